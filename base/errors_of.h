@@ -1,4 +1,5 @@
-// What libraries throw, as errors: where a thread's work begins, since nothing may leave it.
+// Turns exceptions of libraries into errors. For the beginning of a thread's work, since no exception may
+// leave a thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +14,7 @@
 
 namespace windtunnel {
 
-// The message of an exception; of a thread that could not be started, with the reason.
+// The message of an exception. If a thread could not be started, it also says why that may be.
 inline std::string MessageOf(const std::exception& error) {
   const auto* system = dynamic_cast<const std::system_error*>(&error);
   if (system == nullptr || system->code() != std::errc::resource_unavailable_try_again) return error.what();
@@ -23,13 +24,13 @@ inline std::string MessageOf(const std::exception& error) {
       error.what());
 }
 
-// What `work` returns (a Result or a Status); Failed where it throws.
+// Returns what `work` (a Result or a Status) returns; Failed if it throws.
 template <typename Work>
 std::invoke_result_t<Work> ErrorsOf(Work work) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
-    // Short enough for a string without memory of its own.
+    // Short enough for a string that allocates nothing.
     return tl::unexpected(Error{ErrorKind::kFailed, "out of memory", {}});
   } catch (const std::exception& error) {
     return Failed("{}", MessageOf(error));

@@ -1,4 +1,5 @@
-// Quantities as people read them, always with a unit and three significant digits (of binary units from 1,000 on four): "12.3 ms", "25.0 MiB", "1.25 GB/s".
+// Quantities as people read them, always with a unit and three significant digits (four for binary units from
+// 1,000 on): "12.3 ms", "25.0 MiB", "1.25 GB/s".
 #pragma once
 
 #include <string>
@@ -9,14 +10,14 @@ namespace windtunnel {
 
 // The unit (ps, ns, us, ms, s) that leaves one to three digits before the point.
 std::string FormatDuration(Duration duration);
-// Binary units: B, KiB, MiB, GiB, TiB.
+// Binary units: B, KiB, MiB, GiB, TiB, PiB.
 std::string FormatBytes(Bytes bytes);
 // Decimal units: B/s, KB/s, MB/s, GB/s, TB/s.
 std::string FormatBandwidth(Bandwidth bandwidth);
-// Decimal units: FLOP/s, GFLOP/s, TFLOP/s, PFLOP/s.
+// Decimal units: FLOP/s, KFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s, PFLOP/s.
 std::string FormatFlopRate(FlopRate rate);
-// The number itself; of what is none, one that is written "nan": the sign bit of a NaN, which depends on the instruction that made it,
-// would make it "-nan".
+// Returns `number`, or if it is a NaN, one that is printed as "nan". The sign bit of a NaN depends on the
+// instruction that made it, and would print "-nan".
 double UnsignedNan(double number);
 // A plain count: 987, 12.3K, 124M, 1.50B.
 std::string FormatCount(double count);

@@ -1,5 +1,5 @@
-// What most sources include, precompiled (base/prelude in base/BUILD; .bazelrc puts it before each). Sources include what they use all the same:
-// --config=plain compiles them without.
+// The library headers that most sources include, precompiled (base/prelude in base/BUILD; .bazelrc puts it
+// before each source). Sources still include what they use: --config=plain compiles without this header.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// The name of this machine, as messages and files say it, and as processes know that they are on one.
+// This machine's name, for messages and files, and an identity by which processes know that they share a
+// machine.
 #pragma once
 
 #include <optional>
@@ -6,11 +7,11 @@
 
 namespace windtunnel {
 
-// "localhost" where it has none.
+// "localhost" if it has none.
 std::string HostName();
 
-// The same for all processes of a machine, in whatever container, and no other's until it boots again: machines that have the same one share
-// a clock. Nothing where the kernel does not say.
+// The same for all processes of a machine, in whatever container, and different from any other machine's; it
+// changes at each boot. Machines with the same one share a clock. Nothing if the kernel does not say.
 std::optional<std::string> BootId();
 
 }  // namespace windtunnel

@@ -1,10 +1,11 @@
-// Whole numbers out of JSON (or CBOR) that a file or a peer may have made: nlohmann's own get<int64_t>() also takes fractions, and converts
-// those beyond the type's range, which C++ leaves undefined.
+// Whole numbers from JSON (or CBOR) that a file or a peer made. nlohmann's own get<int64_t>() also accepts
+// fractions, and converts numbers beyond the type's range, which is undefined behaviour in C++.
 //
 //   const int64_t step = WholeNumber<int64_t>(json.at("step"));
 //   const std::vector<int64_t> shape = WholeNumbers<int64_t>(json.at("shape"));
 //
-// Throws nlohmann's type_error, as get does, where there is no whole number or one that does not fit: for .cc files that catch those.
+// Throws nlohmann's type_error, as get does, if there is no whole number, or one that does not fit. For .cc
+// files that catch those.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The upper median: of an even number of values the larger of the two in the middle.
+// The upper median: of an even number of values, the larger of the two in the middle.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace windtunnel {
 
-// REQUIRES: not empty.
+// REQUIRES: `values` is not empty.
 template <typename Value>
 Value Median(std::vector<Value> values) {
   WT_CHECK(!values.empty());

@@ -1,5 +1,5 @@
-// operator new that throws std::bad_alloc where there is no memory left. mimalloc's own, made without C++'s handlers as Debian has it, aborts
-// the process instead, without a word.
+// An operator new that throws std::bad_alloc if there is no memory left. mimalloc's own aborts the process
+// without a message, because Debian builds it without C++'s handlers.
 #include <cstdlib>
 #include <new>
 

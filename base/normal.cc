@@ -14,7 +14,7 @@ double Polynomial(const double (&coefficients)[kTerms], double x) {
   return sum;
 }
 
-// Beyond the central region, where q is the probability of the tail.
+// The quantile outside the central region. `q` is the probability of the tail.
 double TailQuantile(double q) {
   static constexpr double kNumerator[] = {-7.784894002430293e-03, -3.223964580411365e-01,
                                           -2.400758277161838e+00, -2.549732539343734e+00,

@@ -5,7 +5,8 @@
 
 namespace windtunnel {
 
-// Natural logarithm; relative error below 1e-15 but for x within 1e-8 of 1. REQUIRES: x > 0, finite, not subnormal.
+// Natural logarithm. Relative error below 1e-15, except for x within 1e-8 of 1. REQUIRES: x > 0, finite, not
+// subnormal.
 double NaturalLog(double x);
 
 // u to the power 1/n, by square roots. REQUIRES: 0 < u <= 1, n >= 1.

@@ -1,4 +1,4 @@
-// Work on independent pieces.
+// Independent pieces of work in parallel.
 //
 //   ForEachInParallel(Cores(), roles.size(), [&](size_t i) { memory[i] = SimulateMemory(roles[i]); });
 #pragma once
@@ -15,21 +15,21 @@
 
 namespace windtunnel {
 
-// Of this machine; at least one.
+// The number of cores of this machine; at least one.
 inline int Cores() { return static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u)); }
 
 namespace parallel_internal {
 
-// Threads that take numbers from [0, count) in order, until one of the calls throws or `stop` says so: each time a `portion`-th of what is
-// left, at least one.
+// Threads that take numbers from [0, count) in order, until a call throws or `stop` returns true. Each time a
+// thread takes one `portion`-th of the numbers that are left, at least one.
 template <typename Work, typename Stop>
 class Pool {
  public:
   Pool(size_t count, size_t portion, const Work& work, const Stop& stop)
       : count_(count), portion_(portion), work_(work), stop_(stop) {}
-  ~Pool() { is_over_ = true; }  // whoever leaves by an exception wants no more of it
+  ~Pool() { is_over_ = true; }  // if the owner leaves by an exception, no more work begins
 
-  // Further threads; fewer where the machine gives no more.
+  // Starts further threads; fewer if the machine has no more.
   void Start(size_t threads) {
     for (size_t i = 0; i < threads; ++i) {
       try {
@@ -41,18 +41,18 @@ class Pool {
       }
     }
   }
-  // On the calling thread.
+  // Also works on the calling thread.
   void Join() {
     ++running_;
     Run();
   }
-  // Whether all have ended, within that time.
+  // Waits up to `time`; whether all threads have ended.
   bool EndsWithin(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
     return ends_.wait_for(lock, time, [&] { return running_ == 0; });
   }
   bool has_threads() const { return !threads_.empty(); }
-  // After all have ended.
+  // Call after all threads have ended. Rethrows an exception of the work.
   void Finish() {
     threads_.clear();
     if (thrown_) std::rethrow_exception(thrown_);
@@ -100,8 +100,9 @@ class Pool {
 
 }  // namespace parallel_internal
 
-// Calls work(i) once for each i in [0, count), on at most so many threads, this one among them; which one is left open. Throws what one of
-// the calls has thrown; of those that had not begun by then, none does.
+// Calls work(i) once for each i in [0, count), on at most `threads` threads including the calling one. Which
+// thread makes which call is not specified. Rethrows an exception of one of the calls; calls that had not
+// begun by then are not made.
 template <typename Work>
 void ForEachInParallel(int threads, size_t count, const Work& work) {
   const auto never = [] { return false; };
@@ -112,13 +113,13 @@ void ForEachInParallel(int threads, size_t count, const Work& work) {
   pool.Finish();
 }
 
-// The same on other threads, with a call of `idle` on this one every now and then, at least one unless there is nothing to do. Nothing more
-// begins once `stop` says so, on any thread. Threads go through many in a row, which may share what the first of them has made, and through
-// one at a time towards the end.
+// The same on other threads, while the calling thread calls `idle` every now and then, at least once unless
+// count is 0. Once `stop` returns true on any thread, no further call begins. A thread takes many consecutive
+// numbers at a time, which may share what the first of them made, and one at a time towards the end.
 template <typename Work, typename Idle, typename Stop>
 void ForEachInParallel(int threads, size_t count, const Work& work, const Idle& idle, const Stop& stop) {
   if (count == 0) return;
-  constexpr size_t kTurns = 8;  // of a thread, if it took as many each time
+  constexpr size_t kTurns = 8;  // per thread, if it always took equally many
   const size_t most = std::min(static_cast<size_t>(std::max(threads, 1)), count);
   parallel_internal::Pool pool(count, /*portion=*/kTurns * most, work, stop);
   pool.Start(most);

@@ -15,18 +15,18 @@ constexpr uint64_t Mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Uniform in [0, 1), a multiple of 2^-53, of 64 random bits.
+// 64 random bits as a double in [0, 1), a multiple of 2^-53.
 constexpr double UnitInterval(uint64_t bits) {
   return static_cast<double>(static_cast<int64_t>(bits >> 11)) * 0x1.0p-53;
 }
 
-// A stream of numbers, named by a seed and the stream's own number (a rank, a parameter, a replicate).
+// A stream of numbers, identified by a seed and the stream's own number (a rank, a parameter, a replicate).
 class RandomStream {
  public:
   constexpr RandomStream(uint64_t seed, uint64_t stream)
       : key_(Mix64(Mix64(seed) ^ (stream * 0xD1342543DE82EF95ULL))) {}
 
-  // The n-th number of the stream, without moving it.
+  // The n-th number of the stream, without advancing it.
   constexpr uint64_t At(uint64_t n) const { return Mix64(key_ + n * 0x9E3779B97F4A7C15ULL); }
   constexpr uint64_t Next() { return At(counter_++); }
 

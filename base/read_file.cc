@@ -35,7 +35,7 @@ Result<std::string> ReadFile(const std::string& path, std::string_view expected)
     if (text.size() > kMostOfNoFile && !IsRegular(file.get()))
       return InvalidInput("{}: is longer than 1 GiB, expected {}", path, expected);
   }
-  // A directory can be opened, and says only now that it is one.
+  // A directory can be opened; only reading shows that it is one.
   if (std::ferror(file.get())) return CannotRead(path, errno, expected);
   return text;
 }

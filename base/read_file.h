@@ -1,4 +1,4 @@
-// Reading a file whole.
+// Reading a whole file.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace windtunnel {
 
-// The bytes of the file at `path`, which may also be a pipe. `expected` is what messages say should be there ("a scenario file").
-// Errors: InvalidInput "PATH: cannot be read (No such file or directory), expected …", "PATH: is a directory, expected …", "PATH: is longer
-// than 1 GiB, expected …" (of what is no file, and may never end).
+// The bytes of the file at `path`, which may also be a pipe. `expected` says in messages what the file should
+// be ("a scenario file"). Errors: InvalidInput "PATH: cannot be read (No such file or directory), expected
+// …", "PATH: is a directory, expected …", "PATH: is longer than 1 GiB, expected …" (only if it is not a
+// regular file, and so may never end).
 Result<std::string> ReadFile(const std::string& path, std::string_view expected = "a file");
 
 }  // namespace windtunnel

@@ -1,5 +1,5 @@
-// Errors are values. Whatever a user, a file, a device or a peer can cause comes back as Result<T>; a broken
-// invariant of our own is a CHECK (base/check.h).
+// Errors are values. Whatever a user, a file, a device or a peer can cause is returned as Result<T>; a broken
+// invariant of this program's own is a CHECK (base/check.h).
 //
 //   Result<Scenario> Load(const std::string& path) {
 //     WT_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
@@ -17,7 +17,7 @@
 
 namespace windtunnel {
 
-// What kind of failure: decides the exit status of the command line.
+// The kind of failure, which decides the exit status of the command line.
 enum class ErrorKind {
   kInvalidInput,  // wrong usage or a bad input file: exit 2
   kUnsupported,   // understood, but not supported (yet): exit 2
@@ -28,7 +28,7 @@ enum class ErrorKind {
 struct Error {
   ErrorKind kind = ErrorKind::kFailed;
   std::string message;
-  // Of kInvalidInput: further mistakes of the same input, each as the message.
+  // For kInvalidInput: further mistakes in the same input, in the form of `message`.
   std::vector<std::string> others = {};
 };
 

@@ -9,7 +9,7 @@
 namespace windtunnel {
 namespace {
 
-// The variable's value, or null where it says nothing.
+// The variable's value; null if it is not set or empty.
 const char* Variable() {
   const char* path = std::getenv("TMPDIR");
   return path != nullptr && *path != '\0' ? path : nullptr;

@@ -1,4 +1,4 @@
-// Where temporary files go: $TMPDIR, or /tmp where that is not set or empty.
+// The place of temporary files: $TMPDIR, or /tmp if that is not set or empty.
 #pragma once
 
 #include <string>
@@ -8,14 +8,15 @@
 
 namespace windtunnel {
 
-// Without a look at what is there.
+// Does not check that it exists.
 std::string TemporaryPath();
 
-// Makes a directory of a new name, "PREFIX-" and six characters, for this user alone; the path. Whoever asked for it removes it.
-// Errors: InvalidInput "TMPDIR is '/x', expected a directory"; Failed where nothing can be made in it.
+// Makes a directory with a new name, "PREFIX-" and six characters, for this user only, and returns its path.
+// The caller removes it. Errors: InvalidInput "TMPDIR is '/x', expected a directory"; Failed if no directory
+// can be made there.
 Result<std::string> MakeTemporaryDirectory(const std::string& prefix);
 
-// One that goes away with its contents.
+// A temporary directory that is removed with its contents.
 class TemporaryDirectory {
  public:
   // Errors: MakeTemporaryDirectory's.

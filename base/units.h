@@ -1,5 +1,6 @@
 // Quantities with units. A Duration is a whole number of picoseconds, Bytes a whole number of bytes; Flops,
-// FlopRate and Bandwidth are doubles. A value is made by a named factory and leaves its type by division by a unit:
+// FlopRate and Bandwidth are doubles. Named factories make values, and division by a unit gives a plain
+// number:
 //
 //   Duration step = Milliseconds(12.5);
 //   double in_seconds = step / Seconds(1);
@@ -15,7 +16,7 @@
 
 namespace windtunnel {
 
-// A length of (virtual or real) time, in picoseconds. Range: about +-106 days; what is beyond stays at its end.
+// A length of (virtual or real) time, in picoseconds. Range: about +-106 days; values beyond saturate.
 class Duration {
  public:
   constexpr Duration() = default;
@@ -161,8 +162,8 @@ constexpr Duration operator/(Flops flops, FlopRate rate) {
   return Seconds(flops.count() / rate.flops_per_second());
 }
 
-// value * numerator / denominator through 128 bits, rounded to nearest, at most what 64 bits hold; all of them non-negative,
-// denominator positive.
+// value * numerator / denominator through 128 bits, rounded to nearest and saturated at 64 bits. REQUIRES:
+// none is negative, and the denominator is positive.
 constexpr int64_t MulDiv(int64_t value, int64_t numerator, int64_t denominator) {
   __extension__ using Wide = __int128;
   const Wide product = static_cast<Wide>(value) * numerator;

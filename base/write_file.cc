@@ -24,8 +24,8 @@ std::error_code WriteWhole(const std::string& path, std::string_view text) {
 
 std::error_code ReplaceFile(const std::string& path, std::string_view text) {
   namespace fs = std::filesystem;
-  const std::string beside =
-      path + "." + std::to_string(getpid()) + ".tmp";  // the number keeps two writers apart
+  // The process number keeps two writers apart.
+  const std::string beside = path + "." + std::to_string(getpid()) + ".tmp";
   std::error_code error = WriteWhole(beside, text), ignored;
   if (!error) {
     const fs::file_status before = fs::status(path, ignored);

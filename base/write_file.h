@@ -1,4 +1,4 @@
-// Writing a file whole.
+// Writing a whole file.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace windtunnel {
 
-// Writes `text` to a file beside `path`, which then takes its place and has its permissions: readers see the old file or the new one, never a
-// part, and where the disk is full the old one stays. Nothing is forced to the disk.
+// Writes `text` to a file beside `path`, which then replaces it and takes over its permissions. Readers see
+// the old file or the new one, never a part. If the disk is full, the old one stays. Nothing is synced to the
+// disk.
 std::error_code ReplaceFile(const std::string& path, std::string_view text);
 
 }  // namespace windtunnel

@@ -1,9 +1,9 @@
-// Collectives of every backend that is built, two ranks on this machine, each pinned to a core:
+// Collectives of every backend that is built, with two ranks on this machine, each pinned to a core:
 //
 //   ./bazelw run //bench:collective_bench
 //
-// Times are those of the slowest rank; the bytes are the message's, so bytes_per_second is nccl-tests' algbw.
-// bench/collective_table.cc prints the same for any number of ranks in nccl-tests' look.
+// Times are the slowest rank's. Bytes are the message's, so bytes_per_second is nccl-tests' algbw.
+// bench/collective_table.cc prints the same for any number of ranks in the format of nccl-tests.
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -47,7 +47,7 @@ void Register(RankGroup& group, const std::string& backend) {
   }
 }
 
-// All are forked before the first has threads.
+// Forks all groups before the first one starts threads.
 Status Connect(std::vector<std::unique_ptr<RankGroup>>& groups) {
   for (const auto& backend : kBackends) {
     WT_ASSIGN_OR_RETURN(auto group, RankGroup::Fork(kRanks, backend.backend));

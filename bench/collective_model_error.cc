@@ -1,9 +1,10 @@
-// How far the model of collectives is off published nccl-tests output: mean errors by collective, system and size.
+// The error of the collective model against published nccl-tests output: mean errors by collective, system
+// and size.
 //
-//   ./bazelw run //bench:collective_model_error -- CURVES.jsonl…      (-v: a line a row, with what the model chose)
+//   ./bazelw run //bench:collective_model_error -- CURVES.jsonl…  (-v: each row, with the model's choice)
 //
-// A line of a file is {"op", "ranks", "nodes", "device", "interconnect", "rows": [{"bytes", "time_us"}]}. Systems whose device has no
-// profile are named and left out.
+// A line of a file is {"op", "ranks", "nodes", "device", "interconnect", "rows": [{"bytes", "time_us"}]}.
+// Systems whose device has no profile are listed and left out.
 #include <fmt/core.h>
 
 #include <array>
@@ -20,7 +21,8 @@
 namespace windtunnel {
 namespace {
 
-// A system by words of a curve's device and interconnect: its profile, network cards, and devices that links join, unless those of a node.
+// A system, found by words in a curve's device and interconnect: its profile, its network cards, and the
+// number of devices that links join (0: those of a node).
 struct System {
   const char *device, *interconnect, *profile, *kind;
   int cards;
@@ -66,7 +68,7 @@ std::optional<OpKind> OperatorOf(const std::string& op, int64_t bytes) {
   return std::nullopt;
 }
 
-// Errors of the predicted over the measured times, in the sizes' columns.
+// Relative errors of predicted against measured times, one entry per column of sizes.
 struct Errors {
   std::array<double, 4> absolute = {}, sum = {};
   std::array<int, 4> count = {};

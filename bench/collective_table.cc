@@ -1,9 +1,9 @@
-// Collectives in the look of nccl-tests, with its flags:
+// Collectives in the format of nccl-tests, with its flags:
 //
 //   ./bazelw run //bench:collective_table -- -o all_reduce -r 2 -b 8 -e 64M -f 2 -n 20 -w 5 --backend mpi
 //
-// algbw is size / time. busbw corrects it by what the algorithm must move at least, so that it compares with
-// a link's bandwidth whatever the number of ranks: times 2 (n - 1) / n for all-reduce, (n - 1) / n for
+// algbw is size / time. busbw multiplies it by the traffic that the algorithm needs at least, so that it can
+// be compared with a link's bandwidth for any number of ranks: 2 (n - 1) / n for all-reduce, (n - 1) / n for
 // all-gather and reduce-scatter, 1 for broadcast (nccl-tests, doc/PERFORMANCE.md). GB are 10^9 bytes.
 #include <fmt/format.h>
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Whether ranks that share a batch have the losses of one rank alone: compare_losses.py ONE.json RANKS.json...
+"""Checks that ranks that share a batch have the losses of one rank: compare_losses.py ONE.json RANKS.json...
 
-Prints, for each, the largest relative difference of the losses of the steps that both have; bf16 rounds to 2^-8.
+Prints for each file the largest relative difference of the losses over the steps that both have; bf16 rounds
+to 2^-8.
 """
 import json
 import sys

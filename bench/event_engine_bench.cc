@@ -1,9 +1,9 @@
-// How many events a second one core schedules and pops: the "hold" model (Jones, CACM 29(4), 1986), in which a queue of constant
-// size loses its next event and gains one at a random later time.
+// The number of events per second that one core schedules and pops in the "hold" model (Jones, CACM 29(4),
+// 1986): a queue of constant size loses its next event and gains one at a random later time.
 //
 //   ./bazelw run //bench:event_engine_bench
 //
-// items_per_second counts events; the project's floor is 5 million with 1,000 pending.
+// items_per_second counts events. The project's lower bound is 5 million with 1,000 pending events.
 #include <benchmark/benchmark.h>
 
 #include <vector>
@@ -20,7 +20,7 @@ struct Payload {
 };
 using Queue = EventQueue<Payload>;
 
-// Times to the next event, up to 1 us, drawn beforehand so that the generator is not measured.
+// Times to the next event, up to 1 us. They are drawn beforehand, so that the generator is not measured.
 std::vector<Duration> Delays() {
   RandomStream stream(1, 0);
   std::vector<Duration> delays(1 << 12);
@@ -50,7 +50,7 @@ void BM_ScheduleAndPop(benchmark::State& state) {
 }
 BENCHMARK(BM_ScheduleAndPop)->ArgName("pending")->Arg(16)->Arg(1'000)->Arg(100'000);
 
-// As the executor does when a speed changes: every event popped moves another one.
+// As the executor does when a speed changes: every event that is popped moves another one.
 void BM_ScheduleRescheduleAndPop(benchmark::State& state) {
   const std::vector<Duration> delays = Delays();
   Queue queue = QueueOf(state.range(0), delays);

@@ -19,7 +19,7 @@ SEQ, BATCH, HIDDEN, HEADS = 4, 1, 16, 2
 
 
 class Same(torch.autograd.Function):
-    """What tensor-parallel regions are on one rank: nothing, in either direction."""
+    """A tensor-parallel region on one rank: the identity, in both directions."""
 
     @staticmethod
     def forward(ctx, x):

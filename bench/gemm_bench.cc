@@ -1,11 +1,12 @@
-// GFLOP/s of the matrix products that training meets, in one thread, by each library: what
-// runtime/cpu/gemm.cc's choice and the tables of runtime/cpu/README.md rest on.
+// GFLOP/s of the GEMMs that training uses, on one thread, for each library. The choice in runtime/cpu/gemm.cc
+// and the tables of runtime/cpu/README.md are based on them.
 //
 //   ./bazelw run //bench:gemm_bench -- --benchmark_filter='^(classes|gpt_small|gpt2-124m)/'
 //
 // Names: MODEL/LAYER/PASS/LIBRARY and classes/LAYOUT/MxNxK/LIBRARY. Passes over 512 tokens: forward is Y = X
 // W^T (layout nt), input_gradient dX = dY W (nn), weight_gradient dW = dY^T X (tn). The library "chosen" is
-// GemmEngine's. The largest presets need tens of gigabytes and minutes: name what to run by the filter.
+// GemmEngine's choice. The largest presets need tens of gigabytes and minutes; select benchmarks with the
+// filter.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -28,7 +29,7 @@ using cpu::PageRegion;
 
 constexpr int64_t kTokens = 512;
 
-// Values of the size of activations: zeros would hide denormals and save power.
+// Values of the size of activations. Zeros would hide denormals and save power.
 PageRegion RandomMatrix(int64_t elements, uint64_t stream) {
   Result<PageRegion> region = PageRegion::Map(Bytes(elements * int64_t{sizeof(float)}));
   WT_CHECK(region.has_value());
@@ -52,7 +53,7 @@ void Multiply(benchmark::State& state, const GemmProblem& problem, const std::st
                        static_cast<const float*>(b.data()), nullptr, static_cast<float*>(c.data()));
     if (!status) state.SkipWithError(status.error().message.c_str());
   };
-  multiply();  // makes the primitive
+  multiply();  // creates the primitive
   for (auto _ : state) multiply();
   const double flops =
       2.0 * static_cast<double>(problem.m) * static_cast<double>(problem.n) * static_cast<double>(problem.k);
@@ -87,7 +88,7 @@ void RegisterTransformer(const std::string& name, const ModelSpec& model) {
 }
 
 void RegisterModels() {
-  ModelSpec small;  // the model of the shipped GPT scenarios' size
+  ModelSpec small;  // the size of the shipped GPT scenarios
   small.hidden = 256;
   small.heads = 4;
   small.vocab = 4096;
@@ -104,7 +105,7 @@ void RegisterModels() {
   }
 }
 
-// Small and skinny products: where GemmEngine changes from one library to another.
+// Small and skinny GEMMs, for which GemmEngine's choice of library changes.
 void RegisterClasses() {
   struct Shape {
     int64_t m, n, k;

@@ -1,15 +1,19 @@
-// What a GPU and NCCL do by themselves, as Google Benchmark has it: matrix products, attention and launches on one rank, collectives on
-// several.
+// Measurements of a GPU and NCCL alone, with Google Benchmark: GEMMs, attention and launches on one rank,
+// collectives on several.
 //
-//   bench/gpu_bench --benchmark_format=json                  # products, attention and launches
+//   bench/gpu_bench --benchmark_format=json                  # GEMMs, attention and launches
 //   bench/gpu_bench --ranks=2 --benchmark_format=json        # all-reduce, all-gather, reduce-scatter among processes
 //
-// Names: gemm/MODEL/LAYER/PASS over 8,192 tokens in bf16, gemm/k/K (8,192 x 8,192, which tells what a tile costs beside its steps of k),
-// attention/HEADSxHEAD_DIM/SEQ/PASS over 16,384 tokens in bf16, causal (FLOPs of what is visible), norm/COLUMNS/PASS and other operators
-// that memory bounds over as many (what their operands are together, by time), launch/graph/KERNELS/idle and …/behind (what the host
-// needs to launch a graph of so many shortest kernels, when the device has nothing to do and when it is busy), collective/NAME/BYTES (of
-// the whole message, in bf16). Operands rotate through 512 MiB, more than any L2 cache has; times are those between events of the device. Every rank
-// runs the same benchmarks as often, and rank 0 reports.
+// Names:
+//   gemm/MODEL/LAYER/PASS              over 8,192 tokens in bf16
+//   gemm/k/K                           8,192 x 8,192, which shows a tile's cost apart from its steps along k
+//   attention/HEADSxHEAD_DIM/SEQ/PASS  over 16,384 tokens in bf16, causal (FLOPs of the visible pairs)
+//   norm/COLUMNS/PASS and others       memory-bound operators over 16,384 tokens (operands' bytes by time)
+//   launch/graph/KERNELS/idle          host time to launch a graph of KERNELS empty kernels, device idle
+//   launch/graph/KERNELS/behind        the same while the device is busy
+//   collective/NAME/BYTES              BYTES of the whole message, in bf16
+// Operands rotate through 512 MiB, which is more than any L2 cache. Times are those between events of the
+// device. Every rank runs the same benchmarks equally often, and rank 0 reports.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -62,7 +66,8 @@ Result<double> SecondsOf(const std::function<Status()>& issue) {
 
 void Fail(benchmark::State& state, const Error& error) { state.SkipWithError(error.message.c_str()); }
 
-// One segment of device memory for as long as it lives, filled with small numbers: zeros would save power.
+// One segment of device memory, for the lifetime of this object. It is filled with small numbers, since zeros
+// would save power.
 class Memory {
  public:
   explicit Memory(Bytes bytes) : bytes_(bytes) {
@@ -86,7 +91,7 @@ struct Operand {
   int64_t bytes() const { return (SizeOf(dtype) * elements).RoundedUpTo(Bytes(256)).count(); }
 };
 
-// `kind` over and over again; operands as plan/op.h documents.
+// Repeats `kind` with operands as plan/op.h documents.
 void Repeat(benchmark::State& state, const OpKind& kind, const std::vector<Operand>& reads,
             const std::vector<Operand>& writes) {
   constexpr int kEach = 10;
@@ -108,7 +113,7 @@ void Repeat(benchmark::State& state, const OpKind& kind, const std::vector<Opera
     }
     return located;
   };
-  // Targets are tokens that there are.
+  // Token 0 as every target, so that targets are valid tokens.
   for (int64_t i = 0; i < sets; ++i) {
     const auto [in, out] = next_set();
     for (size_t k = 0; k < reads.size(); ++k)
@@ -164,7 +169,7 @@ void RegisterLayer(const std::string& name, int64_t in, int64_t out) {
   for (const auto& [pass, op] : passes) RegisterProduct(fmt::format("gemm/{}/{}", name, pass), op);
 }
 
-// cuDNN's, and own kernels for the deterministic backward.
+// cuDNN's kernels, and Windtunnel's own for the deterministic backward.
 void RegisterAttention() {
   constexpr int64_t kAttentionTokens = 16384;
   const struct { int64_t heads, kv_heads, head_dim; } models[] = {{16, 16, 64}, {32, 8, 128}};
@@ -190,7 +195,7 @@ void RegisterAttention() {
   }
 }
 
-// Operators that memory bounds, of a step of GPT-2 and of a Llama-style model; "GB/s" counts each operand once.
+// Memory-bound operators of a step of GPT-2 and of a Llama-style model. "GB/s" counts each operand once.
 void RegisterMemoryBound() {
   constexpr int64_t kRows = 16384;
   constexpr auto kBf16 = DType::kBFloat16;
@@ -255,7 +260,7 @@ void RegisterProducts() {
     int64_t issued = 0;
     for (auto _ : state) {
       if (auto status = queues.LaunchNothing(kCompute); !status) return Fail(state, status.error());
-      if (++issued % 512 == 0) {  // the driver's queue has an end
+      if (++issued % 512 == 0) {  // the driver's queue is limited
         state.PauseTiming();
         if (auto status = queues.Restart(); !status) return Fail(state, status.error());
         state.ResumeTiming();
@@ -264,12 +269,12 @@ void RegisterProducts() {
   })->Unit(benchmark::kMicrosecond);
 }
 
-// Launches of one graph; before each the device is idle, or has `busy` to do.
+// Launches one graph repeatedly. Before each launch the device is idle, or has work for `busy`.
 void LaunchGraphs(benchmark::State& state, int kernels, Duration busy) {
   DeviceQueues& queues = *bench.device->queues();
   const auto capture = [&]() -> Result<DeviceQueues::Graph> {
-    WT_RETURN_IF_ERROR(
-        queues.LaunchNothing(kCompute));  // a kernel's first launch loads it, which no capture may do
+    // A kernel's first launch loads it, which is not allowed within a capture.
+    WT_RETURN_IF_ERROR(queues.LaunchNothing(kCompute));
     WT_RETURN_IF_ERROR(queues.Restart());
     WT_RETURN_IF_ERROR(queues.BeginCapture(kCompute));
     for (int i = 0; i < kernels; ++i) WT_RETURN_IF_ERROR(queues.LaunchNothing(kCompute));
@@ -364,7 +369,7 @@ Status SetUp(int port) {
   return Ok();
 }
 
-// Before anything has threads.
+// Called before anything starts threads.
 std::vector<pid_t> ForkRanks() {
   std::vector<pid_t> children;
   const pid_t parent = getpid();
@@ -393,10 +398,10 @@ int Main(int argc, char** argv) {
       rest.push_back(argv[i]);
     }
   }
-  // The port is fixed before the ranks part: they find rank 0's store there.
+  // The port is chosen before the ranks fork, since they find rank 0's store there.
   const int port = 29400 + static_cast<int>(getpid() % 1000);
   const std::vector<pid_t> children = bench.ranks > 1 ? ForkRanks() : std::vector<pid_t>();
-  // One rank reports, to whatever file.
+  // Only rank 0 writes an output file.
   if (bench.rank > 0)
     std::erase_if(rest, [](std::string_view flag) { return flag.starts_with("--benchmark_out"); });
   std::unique_ptr<StoreServer> server;

@@ -48,7 +48,7 @@ done
 mkdir -p "$out" || exit 1
 out=$(CDPATH= cd -- "$out" && pwd)
 
-# Beside the scripts when packed (bench/pack_gpu_binaries.sh), else in Bazel's output.
+# Binaries lie beside the scripts when packed (bench/pack_gpu_binaries.sh), else in Bazel's output.
 find_binary() {
   for candidate in "$root/bin/$(basename "$1")" "$root/bazel-bin/$1"; do
     [ -x "$candidate" ] && { echo "$candidate"; return; }
@@ -70,7 +70,8 @@ stage_end=0
 time_left() { [ "$(date +%s)" -lt "$stage_end" ]; }
 left() { local seconds=$((stage_end - $(date +%s))); echo $((seconds > 10 ? seconds : 10)); }
 
-# run NAME COMMAND…: within what is left of the stage; 3 is a prediction outside its tolerance, which is a result.
+# run NAME COMMAND…: runs within the time left of the stage. Exit status 3 is a prediction outside its
+# tolerance, which is a result.
 run() {
   local name=$1; shift
   if ! time_left; then skip "$name: no time left in this stage"; return 1; fi
@@ -84,8 +85,8 @@ run() {
   esac
 }
 
-# Lines NAME SCENARIO WORDS…: what one rank trains. About 16,384 tokens a step, so that no kernel is too small to time, but for
-# two.
+# Lines NAME SCENARIO WORDS…: the cases that one rank trains. About 16,384 tokens a step, so that no kernel is
+# too small to time, except in two cases.
 single_cases() {
   if [ "$device" = cpu ]; then
     echo "gpt_seq64 gpt_1rank --set model.seq_len=64 --set run.steps=5"
@@ -93,24 +94,25 @@ single_cases() {
     return
   fi
   local length model
-  # The common length of all models first: what is cut short has them.
+  # The length that all models share comes first, so that a campaign that is cut short has it.
   for length in 1024 2048 4096 512; do
     for model in gpt2_124m gpt2_355m gpt2_774m gpt2_1p5b llama_1b; do
       echo "${model}_seq$length ${model}_1xcuda --set model.seq_len=$length --set batch.micro=$((16384 / length))"
     done
     [ $length = 1024 ] || continue
-    # Steps of single sequences, in which launching shows, and the same as graphs.
+    # Steps of single sequences, in which launching shows, and the same steps as graphs.
     local graphs
     for graphs in false true; do
       echo "gpt2_124m_single_graphs_$graphs gpt2_124m_1xcuda --set model.seq_len=512 --set batch.micro=1 --set run.cuda_graphs=$graphs"
     done
-    # MFU at the largest micro-batch that fits is the 1.5B model's.
+    # The MFU at the largest micro-batch that fits is taken for the 1.5B model.
     echo "gpt2_1p5b_largest gpt2_1p5b_1xcuda --set batch.micro=$(largest_micro gpt2_1p5b_1xcuda) --set run.steps=10"
-    # Attention by own kernels instead of cuDNN's.
+    # Attention by Windtunnel's own kernels instead of cuDNN's.
     echo "gpt2_1p5b_deterministic gpt2_1p5b_1xcuda --set batch.micro=16 --set run.deterministic=true"
   done
 }
-# The largest even micro-batch of a scenario that is predicted to fit the device's kind, by its datasheet; 16 for kinds that we have none of.
+# The largest even micro-batch of a scenario that is predicted to fit the device's kind, by its datasheet; 16
+# for kinds without a datasheet.
 largest_micro() {
   local kind micro
   case $(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1) in
@@ -145,7 +147,7 @@ thread_cases() {
 }
 file_of() { echo "$root/scenarios/$1.yaml"; }
 
-# Whatever the profile lacks is measured, the step is predicted from it, and then runs.
+# Measures whatever the profile lacks, predicts the step from the profile, and then runs the step.
 compare_cases() {  # compare_cases FOLDER PROFILE <cases
   local folder=$1 costs=$2 name scenario words
   mkdir -p "$out/$folder"
@@ -167,13 +169,13 @@ single() {
   [ -n "$profile" ] || rm -f "$costs"
   compare_cases single "$costs" < <(single_cases)
   [ -z "$profile" ] && [ -e "$costs" ] || return
-  # Named after its device.
+  # The profile is named after its device.
   local own
   own=$(sed -n 's/^ *"name": *"\([^"]*\)".*/\1/p' "$costs" | tail -n 1)
   mv "$costs" "$out/${own:-profile}.json"
 }
 
-# A rank that stops in the middle of a run, and what the other one says of it.
+# Stops a rank in the middle of a run, and records what the other rank reports.
 hang() {
   local scenario=ddp_gpt2_124m_2xcuda job rank
   [ "$device" = cpu ] && scenario=ddp_gpt_2rank
@@ -233,7 +235,7 @@ bench() {
     fi
     unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
   fi
-  # cuDNN orders shared memory by ways that racecheck does not know.
+  # cuDNN orders its accesses to shared memory in ways that racecheck does not know.
   command -v compute-sanitizer >/dev/null && [ -n "$operator_test" ] &&
     for tool in memcheck racecheck initcheck; do
       run "operators under $tool" "${ours[@]}" sh -c "compute-sanitizer --tool $tool --kernel-name-exclude kns=cudnn \
@@ -265,7 +267,8 @@ gpt2_124m_seq1024_fsdp $gpt --layers 12 --hidden 768 --heads 12 --ffn 3072 --seq
 gpt2_1p5b_seq1024_fsdp $gpt --layers 48 --hidden 1600 --heads 25 --ffn 6400 --seq 1024 --micro 16 --mode fsdp
 EOF
 }
-# What `framework: pytorch` and `pytorch_compile` predict: few layers of large models, and steps so small that the host bounds them.
+# Cases that `framework: pytorch` and `pytorch_compile` predict: few layers of large models, and steps so
+# small that the host bounds them.
 trainers() {
   local small="--steps 12 --warmup 4 --style trainer --kernels" eight="--vocab 128256 --untied --layers 6 --hidden 4096 --heads 32 --kv_heads 8 --ffn 14336"
   local seventy="--vocab 32000 --untied --layers 2 --hidden 8192 --heads 64 --kv_heads 8 --ffn 28672 --seq 4096 --micro 2"
@@ -294,13 +297,14 @@ rates() {
 say "stages: $stages on $device; $("${ours[@]}" "$windtunnel" --version)"
 command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv,noheader \
   >>"$out/log.txt" 2>&1
-# Whether there is a device at all is said once, not for every scenario.
+# A missing device is reported once, not for every scenario.
 if [ "$device" = cuda ]; then
   missing=$("${ours[@]}" "$windtunnel" run "$(file_of gpt2_124m_1xcuda)" --set run.steps=1 --set run.warmup=1 --set batch.micro=1 -q 2>&1 >/dev/null) ||
     { say "nothing can be measured: $missing"; exit 1; }
 fi
 for stage in $stages; do
-  # A single stage has nine minutes less what it needs to end; of all of them together none may take what the next ones need.
+  # A single stage gets nine minutes less what it needs to end. If all stages run, none may take the time that
+  # the next ones need.
   case $stages in *\ *) case $stage in single) budget=640 ;; *) budget=150 ;; esac ;; *) budget=500 ;; esac
   budget=${seconds:-$budget}
   stage_end=$(($(date +%s) + budget))

@@ -26,7 +26,7 @@ import time
 
 
 def is_alive(pid):
-    """Whether the process is there, and no zombie."""
+    """Whether the process exists and is not a zombie."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -79,7 +79,7 @@ class Campaign:
         return {**os.environ, "TMPDIR": str(self.work)}
 
     def check(self, directory, when):
-        """Every checkpoint that has its name is whole. (One may be taken away meanwhile, as a newer one comes.)"""
+        """Checks that every checkpoint with its final name is whole. (A newer one may replace one meanwhile.)"""
         for checkpoint in sorted(directory.glob("step_*")):
             result = subprocess.run([self.options.binary, "checkpoint", "check", str(checkpoint)], capture_output=True, text=True)
             if result.returncode == 0:
@@ -88,7 +88,7 @@ class Campaign:
                 self.failures.append(f"{when}: {checkpoint.name} cannot be read: {result.stderr.strip()}")
 
     def undisturbed(self):
-        """What a run leaves, and how long it takes: the shorter of two."""
+        """The tensors that an undisturbed run leaves, and how long it takes: the shorter of two runs."""
         durations = []
         for attempt in range(2):
             directory = self.work / f"undisturbed_{attempt}"
@@ -115,7 +115,7 @@ class Campaign:
         return ranks[rank]
 
     def run(self, number, expected, duration):
-        """Whether a rank could be killed before the run was over."""
+        """Runs once; returns whether a rank could be killed before the run was over."""
         kills = self.kills
         directory = self.work / f"run_{number}"
         errors = self.work / f"run_{number}.txt"

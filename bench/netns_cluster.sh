@@ -48,12 +48,12 @@ make_namespace() {
   ip netns add "$1" 2> "$work/reason" || skip "no network namespace can be made here: $(tr '\n' ' ' < "$work/reason")"
   made+=("$1")
   ip -n "$1" link set lo up || skip "the loopback of a network namespace does not come up"
-  # A connection that was idle while ranks computed goes on at its pace, as clusters are set up.
+  # A connection that was idle while ranks computed continues at its rate, as clusters are set up.
   ip netns exec "$1" sysctl -qw net.ipv4.tcp_slow_start_after_idle=0 2> /dev/null
 }
 
-# shape NAMESPACE INTERFACE: the token bucket holds what passes in 0.7 ms, so that hardly anything goes faster than the rate after a pause,
-# and TCP hands down no larger packet than that; the queue behind it loses nothing.
+# shape NAMESPACE INTERFACE: the token bucket holds what passes in 0.7 ms, so that hardly anything exceeds the
+# rate after a pause, and TCP hands down no larger packets than that. The queue behind it loses nothing.
 shape() {
   local burst=$((mbits * 88))
   [ $burst -ge 10000 ] || burst=10000
@@ -62,7 +62,8 @@ shape() {
     skip "no rate can be set here (tc tbf): $(tr '\n' ' ' < "$work/reason")"
 }
 
-# Two nodes are joined directly, more through a bridge in a namespace of its own. Node k has the address 10.77.0.(k + 1).
+# Two nodes are joined directly, more nodes through a bridge in a namespace of its own. Node k has the address
+# 10.77.0.(k + 1).
 make_cluster() {
   local node
   for ((node = 0; node < nodes; ++node)); do make_namespace "${prefix}n$node"; done
@@ -96,7 +97,7 @@ usable_cores() {
   python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")'
 }
 
-# cores_of NODE: its share, as taskset takes it.
+# cores_of NODE: the node's share of the cores, as taskset takes it.
 cores_of() {
   local each=$((${#cores[@]} / nodes))
   local mine=("${cores[@]:$(($1 * each)):each}")

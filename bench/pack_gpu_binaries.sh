@@ -1,11 +1,13 @@
 #!/bin/bash
-# Packs what bench/gpu_campaign.sh needs on a machine that has an NVIDIA driver and CUDA's libraries, and nothing else of ours:
+# Packs all that bench/gpu_campaign.sh needs on a machine with an NVIDIA driver and CUDA's libraries, but
+# nothing of Windtunnel:
 #
 #   ./bazelw build //:windtunnel //bench:gpu_bench //tests/runtime/cuda:device_operator_test
 #   bench/pack_gpu_binaries.sh /tmp/windtunnel-gpu.tar.xz          # at most 64 MiB, about 30
 #
-# and there: mkdir wt && tar -C wt -xf windtunnel-gpu.tar.xz && wt/bench/gpu_campaign.sh OUT_DIR. Libraries of this machine go along, but
-# for the C and C++ ones: the other machine's must not be older (Debian 12's work on Ubuntu 24.04).
+# and there: mkdir wt && tar -C wt -xf windtunnel-gpu.tar.xz && wt/bench/gpu_campaign.sh OUT_DIR. This
+# machine's libraries are packed, too, except those of C and C++: the other machine's must not be older
+# (Debian 12's work on Ubuntu 24.04).
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
 archive=${1:?pack_gpu_binaries.sh ARCHIVE.tar.xz}

@@ -51,7 +51,7 @@ def rotate_complex(x, angles):
 
 
 class Apart(nn.Module):
-    """Linear layers of one input, each with weights of its own; their outputs."""
+    """Linear layers of one common input, each with its own weights; returns their outputs."""
 
     def __init__(self, inputs, outputs, bias):
         super().__init__()
@@ -62,7 +62,7 @@ class Apart(nn.Module):
 
 
 class Stacked(nn.Module):
-    """The same with their weights in one layer."""
+    """The same layers with their weights in one linear layer."""
 
     def __init__(self, inputs, outputs, bias):
         super().__init__()
@@ -190,7 +190,7 @@ def prepare(a, device):
 
 
 def kernels_of(step):
-    """What the device's kernels and copies took in two steps: name, how many, microseconds in all; by their time."""
+    """The device's kernels and copies in two steps: name, count and total microseconds, sorted by time."""
     from torch.profiler import ProfilerActivity, profile
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True) as profiler:
         for _ in range(2):

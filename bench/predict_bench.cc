@@ -1,4 +1,5 @@
-// What a prediction costs, from scenario to result, as clusters and steps grow: processor time of compiling the plan and of `Predict`.
+// The cost of a prediction, from scenario to result, as clusters and steps grow: processor time of compiling
+// the plan and of `Predict`.
 //
 //   ./bazelw run //bench:predict_bench
 //
@@ -6,9 +7,9 @@
 // BM_Topology      the same over a rail-optimised fat tree, whose links collectives share
 // BM_Fsdp          Llama 8B with FSDP, by number of GPUs: 8 to 131,072
 // BM_Unfolded      the same with every rank simulated
-// BM_MicroBatches  the former on 16,384 GPUs, by micro-batches in a step: operators by role
+// BM_MicroBatches  the Llama 3 405B case on 16,384 GPUs, by micro-batches per step: more operators per role
 //
-// `ops` counts the operators of all roles' steady steps, `events` those of the engine.
+// `ops` counts the operators of all roles' steady steps, `events` the events of the engine.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 

@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kConnectTime{30'000};
 constexpr char kToken[] = "bench";
 
-// What rank 0 asks of all.
+// A request of rank 0 to all ranks.
 enum class Command : int32_t { kStop, kTime, kCheck };
 struct Request {
   Command command = Command::kStop;
@@ -32,7 +32,7 @@ struct Request {
 };
 constexpr int64_t kRequestWords = sizeof(Request) / sizeof(int32_t);
 
-// Rank r of the cores that this process may use.
+// Pins the process to the rank-th of the cores that it may use.
 void PinTo(int rank) {
   cpu_set_t allowed, one;
   CPU_ZERO(&one);
@@ -43,7 +43,7 @@ void PinTo(int rank) {
   sched_setaffinity(0, sizeof one, &one);
 }
 
-// Small whole numbers, so that sums are exact: of rank r, element i.
+// Element i of rank r's operand: a small whole number, so that sums are exact.
 float Value(int rank, int64_t i) { return static_cast<float>((rank + 1) * (i % 13 + 1)); }
 
 }  // namespace
@@ -85,8 +85,8 @@ struct RankGroup::Rank {
     return communicator->Wait(communicator->Submit(op, inputs, outputs, "bench"));
   }
 
-  // Operands of the kind: all-reduce and broadcast work in place, all-gather and reduce-scatter read or write
-  // one part.
+  // Allocates and fills the operands. All-reduce and broadcast work in place; all-gather reads one part, and
+  // reduce-scatter writes one.
   void Prepare(const Collective& op) {
     in.resize(static_cast<size_t>(op.elements));
     out.resize(static_cast<size_t>(op.elements));
@@ -96,7 +96,7 @@ struct RankGroup::Rank {
   Status RunOnce(const Collective& op) { return Run(op, in.data(), op.elements, out.data(), op.elements); }
 
   float Expected(const Collective& op, int64_t i) const {
-    const int ranks = size() * (size() + 1) / 2;  // of all-reduce's and reduce-scatter's weights rank + 1
+    const int ranks = size() * (size() + 1) / 2;  // the sum of the weights rank + 1
     const int64_t own = PartOf(op.elements, size(), rank()).begin;
     switch (op.kind) {
       case CollectiveKind::kAllReduce:
@@ -128,7 +128,7 @@ struct RankGroup::Rank {
     return wrong;
   }
 
-  // Seconds of the slowest rank, as the bits of a float: of times, larger ones have larger bits.
+  // The slowest rank's seconds, as the bits of a float: among positive floats, larger ones have larger bits.
   Result<int32_t> Measure(const Collective& op, int warmup, int iterations) {
     Prepare(op);
     for (int i = 0; i < warmup; ++i) WT_RETURN_IF_ERROR(RunOnce(op));
@@ -143,7 +143,7 @@ struct RankGroup::Rank {
     return *std::max_element(all.begin(), all.end());
   }
 
-  // Rank 0's request reaches all, and all do it.
+  // Broadcasts rank 0's request; then every rank does it.
   Result<int32_t> Obey(Request& request) {
     const Collective tell = {CollectiveKind::kBroadcast, DType::kInt32, kRequestWords, 0};
     WT_RETURN_IF_ERROR(Run(tell, nullptr, 0, &request, kRequestWords));
@@ -162,7 +162,7 @@ struct RankGroup::Rank {
 
 namespace {
 
-// A child's life: learns the store's port, connects, obeys, ends.
+// The life of a child: it learns the store's port, connects, obeys requests, and ends.
 template <typename Rank>
 [[noreturn]] void Serve(Rank& self, int rank, int port_pipe) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);

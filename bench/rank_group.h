@@ -5,7 +5,8 @@
 //   WT_ASSIGN_OR_RETURN(double seconds, group->Time({CollectiveKind::kAllReduce, elements}, /*warmup=*/5,
 //   /*iterations=*/20));
 //
-// The calling process is rank 0. Fork all groups before the process starts threads of its own, which the first Connect does.
+// The calling process is rank 0. Fork all groups before the process starts threads; the first Connect starts
+// some.
 #pragma once
 
 #include <sys/types.h>
@@ -26,20 +27,20 @@ namespace windtunnel {
 
 struct CollectiveCase {
   CollectiveKind kind = CollectiveKind::kAllReduce;
-  int64_t elements = 0;  // fp32, of the whole message
+  int64_t elements = 0;  // fp32 elements of the whole message
 };
 
 class RankGroup {
  public:
-  // gloo or mpi; of the latter, one group a process.
+  // `backend` is gloo or mpi. With mpi, one group per process.
   static Result<std::unique_ptr<RankGroup>> Fork(int ranks, Backend backend);
   ~RankGroup();  // ends and reaps the other ranks
 
   Status Connect();
   int size() const;
-  // Seconds of one operator: the mean over `iterations` back to back, of the slowest rank.
+  // Seconds per operator: the mean over `iterations` back-to-back calls, on the slowest rank.
   Result<double> Time(const CollectiveCase& what, int warmup, int iterations);
-  // How many elements come out wrong, over all ranks.
+  // The number of wrong elements in the result, over all ranks.
   Result<int64_t> CountWrong(const CollectiveCase& what);
 
  private:

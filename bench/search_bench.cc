@@ -1,10 +1,12 @@
-// How many configurations a second the search simulates on one core: GPT-3 175B at a global batch of 4,096 on 4,096 A100s, whose steps are
-// composed, and Llama 3 70B with FSDP on 256 H100s, of which they are stretched (sim/README.md).
+// The number of configurations per second that the search simulates on one core. GPT-3 175B at a global batch
+// of 4,096 on 4,096 A100s, whose steps are composed; and Llama 3 70B with FSDP on 256 H100s, whose steps are
+// stretched (sim/README.md).
 //
 //   ./bazelw run -c opt //bench:search_bench
 //
-// configurations_per_s counts those that fit into the device and were simulated; the time is that of all, from nothing: what
-// configurations share is made anew in each iteration. `infeasible` ones are discarded by their memory.
+// configurations_per_s counts those that fit the device and were simulated. The time is that of all
+// configurations, from scratch: what configurations share is made anew in each iteration. `infeasible` counts
+// those discarded for their memory.
 #include <benchmark/benchmark.h>
 
 #include "base/check.h"

@@ -49,7 +49,7 @@ class Product:
         size = (m * k + k * n) * dtype.itemsize
         self.sets = [(random(m, k, dtype), random(n, k, dtype)) for _ in range(max(2, min(8, ROTATION // size)))]
         self.fp8, self.fast, self.turn, self.marks = fp8, fast, 0, []
-        # bf16 as autograd asks for them: rows of inputs and of weights as they lie in memory.
+        # bf16 operands lie as autograd has them in memory: rows of inputs and rows of weights.
         if not fp8 and name.endswith("input gradient"):
             self.sets = [(a, b.t().contiguous().t()) for a, b in self.sets]
         elif not fp8 and name.endswith("weight gradient"):
@@ -78,7 +78,7 @@ class Product:
 
 
 def clock():
-    """MHz of the multiprocessors and watts, now."""
+    """The multiprocessors' MHz, the watts and the degrees Celsius at this moment."""
     try:
         line = subprocess.run(["nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu", "--format=csv,noheader,nounits"],
                               capture_output=True, text=True, timeout=5).stdout
@@ -88,7 +88,7 @@ def clock():
 
 
 def sustained(items, seconds):
-    """Runs all of them in turn for so long; only the second half is timed. The host stays ahead by at most a round."""
+    """Runs all items in turn for `seconds`; only the second half is timed. The host is ahead by at most a round."""
     for item in items:
         item.run(False)
     torch.cuda.synchronize()

@@ -12,7 +12,7 @@
 namespace windtunnel {
 namespace {
 
-// What is measured when no scenario is named: a small GPT alone and, for the collectives, on two ranks.
+// Measured when no scenario is named: a small GPT on one rank and, for the collectives, on two.
 constexpr char kStandardModel[] = R"(
 name: standard
 model: {kind: transformer, layers: 4, hidden: 256, heads: 4, kv_heads: 4, ffn: 1024, vocab: 8192, seq_len: 128}
@@ -42,7 +42,7 @@ Result<std::vector<Plan>> PlansToMeasure(const Options& options) {
   return plans;
 }
 
-// The profile that is to be extended: --out, or --profile, or this machine's cache.
+// The profile to extend: --out, or --profile, or this machine's cache.
 Result<Costs> CostsToExtend(const Options& options, const std::string& device) {
   if (options.out.empty())
     return options.profile.empty() ? CachedCosts(device) : LoadNamedCosts(options.profile);
@@ -62,7 +62,7 @@ Result<Costs> CostsToExtend(const Options& options, const std::string& device) {
 Result<int> CalibrateCommand(const Options& options) {
   if (!options.steps.empty() && !options.files.empty())
     return InvalidInput("--steps is given, expected no scenario beside it ({})", options.files.front());
-  // A profile is written beside the old one, whose place it then takes.
+  // A profile is written to a new file in the same directory, which then replaces the old one.
   const std::string directory = std::filesystem::path(options.out).parent_path().string();
   if (std::error_code error; !directory.empty() && !std::filesystem::is_directory(directory, error))
     return InvalidInput("--out: {}: cannot be written (there is no directory {})", options.out, directory);

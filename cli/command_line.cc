@@ -10,7 +10,7 @@
 namespace windtunnel {
 namespace {
 
-// torchrun spells its options with underscores and with dashes, so that either is taken here.
+// torchrun accepts its options with underscores and with dashes, and so does this program.
 std::string WithDashes(std::string argument) {
   if (!argument.starts_with("--")) return argument;
   const auto end = std::find(argument.begin(), argument.end(), '=');
@@ -18,7 +18,7 @@ std::string WithDashes(std::string argument) {
   return argument;
 }
 
-// What may be typed; the hidden "rank" beside them is not offered.
+// The commands that may be typed, except the hidden "rank".
 const std::vector<std::string>& Commands() {
   static const std::vector<std::string> commands = {"predict", "run",        "compare",   "calibrate",
                                                     "search",  "validate",   "explain",   "list",
@@ -79,7 +79,7 @@ class Parser {
   }
 
  private:
-  // "--quiet" or "-q", and no number and no "-".
+  // Whether `value` looks like "--quiet" or "-q", and not like a number or "-".
   static bool LooksLikeOption(const std::string& value) {
     return value.starts_with("--") || (value.size() == 2 && value[0] == '-' && std::isalpha(value[1]) != 0);
   }
@@ -95,7 +95,7 @@ class Parser {
       OptionWords& added = words.options.emplace_back();
       for (const std::string& name : option->get_snames()) added.names.push_back("-" + name);
       for (const std::string& name : option->get_lnames()) added.names.push_back("--" + name);
-      const std::string type = option->get_type_name();  // "N:INT in [1 - 9]": the check is no name
+      const std::string type = option->get_type_name();  // of "N:INT in [1 - 9]", only "N" is the name
       if (option->get_items_expected_max() > 0) added.value = type.substr(0, type.find(':'));
       added.description = option->get_description();
     }
@@ -124,7 +124,7 @@ class Parser {
   }
   std::string SelectedPath() const { return PathOf(Selected()); }
 
-  // Groups of options are two lines apart in CLI11's.
+  // CLI11 separates groups of options by two empty lines; the help has one.
   std::string HelpText() const {
     std::string text = Selected()->help(PathOf(Selected()->get_parent()));
     for (size_t at = 0; (at = text.find("\n\n\n", at)) != std::string::npos;) text.erase(at, 1);

@@ -9,13 +9,15 @@
 
 namespace windtunnel {
 
-// `arguments` without the program's name. InvalidInput for wrong usage: the message says what was expected.
+// `arguments` are without the program's name. Errors: InvalidInput for wrong usage; the message says what was
+// expected.
 Result<Options> ParseCommandLine(const std::vector<std::string>& arguments);
 
-// What may be typed, read out of the same tables that ParseCommandLine works by: for the completion of shells (cli/completion.h).
+// The commands and options that may be typed, for the completion of shells (cli/completion.h). They come from
+// the same tables that ParseCommandLine uses.
 struct OptionWords {
   std::vector<std::string> names;  // {"-q", "--quiet"}
-  std::string value;               // what the help calls its value ("FILE", "NAME|FILE", "N"); empty: a flag
+  std::string value;               // its value's name in the help ("FILE", "NAME|FILE", "N"); empty: a flag
   std::string description;
 };
 struct CommandWords {
@@ -23,9 +25,10 @@ struct CommandWords {
   std::string description;
   std::vector<std::string> subcommands;
   std::vector<OptionWords> options;
-  std::string operand;  // what the help calls what stands without an option ("SCENARIO"); empty: nothing may
+  // The name in the help of an argument without an option ("SCENARIO"); empty: there may be none.
+  std::string operand;
 };
-// The program, its commands, and theirs; hidden ones are left out.
+// The program, its commands and their subcommands, without hidden ones.
 std::vector<CommandWords> DescribeCommands();
 
 }  // namespace windtunnel

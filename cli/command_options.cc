@@ -14,7 +14,7 @@
 namespace windtunnel {
 namespace {
 
-// "nan" is within every range.
+// Excludes "nan", which passes every range check.
 CLI::Validator IsFinite() {
   const auto complaint = [](const std::string& text) {
     return std::isfinite(std::strtod(text.c_str(), nullptr)) ? std::string()
@@ -23,7 +23,8 @@ CLI::Validator IsFinite() {
   return CLI::Validator(complaint, "");
 }
 
-// Numbers from `lowest` to `highest`, without a word of it in the help: most of these bounds are there to catch typing errors.
+// Numbers from `lowest` to `highest`. The help does not mention the range: most bounds are there only to
+// catch typing errors.
 template <typename T>
 CLI::Validator In(T lowest, T highest) {
   CLI::Validator range = CLI::Range(lowest, highest);
@@ -42,7 +43,8 @@ constexpr char kCheckpointOptions[] = "Checkpoints and weights";
 constexpr char kFailureOptions[] = "Failures";
 constexpr char kNodeOptions[] = "Several nodes (run the same command on each)";
 
-// The numbers that run.seed may be; CLI11 would take -1 for the largest of 64 bits.
+// The complaint about a value that run.seed may not have; empty if it may. CLI11 would read -1 as the largest
+// 64-bit number.
 std::string WrongSeed(const std::string& text) {
   int64_t seed = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
@@ -50,7 +52,7 @@ std::string WrongSeed(const std::string& text) {
   return fmt::format("'{}' is no whole number from 0 to {}", text, std::numeric_limits<int64_t>::max());
 }
 
-// Adds each command with its options. What CLI11 calls back has references to `options` alone, which stay when this is gone.
+// Adds each command with its options. CLI11's callbacks refer only to `options`, which outlives this object.
 class Commands {
  public:
   Commands(CLI::App& app, Options& options) : app_(app), options_(options) {}
@@ -112,8 +114,8 @@ class Commands {
     command.add_option(what, options_.files, description)
         ->required()
         ->type_name("")
-        ->expected(1)                                            // for the help;
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);  // Parse says what is wrong with more
+        ->expected(1)                                            // so that the help shows one file;
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);  // Parse reports more than one
   }
 
   void AddPredict() {
@@ -246,7 +248,7 @@ class Commands {
     command.add_flag("--recalibrate", options_.recalibrate, "Measure all costs again")->group(kCostOptions);
   }
 
-  // torchrun's names.
+  // The names are torchrun's.
   void AddNodes(CLI::App& command) {
     command.add_option("--nnodes", options_.nnodes, "Number of nodes (default: cluster.nodes)")
         ->type_name("N")

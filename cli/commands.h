@@ -1,5 +1,5 @@
-// The commands, one file each. Each returns an exit status (0, or 3: outside the tolerance, or nothing there to hold against it), or an error,
-// whose kind decides it.
+// The commands, one file each. Each returns an exit status, or an error whose kind decides it. The status is
+// 0, or 3 if something is outside the tolerance or there is nothing to compare with it.
 #pragma once
 
 #include "base/result.h"
@@ -25,7 +25,7 @@ Result<int> CheckpointShowCommand(const Options& options);
 Result<int> CheckpointCheckCommand(const Options& options);
 Result<int> CheckpointExportCommand(const Options& options);
 
-// Parses, runs and reports: the whole program but for main(). Returns the exit status.
+// The whole program except main(): parses, runs and reports. Returns the exit status.
 int RunCommandLine(int argc, char** argv);
 
 }  // namespace windtunnel

@@ -11,9 +11,9 @@
 namespace windtunnel {
 namespace {
 
-constexpr double kLargestDrift = 0.03;  // costs that have moved by more are measured again
+constexpr double kLargestDrift = 0.03;  // if costs have moved by more, they are measured again
 
-// Whether the machine is as fast as when the cached `costs` were measured. Fills in their check.
+// Whether the machine is as fast as when the cached `costs` were measured. Sets their `check`.
 Result<bool> AreStillTrue(Costs& costs, const Plan& plan, const LiveOptions& live, Progress& progress) {
   if (live.nodes != nullptr && !live.nodes->shares_clock()) return true;  // nothing can be measured there
   const auto drift = CheckCosts(plan, live, costs.profile);
@@ -28,7 +28,7 @@ Result<bool> AreStillTrue(Costs& costs, const Plan& plan, const LiveOptions& liv
   return false;
 }
 
-// The costs of `plan`, measured where they are missing or no longer true, and saved.
+// The costs of `plan`. They are measured and saved if they are missing or no longer true.
 Result<Costs> CompleteCosts(const Options& options, const Plan& plan, const LiveOptions& live,
                             Progress& progress) {
   WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
@@ -69,7 +69,8 @@ Result<Outcome> CompareOne(const Options& options, Plan plan, NodeGroup* nodes) 
   LiveOptions live = LiveOptionsFor(options, progress);
   live.nodes = nodes;
   WT_ASSIGN_OR_RETURN(Costs costs, CompleteCosts(options, plan, live, progress));
-  // A pipeline that was measured for the first time may be balanced better now; other stages are other shapes of the optimizer's.
+  // After its first measurement a pipeline may be balanced better. Its new stages have other shapes of the
+  // optimizer's operators, which may have to be measured.
   if (Scenario balanced = WithBalance(plan.scenario, costs);
       plan.pipeline && balanced.parallel.pipeline.balance != BalanceOf(*plan.pipeline)) {
     WT_ASSIGN_OR_RETURN(plan, CompilePlan(balanced));
@@ -94,7 +95,7 @@ Result<Outcome> CompareOne(const Options& options, Plan plan, NodeGroup* nodes) 
   return outcome;
 }
 
-// Why the scenario cannot run live here and now; empty: it can.
+// Why the scenario cannot run live here and now; empty if it can.
 std::string ObstacleToRunning(const Options& options, const Plan& plan) {
   const std::string& name = plan.scenario.name;
   const std::string& device = plan.scenario.cluster.device;
@@ -114,7 +115,7 @@ std::string ObstacleToRunning(const Options& options, const Plan& plan) {
 Result<int> CompareCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckReports(options));
   if (!NamesNodes(options)) WT_RETURN_IF_ERROR(CheckStartedAlone("compare"));
-  // Every file is read before the first is run: a mistake in the last one shows at once.
+  // Every file is read before the first one runs, so that a mistake in the last one shows at once.
   std::vector<Plan> plans;
   for (const std::string& file : options.files) {
     WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, file, PlanFor::kRun));

@@ -7,11 +7,11 @@
 namespace windtunnel {
 namespace {
 
-// What may follow, by what the help calls it.
+// The completions of a value or operand, by its name in the help.
 struct Values {
   enum Kind { kNothing, kFiles, kDirectories, kWords } kind = kNothing;
-  std::string suffix;              // of files; empty: any
-  std::vector<std::string> words;  // beside files, or alone
+  std::string suffix;              // of the files; empty: any file
+  std::vector<std::string> words;  // offered in addition to files, or alone
 };
 
 Values ValuesOf(const std::string& name, const std::vector<std::string>& profiles, bool of_profile_command) {
@@ -27,7 +27,7 @@ Values ValuesOf(const std::string& name, const std::vector<std::string>& profile
   return {};
 }
 
-// The operand of `profile show` and its kin is a profile; the FILE of an option is any file.
+// The operand of `profile show` and similar commands is a profile; the FILE of an option is any file.
 Values OperandsOf(const CommandWords& command, const std::vector<std::string>& profiles) {
   return ValuesOf(command.operand, profiles, !command.path.empty() && command.path.front() == "profile");
 }
@@ -43,7 +43,7 @@ std::vector<std::string> OptionNames(const CommandWords& command) {
   return names;
 }
 
-// `text` with a backslash before each of `special`.
+// `text` with a backslash before each character of `special`.
 std::string Escaped(const std::string& text, const std::string& special) {
   std::string escaped;
   for (char c : text) {
@@ -53,7 +53,7 @@ std::string Escaped(const std::string& text, const std::string& special) {
   return escaped;
 }
 
-// Between single quotes of a Bourne shell.
+// `text` between single quotes of a Bourne shell.
 std::string Quoted(const std::string& text) {
   std::string quoted = "'";
   for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -191,7 +191,8 @@ std::string ZshScript(const std::vector<CommandWords>& commands, const std::vect
         "{0}_$words[1] ;;\n  esac\n}}\n",
         ZshFunction(command));
   }
-  // Loaded from $fpath the file is the function's body; sourced, it registers it.
+  // If zsh loads the file from $fpath, the file is the function's body. If it is sourced, it registers the
+  // function.
   return text +
          "if [[ $funcstack[1] == _windtunnel ]]; then _windtunnel \"$@\"; else compdef _windtunnel "
          "windtunnel; fi\n";
@@ -199,7 +200,7 @@ std::string ZshScript(const std::vector<CommandWords>& commands, const std::vect
 
 // ---- fish
 
-// fish knows \' and \\ between single quotes.
+// fish knows the escapes \' and \\ between single quotes.
 std::string FishQuoted(const std::string& text) { return "'" + Escaped(text, "'\\") + "'"; }
 
 std::string FishValues(const Values& values) {
@@ -211,7 +212,8 @@ std::string FishValues(const Values& values) {
   return text;
 }
 
-// Holds where the words so far are those of the command, not yet those of one below it.
+// A condition that holds if the words so far are those of the command, and not yet those of one of its
+// subcommands.
 std::string FishCondition(const CommandWords& command) {
   std::string condition;
   for (const std::string& word : command.path)

@@ -1,5 +1,6 @@
-// What lets a shell complete `windtunnel`'s commands, options and files: a script for bash, zsh or fish, made from the table of options that
-// the command line itself parses by (DescribeCommands), so that it knows them all.
+// Completion of `windtunnel`'s commands, options and files in a shell: a script for bash, zsh or fish. It is
+// generated from the table of options that the command line itself is parsed by (DescribeCommands), so it is
+// complete.
 //
 //   source <(windtunnel completion bash)        # in ~/.bashrc; zsh alike, after compinit
 //   windtunnel completion fish | source
@@ -13,7 +14,7 @@
 
 namespace windtunnel {
 
-// `profiles` are names that may stand for a profile's file. InvalidInput for another shell.
+// `profiles`: names that may be given instead of a profile's file. Errors: InvalidInput for another shell.
 Result<std::string> CompletionScript(const std::string& shell, const std::vector<CommandWords>& commands,
                                      const std::vector<std::string>& profiles);
 

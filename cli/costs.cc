@@ -31,7 +31,7 @@ bool IsFile(const std::string& path) {
   return fs::is_regular_file(path, error);
 }
 
-// The cache's file for a machine with these libraries: another version of one of them is another file.
+// The cache's file for a machine with these libraries. Another version of a library gives another file.
 std::string CacheFile(const Profile& machine) {
   std::string key = machine.fingerprint;
   for (const auto& [name, version] : machine.libraries) key += "\n" + name + " " + version;
@@ -51,7 +51,7 @@ std::string SnapshotFile(const std::string& cache_file, const Plan& plan) {
          Sha256Hex(operators).substr(0, 12) + ".json";
 }
 
-// A file of that name; nothing where there is none, with the places looked at in `looked`.
+// The path of the profile file `name`, if there is one. Adds the paths that were tried to `looked`.
 std::optional<std::string> FindFile(const std::string& name, std::string& looked) {
   auto look = [&](const std::string& path) {
     looked += (looked.empty() ? "" : ", ") + path;
@@ -72,7 +72,7 @@ std::string DidYouMean(const std::string& name) {
   return meant.empty() ? "" : fmt::format(" (did you mean '{}'?)", meant);
 }
 
-// A profile that was measured goes before the program's own of the same name.
+// A measured profile comes before a built-in one of the same name.
 Result<Costs> FindByName(const std::string& name) {
   std::string looked;
   if (auto path = FindFile(name, looked)) return LoadNamedCosts(*path);
@@ -108,7 +108,8 @@ std::string HowToGetCosts(const Plan& plan) {
         "nodes",
         scenario.source_file, scenario.cluster.nodes);
   return fmt::format(
-      "measure them with `windtunnel compare {0}` or `windtunnel calibrate {0}` (and the same --set), or have "
+      "measure them with `windtunnel compare {0}` or `windtunnel calibrate {0}` (and the same --set), or "
+      "have "
       "cluster.device, which is '{1}', name one with a datasheet (`windtunnel list devices`)",
       scenario.source_file, scenario.cluster.device);
 }
@@ -122,7 +123,7 @@ bool IsOfThisMachine(const Profile& profile, const Profile& machine) {
 Result<Costs> LoadNamedCosts(const std::string& name) {
   if (!NamesProfileFile(name) && !IsFile(name)) return FindByName(name);
   WT_ASSIGN_OR_RETURN(Profile profile, LoadProfile(name));
-  // A datasheet is of no machine.
+  // A datasheet belongs to no machine.
   const bool of_this_machine = !profile.hardware && RunsHere(profile.device) &&
                                IsOfThisMachine(profile, MachineProfile(profile.device));
   return Costs{std::move(profile), name, of_this_machine};
@@ -171,7 +172,7 @@ Result<Costs> FindDeviceCosts(const NamedCosts& named, const Plan& plan) {
   return LoadNamedCosts(device == "cuda" ? kDeviceNotAtHand : device);
 }
 
-// PyTorch with FSDP 1 and PyTorch of later are two frameworks to a profile, and one word to a scenario.
+// Profiles distinguish PyTorch with FSDP 1 from later PyTorch; in a scenario both are `framework: pytorch`.
 Status CheckVersion(const FrameworkProfile& framework, const Scenario& scenario, const std::string& where) {
   constexpr std::string_view kFsdp1 = "pytorch_fsdp1", kLater = "pytorch";
   const std::string& needed = FrameworkOf(scenario).name;
@@ -227,7 +228,7 @@ Status MakeCostsDirectory(const Costs& costs) {
 
 namespace {
 
-// Whether a step with one balance is, where both are composed.
+// Whether a step with `balance` is faster than one with `other`, if both can be composed.
 bool IsFaster(const Scenario& scenario, const std::vector<int64_t>& balance,
               const std::vector<int64_t>& other, const CostModel& model) {
   ComposedSteps steps;
@@ -242,7 +243,8 @@ bool IsFaster(const Scenario& scenario, const std::vector<int64_t>& balance,
 
 }  // namespace
 
-// What the host and collectives take shifts layers away from where they are; beside a bubble that is not always for the better.
+// The times of the host and of collectives move layers away from the stages that have them. Beside a bubble
+// that is not always faster, so a balance by the operators' work alone is tried, too.
 Scenario WithBalance(Scenario scenario, const Costs& costs) {
   PipelineSpec& pipeline = scenario.parallel.pipeline;
   if (pipeline.size == 1 || !pipeline.balance.empty() || !CheckSupported(scenario)) return scenario;
@@ -257,7 +259,8 @@ Scenario WithBalance(Scenario scenario, const Costs& costs) {
   const auto groups = composed::MeshGroupsOf(scenario);
   if (!model->host_computes()) {
     times.host = [&](const Op& op) { return ToSeconds(model->DispatchOf(op).time.p50()); };
-    // Not where they would have to be measured first, or groups lie differently across nodes.
+    // No collectives if they would have to be measured first, or if an axis's groups lie differently across
+    // nodes.
     if (groups && costs.profile.hardware)
       times.collective = [&](const Op& op, std::string_view axis) {
         const Group& group = axis == "tensor"    ? groups->tensor
@@ -269,7 +272,7 @@ Scenario WithBalance(Scenario scenario, const Costs& costs) {
   const Bytes room = RoomForAllocator(plan, *model);
   auto balance = ChooseBalance(scenario, times, room);
   if (!balance || !all_known) return scenario;
-  if (times.host && !IsMegatronOrDeepspeed(scenario.framework)) {  // these count layers
+  if (times.host && !IsMegatronOrDeepspeed(scenario.framework)) {  // these frameworks count layers
     const auto by_work = ChooseBalance(scenario, {times.work}, room);
     if (by_work && *by_work != *balance && IsFaster(scenario, *by_work, *balance, *model)) balance = by_work;
   }

@@ -13,7 +13,7 @@ namespace {
 bool is_launched_rank = false;
 std::terminate_handler other_handler = nullptr;
 
-// There is no memory to do more with.
+// Uses no further memory: there is none.
 [[noreturn]] void End() {
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);

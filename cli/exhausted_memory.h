@@ -1,10 +1,12 @@
-// What becomes of a process in which a thread of a library (Gloo's) finds no memory, where nobody can take an error.
+// How a process ends if a library's thread (Gloo's) runs out of memory, where nothing can catch the
+// exception.
 #pragma once
 
 namespace windtunnel {
 
-// From now on such a process ends with exit status 1 and a line on standard error; a rank that was launched with kMemoryExhausted
-// (runtime/launcher.h) alone, which its launcher says in words. Other exceptions that nobody takes end it as before.
+// After this call such a process ends with exit status 1 and a line on standard error. A launched rank ends
+// with kMemoryExhausted (runtime/launcher.h) and no line; its launcher reports it. Other uncaught exceptions
+// end the process as before.
 void EndWhereMemoryIsExhausted(bool is_launched);
 
 }  // namespace windtunnel

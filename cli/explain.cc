@@ -18,7 +18,7 @@
 namespace windtunnel {
 namespace {
 
-// What a rank may use: the device's memory, or on a CPU its share of the machine's.
+// The memory that a rank may use: the device's, or on a CPU the rank's share of the machine's.
 std::optional<Capacity> CapacityOf(const Plan& plan, const Costs& costs, const Prediction& prediction) {
   if (prediction.device_memory > Bytes(0)) return Capacity{prediction.device_memory, "the device's memory"};
   auto memory = costs.profile.machine.find("memory_bytes");
@@ -29,7 +29,7 @@ std::optional<Capacity> CapacityOf(const Plan& plan, const Costs& costs, const P
       ranks > 1 ? fmt::format("the machine's memory over {} ranks", ranks) : "the machine's memory"};
 }
 
-// All of it where no costs are at hand, which memory alone can do without.
+// The room for the allocator. Unlimited without costs, since explaining memory alone needs none.
 Bytes RoomOf(const Result<Costs>& costs, const Plan& plan) {
   if (!costs || !costs->profile.hardware) return Bytes::Max();
   return RoomForAllocator(plan, *MakeProfileCostModel(costs->profile, plan));
@@ -46,7 +46,7 @@ Result<int> ExplainCommand(const Options& options) {
   }
   std::vector<Outcome> outcomes(1);
   Outcome& outcome = outcomes.front();
-  // With all operators: what allocates at a peak is named by what it allocates for.
+  // With all operators, so that the report can name what the allocations at a peak are for.
   WT_ASSIGN_OR_RETURN(outcome.plan, CompileBalanced(options, scenario, PlanFor::kRun));
   const Plan& plan = outcome.plan;
   Ink ink = StandardInk();

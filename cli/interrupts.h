@@ -1,12 +1,12 @@
-// Interrupts of work that has something to put in order before it ends.
+// Interruption of work that has to tidy up before it ends.
 #pragma once
 
 #include <csignal>
 
 namespace windtunnel {
 
-// While one lives, Ctrl-C, a polite end and a terminal that goes away are noted instead of obeyed; a second one is obeyed. As `nohup` leaves
-// it, the last is ignored.
+// While a guard lives, the first SIGINT (Ctrl-C), SIGTERM or SIGHUP (the terminal goes away) is only noted. A
+// second one of a kind has its default effect. SIGHUP stays ignored if it was (`nohup`).
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -18,7 +18,7 @@ class InterruptGuard {
   struct sigaction old_interrupt_ = {}, old_terminate_ = {}, old_hang_up_ = {};
 };
 
-// Whether one has come since the last guard was made. Of any thread.
+// Whether a signal has come since the last guard was made. May be called from any thread.
 bool IsInterrupted();
 
 }  // namespace windtunnel

@@ -21,7 +21,7 @@ struct Row {
 };
 struct List {
   const char* what;  // as the command takes it
-  const char* key;   // of a scenario
+  const char* key;   // the scenario's key
   std::vector<Row> rows;
 };
 
@@ -46,7 +46,7 @@ Result<std::vector<Row>> Models() {
   for (const std::string& name : ModelPresetNames()) {
     WT_ASSIGN_OR_RETURN(Scenario scenario,
                         ParseScenario(fmt::format("model: {{preset: {}}}", name), name, ".", {}));
-    scenario.model.preset.clear();  // the row has it already
+    scenario.model.preset.clear();  // the row's name says it already
     Plan plan = OutlineOf(scenario);
     plan.model = StatisticsOf(scenario);
     rows.push_back({name, ModelInWords(plan)});
@@ -58,8 +58,8 @@ std::vector<Row> Networks() {
   std::vector<Row> rows;
   for (const KnownNetwork& known : kKnownNetworks) {
     const std::string within = known.intra.empty() ? "the device's own links" : std::string(known.intra);
-    rows.push_back({std::string(known.name), fmt::format("{} within a node, {} x {:g} Gb/s {} between nodes", within,
-                                                         known.cards, known.gbits, known.inter)});
+    rows.push_back({std::string(known.name), fmt::format("{} within a node, {} x {:g} Gb/s {} between nodes",
+                                                         within, known.cards, known.gbits, known.inter)});
   }
   return rows;
 }
@@ -122,13 +122,14 @@ Result<int> ListCommand(const Options& options) {
   for (const std::string& asked : options.files) {
     if (std::find(known.begin(), known.end(), asked) != known.end()) continue;
     const std::string meant = MeantWord(asked, known);
-    return InvalidInput("no list of '{}', {}", asked,
-                        meant.empty() ? "expected " + JoinWithOr(known) : fmt::format("did you mean '{}'?", meant));
+    return InvalidInput(
+        "no list of '{}', {}", asked,
+        meant.empty() ? "expected " + JoinWithOr(known) : fmt::format("did you mean '{}'?", meant));
   }
   bool first = true;
   for (const List& list : lists) {
-    const bool asked = options.files.empty() ||
-                       std::find(options.files.begin(), options.files.end(), list.what) != options.files.end();
+    const bool asked = options.files.empty() || std::find(options.files.begin(), options.files.end(),
+                                                          list.what) != options.files.end();
     if (!asked) continue;
     if (!first) fmt::print("\n");
     first = false;

@@ -11,7 +11,8 @@
 
 namespace {
 
-// Otherwise the next file or socket that is opened takes the number of one that is closed, and gets what is meant for it.
+// Opens standard descriptors that are closed. Otherwise the next file or socket to be opened would get such a
+// number, and the output meant for it.
 void OpenStandardDescriptors() {
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
     if (fcntl(descriptor, F_GETFD) != -1) continue;
@@ -30,9 +31,11 @@ int main(int argc, char** argv) {
   }
   windtunnel::EndWhereMemoryIsExhausted(/*is_launched=*/argc > 1 && std::strcmp(argv[1], "rank") == 0);
   setenv("OPENBLAS_NUM_THREADS", "1", 0);  // of this process and its ranks (runtime/cpu/open_blas.h)
-  signal(SIGXFSZ, SIG_IGN);  // a file too large is an error that can be told (EFBIG), here and in the ranks
+  // Writing a file that is too large becomes an error that can be reported (EFBIG), here and in the ranks.
+  signal(SIGXFSZ, SIG_IGN);
   const int status = windtunnel::RunCommandLine(argc, argv);
   std::fflush(nullptr);
-  // Not by exit, in which OpenBLAS joins its threads: one that waits for memory that there is not never ends.
+  // Not exit(), in which OpenBLAS joins its threads: a thread that waits for memory that does not exist never
+  // ends.
   _exit(status);
 }

@@ -6,7 +6,7 @@
 namespace windtunnel {
 namespace {
 
-// What the option says, which must be what the scenario says.
+// The value of an option, which must agree with the scenario's.
 Result<int> Agreed(const std::optional<int>& option, const char* name, int64_t scenario, const char* key) {
   if (option && *option != scenario)
     return InvalidInput("{} is {}, but {} is {}: change one of them (--set {}={})", name, *option, key,
@@ -14,7 +14,7 @@ Result<int> Agreed(const std::optional<int>& option, const char* name, int64_t s
   return static_cast<int>(scenario);
 }
 
-// The scenario before layers are balanced by costs, which each node may know others of.
+// The scenario before its layers are balanced by costs, which may differ between nodes.
 Result<std::string> ScenarioText(const Options& options) {
   std::string text;
   for (const std::string& file : options.files) {

@@ -1,4 +1,4 @@
-// Several nodes, as the options name them: the same command on each.
+// Jobs on several nodes as the options describe them: the same command is given on each node.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,12 @@
 
 namespace windtunnel {
 
-// Whether the plan's ranks are on this machine as far as the options say; if not, nothing can be run here alone.
+// Whether all of the plan's ranks are on this machine, or the options say which node this is. If neither,
+// nothing can be run here alone.
 bool IsOfThisMachine(const Options& options, const Plan& plan);
 
-// Meets the other nodes; null where there is only one. Errors: InvalidInput (options that are missing, or that contradict the scenario),
-// those of NodeGroup::Meet.
+// Meets the other nodes; null if there is only one. Errors: InvalidInput (options that are missing, or that
+// contradict the scenario), and those of NodeGroup::Meet.
 Result<std::unique_ptr<NodeGroup>> MeetNodes(const Options& options, const Plan& plan);
 
 }  // namespace windtunnel

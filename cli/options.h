@@ -1,4 +1,5 @@
-// What the command line asked for, as values: parsing (command_line.h) is apart from doing (commands.h).
+// What the command line asks for, as values. Parsing (command_line.h) is separate from execution
+// (commands.h).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 namespace windtunnel {
 
 enum class Command {
-  kPrint,  // --help or --version: `text` is all there is to say
+  kPrint,  // --help or --version: prints `text`
   kPredict,
   kRun,
   kCompare,
@@ -32,24 +33,25 @@ struct Options {
   Command command = Command::kPrint;
   std::string text;
 
-  std::vector<std::string> files;      // scenarios, profiles, rows, lists, the job, or the shell
-  std::string profile;                 // a file or a name; empty: this machine's cache
-  std::string framework_profile;       // a file; empty: what is known of the scenario's framework
-  std::vector<std::string> steps;      // calibrate: rows of measured steps to fit a framework profile to
-  std::optional<double> cross_fit;     // validate: the share of each source's rows to fit to
-  int64_t seeds = 5;                   // of them
+  std::vector<std::string> files;  // scenarios, profiles, rows, lists, the job, or the shell
+  std::string profile;             // a file or a name; empty: this machine's cache
+  std::string framework_profile;   // a file; empty: the built-in profile of the scenario's framework
+  std::vector<std::string> steps;  // calibrate: files of validation rows to fit a framework profile to
+  // validate: the share of each source's rows to fit to.
+  std::optional<double> cross_fit;
+  int64_t seeds = 5;                   // of cross_fit: number of draws
   std::string json, html, trace, svg;  // empty: not asked for; "-": standard output
   std::string out;                     // calibrate, profile merge, checkpoint export
   std::string tensorboard;             // run: a directory for event files; empty: none
-  int64_t log_every = 1;               // run: reported are the first step and those whose number this divides
+  int64_t log_every = 1;               // run: report the first step and every step that this number divides
   std::vector<std::string> sets;       // KEY=VALUE
   std::optional<uint64_t> seed;
   bool recalibrate = false;
-  int top = 10;                           // search: how many of the fastest
+  int top = 10;                           // search: how many of the fastest to show
   int threads = 0;                        // search; 0: one for each core
-  bool quick = false, full = false;       // search: nothing, or the whole front, is predicted in full
-  std::string state;                      // search: where it goes on from
-  bool fold = true;                       // predict, compare, explain: alike ranks are simulated once
+  bool quick = false, full = false;       // search: predict nothing, or the whole Pareto front, in full
+  std::string state;                      // search: the file of results, which it resumes from
+  bool fold = true;                       // predict, compare, explain: simulate identical ranks once
   bool resolved = false, memory = false;  // explain
 
   // run

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 bool IsOneFile(const std::string& a, const std::string& b) {
   std::error_code error;
-  // What is not there yet has no canonical path of its own.
+  // A file that does not exist yet has no canonical path of its own.
   const auto whole = [&error](const std::string& path) {
     return fs::weakly_canonical(fs::absolute(path, error), error);
   };
@@ -42,7 +42,7 @@ std::vector<NamedPath> OutputsOf(const Options& options) {
   std::vector<NamedPath> outputs;
   for (const NamedPath& output : all)
     if (!output.path.empty() && output.path != "-") outputs.push_back(output);
-  // Without steps, calibrate adds to what is there.
+  // Without --steps, calibrate adds to an existing profile.
   const bool writes_anew = !options.steps.empty() || options.command == Command::kProfileMerge;
   if (writes_anew && !options.out.empty() && options.out != "-") outputs.push_back({"--out", options.out});
   return outputs;
@@ -85,7 +85,7 @@ Status CheckApart(const NamedPath& output, const std::vector<NamedPath>& inputs)
   return Ok();
 }
 
-// Pipes and devices are not touched: whoever reads them would see an end.
+// Pipes and devices are not opened: their readers would see an end of file.
 Status CheckWritable(const NamedPath& output) {
   std::error_code ignored;
   const fs::file_status status = fs::status(output.path, ignored);

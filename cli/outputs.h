@@ -1,4 +1,4 @@
-// What the options name to be written and read, looked at before any work is done for it.
+// Checks of the files that the options name, before any work is done for them.
 #pragma once
 
 #include <string>
@@ -9,18 +9,20 @@
 
 namespace windtunnel {
 
-// Errors: InvalidInput, naming the options, where two of them are one file, or one is a file that is read; where one could not be
-// written. Files that are not there yet are made and removed again; what is written anew is left as it is.
+// Errors: InvalidInput, naming the options, if two outputs are one file, an output is a file that is read, or
+// an output cannot be written. Files that do not exist yet are created and removed again; existing ones are
+// not changed.
 Status CheckOutputFiles(const Options& options);
 
-// Errors: InvalidInput, where an output is a file that the scenario names (data, model.config, a schedule, a framework profile).
+// Errors: InvalidInput if an output is a file that the scenario names (data, model.config, a schedule, a
+// framework profile).
 Status CheckOutputsAgainst(const Scenario& scenario, const Options& options);
 
-// Whether both name one regular file that is there, or would once it is.
+// Whether both paths name one regular file, existing or not yet.
 bool IsOneFile(const std::string& a, const std::string& b);
 
-// Makes the directory at `path`; nothing where that is empty. Errors: InvalidInput, naming the option, where it cannot be made or written
-// in.
+// Makes the directory at `path`, unless that is empty. Errors: InvalidInput, naming the option, if it cannot
+// be made or written to.
 Status CheckOutputDirectory(const std::string& option, const std::string& path);
 
 }  // namespace windtunnel

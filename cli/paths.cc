@@ -27,8 +27,8 @@ Status WriteAll(std::FILE* file, const std::string& path, const std::string& tex
   return Ok();
 }
 
-// Whether a path names a file that another may take the place of, or none yet: no device, pipe or link (/dev/stdout), and in a directory that
-// takes one.
+// Whether `path` may be replaced by a new file: it is a regular file or does not exist yet (no device, pipe
+// or link such as /dev/stdout), and its directory is writable.
 bool MayBeReplaced(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);

@@ -1,4 +1,4 @@
-// Where the files are that the command line names.
+// The places of files that the command line names.
 #pragma once
 
 #include <string>
@@ -8,23 +8,25 @@
 
 namespace windtunnel {
 
-// Goes to the directory that the user stands in, which under `bazel run` is not the one that the process starts in
-// (BUILD_WORKING_DIRECTORY, or what ./bazelw noted when called from outside the checkout); every relative path, in arguments and in --set, counts from there. Failed when it is gone.
+// Changes to the directory that the user is in, from which every relative path counts, in arguments and in
+// --set. Under `bazel run` the process starts in another one; the user's is in BUILD_WORKING_DIRECTORY, or
+// noted by ./bazelw if that was called from outside the checkout. Errors: Failed if the directory is gone.
 Status EnterUserDirectory();
 
-// $XDG_CACHE_HOME/windtunnel or ~/.cache/windtunnel. InvalidInput when neither variable is set.
+// $XDG_CACHE_HOME/windtunnel or ~/.cache/windtunnel. Errors: InvalidInput if neither variable is set.
 Result<std::string> CacheDirectory();
 
-// Directories that may hold cost_models/profiles/: runfiles and the directory of the binary.
+// Directories that may contain cost_models/profiles/: the runfiles, and the binary's directory.
 std::vector<std::string> InstallDirectories();
 
-// Which of several processes this one is that mpirun or srun started: Open MPI's, PMI's or a Slurm step's variables.
+// This process's number among those that mpirun or srun started, from the variables of Open MPI, PMI or a
+// Slurm step.
 struct JobProcess {
   int rank = 0, count = 1;
 };
 JobProcess ThisJobProcess();
 
-// Writes `text` to `path` ("-": standard output). Failed when it cannot be written.
+// Writes `text` to `path` ("-": standard output). Errors: Failed if it cannot be written.
 Status WriteText(const std::string& path, const std::string& text);
 
 }  // namespace windtunnel

@@ -25,14 +25,14 @@
 namespace windtunnel {
 namespace {
 
-// "dir/foundry_a100.jsonl" is the source foundry_a100, unless another file has that name too.
+// The source of "dir/foundry_a100.jsonl" is foundry_a100, unless another file has that name too.
 std::string SourceOf(const std::string& file, const std::vector<std::string>& files) {
   auto stem = [](const std::string& path) { return std::filesystem::path(path).stem().string(); };
   const auto same = [&](const std::string& other) { return stem(other) == stem(file); };
   return std::count_if(files.begin(), files.end(), same) > 1 ? file : stem(file);
 }
 
-// Rows of which one can say that the faster is the better choice.
+// A key of rows that are comparable: the faster of two is the better choice.
 std::string ComparableTo(const Plan& plan) {
   const Scenario& s = plan.scenario;
   const ModelSpec& m = s.model;
@@ -50,7 +50,7 @@ bool HasMemory(const PublishedMeasurement& measured) {
   return measured.peak_memory_bytes || measured.reserved_memory_bytes || measured.device_memory_used_bytes;
 }
 
-// Of the rank, or the largest of all.
+// The peaks of `rank`, or the largest of all ranks.
 struct Peaks {
   Bytes allocated, reserved;
 };
@@ -95,8 +95,9 @@ std::vector<ValidatedValue> ValuesOf(const SourcedRow& row, const Plan& plan, co
   return values;
 }
 
-// What Predict says; of rows whose steps are composed the median step alone, which is much sooner known, and memory where it was measured
-// and `with_memory`. `plan` is an outline, and then what was needed of it, for which `room` is taken.
+// Predict, but faster: if the step can be composed, only the median step time. Memory is predicted if it was
+// measured and `with_memory` is set. `plan` is an outline at first, and becomes what had to be compiled, for
+// which `room` is reserved.
 Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& measured, bool with_memory,
                               std::optional<OperatorRoom>& room, Plan& plan) {
   WT_RETURN_IF_ERROR(CheckSupported(plan.scenario));
@@ -116,7 +117,8 @@ Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& me
   return prediction;
 }
 
-// The row's scenario is one line of its own, whose columns are not those of the file: "rows.jsonl:2:1:1:17: …" would name no place.
+// The row's scenario is a line of its own whose columns are not the file's, so "rows.jsonl:2:1:1:17: …" would
+// name no place. An error's place is the row's.
 Result<Scenario> ScenarioOf(const ValidationRow& row, const std::vector<Override>& overrides,
                             const std::string& profile) {
   const std::string directory = std::filesystem::path(row.file).parent_path().string();
@@ -190,7 +192,7 @@ Result<FrameworkProfile> RowPredictor::FrameworkFor(const SourcedRow& row) const
 }
 
 Result<std::string> RowPredictor::FrameworkTextFor(const SourcedRow& row) const {
-  if (named_.framework) return named_.framework_text;  // of a pipe, which is read once
+  if (named_.framework) return named_.framework_text;  // may be a pipe, which can be read only once
   WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioFor(row));
   if (scenario.framework_file.empty()) return std::string();
   return ReadFile(scenario.framework_file, "a framework profile");
@@ -207,9 +209,9 @@ Result<std::vector<ValidatedValue>> RowPredictor::Predict(
     tuned->profile.framework->residuals = *residuals;
   }
   const Costs& costs = tuned ? *tuned : *shelved;
-  // Residuals do not change it.
+  // Residuals do not change memory.
   const bool with_memory = !residuals || !HasStepTime(row.row.measured);
-  std::optional<OperatorRoom> room;  // until the plan is gone
+  std::optional<OperatorRoom> room;  // reserved as long as the plan lives
   Plan plan = OutlineOf(WithBalance(std::move(scenario), costs));
   if (const auto rank = row.row.measured.memory_rank; rank && *rank >= plan.world_size)
     return InvalidInput("measured.memory_rank is {}, expected a rank of the job, 0 to {}", *rank,

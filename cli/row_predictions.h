@@ -1,4 +1,4 @@
-// Predictions of validation rows, on all cores: what `validate` reports and `calibrate --steps` fits to.
+// Predictions of validation rows on all cores: `validate` reports them, and `calibrate --steps` fits to them.
 #pragma once
 
 #include <functional>
@@ -19,16 +19,16 @@
 
 namespace windtunnel {
 
-// A row with the file that it is from.
+// A row, and the source that it is from.
 struct SourcedRow {
   std::string source;  // "foundry_a100"
   ValidationRow row;
 };
 Result<std::vector<SourcedRow>> LoadRows(const std::vector<std::string>& files);
-// Whether one was measured, or something that it follows from.
+// Whether a step time was measured, or a quantity that it follows from.
 bool HasStepTime(const PublishedMeasurement& measured);
 
-// What became of one row.
+// The result of one row.
 struct RowOutcome {
   std::vector<ValidatedValue> values;
   std::optional<Error> error;
@@ -36,24 +36,26 @@ struct RowOutcome {
 
 class RowPredictor {
  public:
-  // `options` must outlive it. Errors: of the profiles that they name, which all rows need.
+  // `options` must outlive the predictor. Errors: those of the profiles that the options name, which all rows
+  // need.
   static Result<RowPredictor> Make(const Options& options);
 
-  // Errors: what the scenario cannot be predicted for. With `residuals`, instead of those of the framework's profile, memory is
-  // left out, which they do not change, where a step time was measured too.
+  // Errors: the reason why the scenario cannot be predicted. `residuals` replace those of the framework's
+  // profile. They do not change memory, so with them memory is left out if a step time was measured, too.
   Result<std::vector<ValidatedValue>> Predict(
       const SourcedRow& row, const std::optional<ResidualFactors>& residuals = std::nullopt) const;
-  // On all cores; outcomes are by row, whichever came first. `label` is shown with the progress.
+  // On all cores. Outcomes are indexed by row, in whatever order rows finish. `label` is shown with the
+  // progress.
   std::vector<RowOutcome> PredictAll(const std::vector<SourcedRow>& rows, const std::string& label,
                                      const std::optional<ResidualFactors>& residuals = std::nullopt) const;
-  // An override that no row can take: InvalidInput.
+  // Errors: InvalidInput for an override that no row accepts.
   Status CheckOverrides(const SourcedRow& row) const;
-  // An output that one of the rows' scenarios reads: InvalidInput.
+  // Errors: InvalidInput for an output that one of the rows' scenarios reads.
   Status CheckOutputs(const std::vector<SourcedRow>& rows) const;
   Result<Scenario> ScenarioFor(const SourcedRow& row) const;
-  // The framework that the row's costs are of: the one named, or the scenario's.
+  // The framework that the row's costs are for: the one named by the options, or the scenario's.
   Result<FrameworkProfile> FrameworkFor(const SourcedRow& row) const;
-  // The JSON that it was read from; empty: it is a known one.
+  // The JSON of the framework's profile; empty for a built-in one.
   Result<std::string> FrameworkTextFor(const SourcedRow& row) const;
 
  private:
@@ -63,7 +65,7 @@ class RowPredictor {
         named_(std::move(named)),
         shelf_(std::make_unique<Shelf>()) {}
 
-  // Profiles by name: rows by the hundred share a few.
+  // Profiles by name, since hundreds of rows share a few.
   struct Shelf {
     std::mutex mutex;
     std::map<std::string, Costs> costs;

@@ -28,16 +28,16 @@
 namespace windtunnel {
 namespace {
 
-// Of a job that something else launched, in which the first rank speaks for all.
+// In a job that another launcher started, only the first rank prints.
 bool IsSilentRank(const Options& options) { return JoinsJob(options) && !IsFirstRankOfJob(); }
 
-// torchrun launches a job again with the same command line.
+// torchrun restarts a job with the same command line.
 bool IsRestart(const Options& options) {
   const char* count = std::getenv("TORCHELASTIC_RESTART_COUNT");
   return JoinsJob(options) && count && std::atoi(count) > 0;
 }
 
-// Where the weights to export come from, where no checkpoints are asked for: a checkpoint that goes away again.
+// A temporary checkpoint for --export, used if no checkpoints are asked for.
 std::string CheckpointForExport(const Options& options) { return options.export_weights + "/.checkpoint"; }
 
 std::string Absolute(const std::string& path) {
@@ -57,21 +57,21 @@ Error WouldOverwrite(const CheckpointDirectory& directory, const std::string& la
                   directory.path(), std::filesystem::path(latest).filename().string())};
 }
 
-// Job files and checkpoints are JSON, which has no other text.
+// Job files and checkpoints are JSON, whose text must be UTF-8.
 Status CheckIsText(const char* option, const std::string& path) {
   if (Utf8Prefix(path) == path.size()) return Ok();
   return InvalidInput("{}: the path {} is not UTF-8", option,
                       Printable(path.substr(0, Utf8Prefix(path))) + "…");
 }
 
-// The error with the option whose value it is about.
+// The error, prefixed with the option whose value it is about.
 Status OfOption(const char* option, const Error& error) {
   return tl::unexpected(Error{error.kind, fmt::format("{}: {}", option, error.message)});
 }
 
-// What the ranks begin with, so that one of them need not die of it.
+// Checks the ranks' inputs first, so that no rank has to fail on them.
 Status CheckInputs(const Options& options, const Plan& plan) {
-  // Costs balance a pipeline at most, but what is named has to be there.
+  // Costs at most balance a pipeline here, but the files that are named must exist.
   if (!options.profile.empty() || !options.framework_profile.empty())
     WT_RETURN_IF_ERROR(FindCosts(options, plan));
   if (const auto data = MakeDataSource(plan.scenario); !data) return tl::unexpected(data.error());
@@ -84,7 +84,8 @@ Status CheckInputs(const Options& options, const Plan& plan) {
   return weights ? Ok() : OfOption("--import", weights.error());
 }
 
-// What a run that has the checkpoint would take away with it.
+// Refuses a directory that is a checkpoint itself: the run that owns the checkpoint would delete its files
+// with it.
 Status CheckIsNoCheckpoint(const char* option, const std::string& path) {
   if (path.empty() || !IsCheckpoint(path)) return Ok();
   return InvalidInput(
@@ -129,7 +130,7 @@ Result<RunOptions> RunOptionsOf(const Options& options, bool silent) {
     if (options.export_weights.empty()) return run;
     run.checkpoints = Absolute(CheckpointForExport(options));
     std::error_code ignored;
-    if (!silent) std::filesystem::remove_all(run.checkpoints, ignored);  // of a run that was interrupted
+    if (!silent) std::filesystem::remove_all(run.checkpoints, ignored);  // left by an interrupted run
     return run;
   }
   run.checkpoints = Absolute(options.checkpoint_dir);
@@ -147,7 +148,8 @@ Result<RunOptions> RunOptionsOf(const Options& options, bool silent) {
   return run;
 }
 
-// What a run goes on with in another way than it began with; what may not change, the ranks refuse.
+// Notes the keys that a resumed run continues with other values of. Changes that are not allowed are refused
+// by the ranks.
 void NoteChanges(const Options& options, const Plan& plan, const std::string& resume_from) {
   const auto checkpoint = Checkpoint::Open(resume_from);
   if (!checkpoint) return;
@@ -178,7 +180,7 @@ Result<LiveOptions> LiveOptionsOf(const Options& options, Progress& progress, bo
   return live;
 }
 
-// Two runs that save into one directory would remove each other's checkpoints.
+// Two runs that save to one directory would remove each other's checkpoints.
 Result<std::vector<DirectoryLock>> LockDirectories(const Options& options) {
   std::vector<DirectoryLock> locks;
   const auto take = [&](const char* option, Result<DirectoryLock> taken) -> Status {
@@ -193,7 +195,7 @@ Result<std::vector<DirectoryLock>> LockDirectories(const Options& options) {
   return locks;
 }
 
-// Removes the checkpoint that is there for --export alone, but while `keep` is set.
+// Removes the checkpoint that exists only for --export, unless `keep` is set.
 struct ExportCleaner {
   const Options& options;
   const RunOptions& run;
@@ -205,7 +207,8 @@ struct ExportCleaner {
   }
 };
 
-// Of a run that had no step left: of what it would have gone on from.
+// Exports the newest checkpoint. A run that had no step left saved none; then the one that it would have
+// resumed from.
 Status Export(const Options& options, const RunOptions& run, ExportCleaner& cleaner) {
   if (options.export_weights.empty()) return Ok();
   const bool has_saved = CheckpointDirectory(run.checkpoints).Latest().has_value();
@@ -219,7 +222,7 @@ Status Export(const Options& options, const RunOptions& run, ExportCleaner& clea
                                                exported.error().message, checkpoint.path())});
 }
 
-// Of a run that had all its steps before, and may have evaluated.
+// For a run that had all its steps already. It may have evaluated.
 Result<int> ReportNothingLeft(const Options& options, const RunOptions& run,
                               const std::vector<Outcome>& outcomes) {
   const Measurement& measurement = *outcomes[0].measurement;
@@ -238,7 +241,7 @@ Result<int> ReportNothingLeft(const Options& options, const RunOptions& run,
 }  // namespace
 
 Result<int> RunLiveCommand(const Options& options) {
-  IgnoreBrokenPipes();  // a training outlives whoever read its messages
+  IgnoreBrokenPipes();  // training outlives the reader of its messages
   WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, options.files.front(), PlanFor::kRun));
   const bool joins = JoinsJob(options);
@@ -249,7 +252,7 @@ Result<int> RunLiveCommand(const Options& options) {
   if (!silent && options.node_rank.value_or(0) == 0) {
     WT_ASSIGN_OR_RETURN(locks, LockDirectories(options));
   }
-  Progress progress(false);  // the lines of steps show it
+  Progress progress(false);  // the lines of steps show the progress
   WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
   if (!silent && !live.run.resume_from.empty()) NoteChanges(options, plan, live.run.resume_from);
   ExportCleaner cleaner{options, live.run, silent || options.node_rank.value_or(0) > 0};

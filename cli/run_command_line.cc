@@ -96,7 +96,7 @@ int RunCommandLine(int argc, char** argv) {
       return run();
     } catch (const std::bad_alloc&) {
       return Failed("this machine's memory is exhausted");
-    } catch (const std::exception& error) {  // no threads left, standard output that takes nothing, …
+    } catch (const std::exception& error) {  // such as no threads left, or an unwritable standard output
       return Failed("{}", Printable(MessageOf(error)));
     }
   }();
@@ -106,7 +106,7 @@ int RunCommandLine(int argc, char** argv) {
     PrintError(error.message);
     return 1;
   }
-  // Each mistake is a line, whatever the input's names have in them.
+  // Each mistake is one line, whatever characters the input's names contain.
   PrintError(Printable(error.message));
   for (const std::string& other : error.others) PrintError(Printable(other));
   return 2;

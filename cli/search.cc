@@ -43,7 +43,8 @@ void Count(const SearchSpace& space, const std::vector<Evaluation>& evaluations,
   }
 }
 
-// What is known of those that do not fit are lower bounds: from the lowest on, peaks are followed until no bound is below the least of them.
+// The memory known of configurations that do not fit is a lower bound. In ascending order of bounds, their
+// actual peaks are followed until no bound is below the least peak.
 std::optional<SearchReport::Least> FindLeast(const Scenario& scenario, const Profile& profile,
                                              const SearchSpace& space,
                                              const std::vector<Evaluation>& evaluations) {
@@ -62,8 +63,9 @@ std::optional<SearchReport::Least> FindLeast(const Scenario& scenario, const Pro
   return least;
 }
 
-// Measured costs are of what was measured. Where they answer neither for the first configuration nor for the scenario as it stands, the
-// others are not worth compiling, which takes long with many ranks: each would be refused.
+// Measured costs cover only what was measured. If they can predict neither the first configuration nor the
+// scenario itself, the search stops: each configuration would be compiled, which takes long with many ranks,
+// and then refused.
 Status CheckCosts(const Costs& costs, const Scenario& scenario, const Configuration& first) {
   if (costs.profile.hardware) return Ok();
   const Evaluation evaluation = Evaluator(scenario, costs.profile).Evaluate(first);
@@ -76,7 +78,7 @@ Status CheckCosts(const Costs& costs, const Scenario& scenario, const Configurat
       scenario.cluster.device, costs.profile.name, Describe(first), kDeviceNotAtHand, evaluation.reason);
 }
 
-// Why most of what cannot be trained cannot.
+// The most frequent reason why configurations cannot be trained.
 std::string MainReason(const SearchReport& report) {
   const auto by_count = [](const auto& a, const auto& b) { return a.second < b.second; };
   const auto most = std::max_element(report.refused.begin(), report.refused.end(), by_count);
@@ -85,7 +87,8 @@ std::string MainReason(const SearchReport& report) {
   return fmt::format("{} cannot be predicted: {}", most->second, most->first);
 }
 
-// What a state file is of: the scenario and its ranges, what the loader made of them, the costs, and the files behind both.
+// Identifies what a state file is for: the scenario with its ranges and derived keys, the costs, and the
+// files that both name.
 std::string StateKey(const SearchReport& report, const Scenario& scenario, const Profile& profile) {
   const DerivedKeys& derived = scenario.derived;
   std::string behind;
@@ -104,7 +107,7 @@ std::string StateKey(const SearchReport& report, const Scenario& scenario, const
                      Sha256Hex(behind));
 }
 
-// The overrides of the command line, but for those of the ranges.
+// The overrides of the command line, except those of ranges.
 Result<std::vector<Override>> GivenOverrides(const Options& options) {
   WT_ASSIGN_OR_RETURN(std::vector<Override> given, OverridesOf(options));
   std::erase_if(given, [](const Override& override) {
@@ -113,7 +116,7 @@ Result<std::vector<Override>> GivenOverrides(const Options& options) {
   return given;
 }
 
-// With the best configuration's whole report, if that was predicted in full.
+// Includes the best configuration's whole report, if it was predicted in full.
 Status WriteHtml(const Options& options, const Costs& costs, const SearchReport& report) {
   std::vector<Outcome> best;
   if (!report.pareto.empty() && report.pareto.front().is_in_full) {
@@ -159,7 +162,7 @@ Result<int> SearchCommand(const Options& options) {
   InterruptGuard guard;
   SearchRun run(options, scenario, space, costs.profile);
   WT_RETURN_IF_ERROR(run.Run(state));
-  if (state.process().rank > 0) return 0;  // the first one reports
+  if (state.process().rank > 0) return 0;  // the first process reports
   WT_RETURN_IF_ERROR(run.Gather(state));
   Count(space, run.evaluations(), report);
   report.resumed = run.resumed();

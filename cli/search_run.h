@@ -1,4 +1,4 @@
-// The evaluation of all legal configurations.
+// A search's evaluation of all legal configurations.
 #pragma once
 
 #include <atomic>
@@ -24,9 +24,9 @@ class SearchRun {
         progress_(ShowsProgress(options)),
         evaluations_(space.legal.size()) {}
 
-  // Of this process's share. Errors: Failed when interrupted, or the state file cannot be written.
+  // Evaluates this process's share. Errors: Failed if interrupted, or if the state file cannot be written.
   Status Run(SharedState& state);
-  // Waits for the other processes' shares. Errors: Failed when interrupted, or nothing has come for long.
+  // Waits for the other processes' shares. Errors: Failed if interrupted, or if nothing has come for long.
   Status Gather(SharedState& state);
 
   const std::vector<Evaluation>& evaluations() const { return evaluations_; }
@@ -47,7 +47,7 @@ class SearchRun {
   const Evaluator evaluator_;
   Progress progress_;
   std::vector<Evaluation> evaluations_;
-  std::mutex mutex_;  // of the state file and status_
+  std::mutex mutex_;  // guards the state file and status_
   Status status_;
   std::atomic<bool> has_failed_ = false;
   std::atomic<int64_t> done_ = 0, simulated_ = 0;

@@ -55,7 +55,8 @@ std::vector<Choice> Selection::Top() const {
   return top;
 }
 
-// All where that is quick; else the best, or the front, and of the fastest those that are not known in full otherwise.
+// All of the front and the fastest if that is quick. Otherwise the best one; with --full, the front, and
+// those of the fastest whose step times are lower bounds.
 std::vector<Choice> Selection::ToVerify(const std::vector<Choice>& front,
                                         const std::vector<Choice>& top) const {
   std::vector<Choice> all = front, chosen = front;
@@ -70,12 +71,13 @@ std::vector<Choice> Selection::ToVerify(const std::vector<Choice>& front,
   return options_.full ? chosen : std::vector<Choice>{front.front()};
 }
 
-// Time goes by operators, as memory does, unless ranks are told apart or several steps drawn.
+// The time of a full prediction, like its memory, grows with the operators, unless ranks are simulated apart
+// or several steps are drawn.
 bool Selection::AreQuick(const std::vector<Choice>& choices) const {
   const ClusterSpec& cluster = scenario_.cluster;
   if (cluster.jitter != 0 || cluster.straggler || cluster.slow_link || cluster.topology.is_given())
     return false;
-  constexpr double kMost = 0.6e9;  // about two seconds of a core, at 0.2 ms for a block and micro-batch
+  constexpr double kMost = 0.6e9;  // about two seconds on a core, at 0.2 ms per block and micro-batch
   double bytes = 0;
   for (const Choice& choice : choices) {
     const Scenario scenario = ScenarioOf(scenario_, space_.legal[static_cast<size_t>(choice.id)]);
@@ -92,7 +94,7 @@ Result<bool> Selection::Verify(const std::vector<Choice>& choices) {
   std::vector<char> is_too_large(open.size());
   Progress progress(ShowsProgress(options_));
   std::atomic<size_t> done = 0;
-  // A few at a time (of large ones fewer: OperatorRoom), and of few each on several threads.
+  // A few at a time (fewer large ones: OperatorRoom). If there are only a few, each gets several threads.
   const int at_once = std::min(ThreadsFor(options_), 4);
   const int each = std::max(1, ThreadsFor(options_) / std::max(1, static_cast<int>(open.size())));
   ForEachInParallel(
@@ -152,7 +154,7 @@ bool Selection::Apply(int64_t id, const Verified& verified) {
 
 Result<Selection::Verified> Selection::PredictInFull(int64_t id, int threads) const {
   const Scenario scenario = ScenarioOf(scenario_, space_.legal[static_cast<size_t>(id)]);
-  const OperatorRoom room(scenario);  // until the plan is gone
+  const OperatorRoom room(scenario);  // reserved as long as the plan lives
   const auto begin = std::chrono::steady_clock::now();
   Outcome outcome;
   WT_ASSIGN_OR_RETURN(outcome.plan, CompilePlan(scenario, {.threads = threads, .predicts = true}));

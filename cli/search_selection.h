@@ -1,4 +1,4 @@
-// What a search's report names.
+// The configurations that a search's report names.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,25 @@
 
 namespace windtunnel {
 
-// The best configuration is predicted in full (with --full the whole Pareto front; where that takes a second or two, all that is named): what the
-// evaluator said is held against it, and what its allocator's fragments do not let into the device, or cannot be predicted so, is struck off.
-// Where collectives share cards, the best takes longer in full than the evaluator said; then the next best is predicted, too, until one is the
-// best as it is predicted.
+// Compares the best configurations with predictions in full. Predicted in full are the best configuration,
+// with --full the whole Pareto front, and all configurations that the report names if that takes only a
+// second or two. A configuration is struck off if its allocator's fragmentation does not let it fit the
+// device, or if it cannot be predicted in full. If collectives share network cards, the best takes longer in
+// full than the evaluator said; then the next best is predicted, too, until the best one is best as predicted
+// in full.
 class Selection {
  public:
-  // `given` are the command line's overrides.
+  // `given`: the command line's overrides.
   Selection(const Options& options, const Scenario& scenario, const SearchSpace& space, const Costs& costs,
             std::vector<Override> given, const std::vector<Evaluation>& evaluations);
 
-  // Adds the Pareto front, the best ones, and what was struck off. Errors: Failed when interrupted.
+  // Adds the Pareto front, the best configurations, and the counts of those struck off. Errors: Failed if
+  // interrupted.
   Status Select(SearchReport& report);
 
  private:
   struct Verified {
-    std::string predicted;  // empty: there was no memory to predict it in full
+    std::string predicted;  // empty: this machine had too little memory to predict it in full
     Duration step_time;
     Bytes memory;
     bool fits = true;
@@ -41,14 +44,14 @@ class Selection {
   std::vector<Choice> Top() const;
   std::vector<Choice> ToVerify(const std::vector<Choice>& front, const std::vector<Choice>& top) const;
   bool AreQuick(const std::vector<Choice>& choices) const;
-  // Whether anything turned out otherwise.
+  // Returns whether any configuration's values changed.
   Result<bool> Verify(const std::vector<Choice>& choices);
   std::vector<Choice>::iterator ChoiceOf(int64_t id);
   void Strike(int64_t id) { choices_.erase(ChoiceOf(id)); }
-  // Whether it changes what is known.
+  // Returns whether it changes what is known of the configuration.
   bool Apply(int64_t id, const Verified& verified);
   Result<Verified> PredictInFull(int64_t id, int threads) const;
-  // What is known of one that there is no memory for.
+  // The evaluator's values, for a configuration that this machine has too little memory to predict in full.
   Verified AsComposed(int64_t id);
   FoundConfiguration Found(const Choice& choice) const;
 
@@ -57,7 +60,8 @@ class Selection {
   const SearchSpace& space_;
   const Costs& costs_;
   std::vector<Choice> choices_;
-  std::set<int64_t> lower_bounds_;  // of them, those whose step times the evaluator left something out of
+  // The choices whose step times are lower bounds, since the evaluator left something out.
+  std::set<int64_t> lower_bounds_;
   const std::vector<Override> given_;
   std::map<int64_t, Verified> verified_;
   std::map<std::string, int64_t> refused_;  // by reason

@@ -1,4 +1,4 @@
-// The processes of one search, and what they have found.
+// The processes of one search, and their results.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,12 @@
 
 namespace windtunnel {
 
-// Each process has a share of the search, and a file in which the others find what it has found: the state file for the first, with the
-// number of each other one behind its name.
+// Each process evaluates a share of the search, and has a file in which the others find its results. The
+// first process's is the state file; the others append their number to its name.
 class SharedState {
  public:
-  // `path`: empty where nothing is kept. Errors: StateFile's; InvalidInput for several processes without a file.
+  // `path`: empty if results are not kept. Errors: StateFile's; InvalidInput for several processes without a
+  // file.
   static Result<SharedState> Open(const std::string& path, const std::string& key);
 
   const JobProcess& process() const { return process_; }
@@ -26,7 +27,7 @@ class SharedState {
   const std::map<int64_t, Evaluation>& known() const { return known_; }
   Status Append(int64_t id, const Evaluation& evaluation) { return own_->Append(id, evaluation); }
 
-  // What the others have found by now.
+  // Reads the results of all processes so far.
   Status ReadAll();
 
  private:

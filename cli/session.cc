@@ -28,7 +28,7 @@
 namespace windtunnel {
 namespace {
 
-// Of the outputs, one that goes to standard output.
+// Whether one of the outputs goes to standard output.
 bool PrintsAnOutput(const Options& options) {
   return options.json == "-" || options.html == "-" || options.trace == "-" || options.svg == "-";
 }
@@ -70,7 +70,7 @@ Result<std::vector<Override>> OverridesOf(const Options& options) {
 
 Result<Scenario> LoadWithOverrides(const Options& options, const std::string& file) {
   WT_ASSIGN_OR_RETURN(const std::vector<Override> overrides, OverridesOf(options));
-  // With the costs of another device, a scenario of this machine is one of that device.
+  // With the costs of another device, a scenario of this machine becomes one of that device.
   WT_ASSIGN_OR_RETURN(Scenario scenario,
                       LoadScenario(file, overrides, EmbeddedProfile(options.profile) ? options.profile : ""));
   WT_RETURN_IF_ERROR(CheckOutputsAgainst(scenario, options));
@@ -78,7 +78,8 @@ Result<Scenario> LoadWithOverrides(const Options& options, const std::string& fi
 }
 
 Result<Plan> CompileBalanced(const Options& options, Scenario scenario, PlanFor what) {
-  // Ranks that others start must agree without having the same costs at hand.
+  // Ranks that another launcher starts must agree on the balance, although they may have different costs at
+  // hand.
   if (scenario.parallel.pipeline.size > 1 && !JoinsJob(options)) {
     if (const auto costs = FindCosts(options, OutlineOf(scenario)))
       scenario = WithBalance(std::move(scenario), *costs);
@@ -118,7 +119,7 @@ Status CheckReports(const Options& options) {
       (options.json == "-") + (options.trace == "-") + (options.svg == "-") + (options.html == "-");
   if (to_stdout > 1)
     return InvalidInput("only one of --json, --html, --trace and --svg can go to standard output");
-  // Of a job on several nodes, or that something else launched, the first one writes them.
+  // In a job on several nodes, or of another launcher, only the first node or rank writes outputs.
   const bool is_first = options.node_rank.value_or(0) == 0 && (!JoinsJob(options) || IsFirstRankOfJob());
   return is_first ? CheckOutputFiles(options) : Ok();
 }
@@ -195,14 +196,14 @@ LiveOptions LiveOptionsFor(const Options& options, Progress& progress) {
 
 namespace {
 
-// What a scenario says of nodes that no system has, or that another count of them was meant for: links within a node are many times as fast as
-// those between.
+// Notes on node shapes that no system has, or that suggest another cluster.nodes was meant. They matter,
+// since links within a node are many times as fast as those between nodes.
 std::vector<std::string> NodesInDoubt(const Scenario& scenario, const DeviceSpec& device) {
   const ClusterSpec& cluster = scenario.cluster;
   const LinkSpec& within = cluster.network.intra_node;
   const std::string link = within.kind.empty() ? device.intra_node : within.kind;
   std::vector<std::string> lines;
-  const bool is_linkable =  // or refused
+  const bool is_linkable =  // otherwise it is refused
       device.most_devices_per_node == 0 || cluster.devices_per_node <= device.most_devices_per_node;
   if (device.usual_devices_per_node > 0 && cluster.devices_per_node > device.usual_devices_per_node &&
       is_linkable)

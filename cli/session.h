@@ -1,4 +1,5 @@
-// What the scenario commands share: loading a plan, and putting outcomes where the options ask for them.
+// What the commands that take a scenario share: loading a plan, and writing outcomes to where the options
+// say.
 #pragma once
 
 #include <chrono>
@@ -19,53 +20,59 @@
 
 namespace windtunnel {
 
-// Whether this process is a rank of a job that something else launched: only `run` joins one, whatever the environment of others says.
+// Whether this process is a rank of a job that another launcher started. Only `run` joins one; for other
+// commands the environment does not count.
 bool JoinsJob(const Options& options);
 
-// --set and --seed.
+// Those of --set and --seed.
 Result<std::vector<Override>> OverridesOf(const Options& options);
-// The scenario of `file` with --set and --seed applied; and compiled.
+// The scenario of `file` with --set and --seed applied. LoadPlan also compiles it.
 Result<Scenario> LoadWithOverrides(const Options& options, const std::string& file);
-// What a plan is for: one that nothing will run takes less memory (CompileOptions::predicts).
+// The use of a plan. One that will not be run takes less memory (CompileOptions::predicts).
 enum class PlanFor { kRun, kPrediction };
-// A pipeline's layers are balanced by the costs that the options name, where they are known already.
+// Compiles the scenario. A pipeline's layers are balanced by the costs that the options name, if those are
+// known already.
 Result<Plan> CompileBalanced(const Options& options, Scenario scenario, PlanFor what);
 Result<Plan> LoadPlan(const Options& options, const std::string& file, PlanFor what);
 
-// Errors: InvalidInput when the options ask for reports that cannot be made of these files, or that could not be written.
+// Errors: InvalidInput if the options ask for reports that cannot be made of these files, or that could not
+// be written.
 Status CheckReports(const Options& options);
 
-// What ranks of a live run read, before any begins. Errors: MakeDataSource's, with the place.
+// Checks the data that ranks of a live run read, before any begins. Errors: MakeDataSource's, with the place.
 Status CheckData(const Options& options, const Plan& plan);
 
-// The error with the place of the key of the scenario `file` that it begins with, if it does: "FILE:LINE:COLUMN: parallel.data.wrap: …".
+// If `error` begins with a key of the scenario `file`, prefixes the key's place: "FILE:LINE:COLUMN:
+// parallel.data.wrap: …".
 Error Placed(const Options& options, const std::string& file, Error error);
 
-// The prediction of `plan` with the time it took.
+// The prediction of `plan`, and the time that it took.
 Result<Outcome> PredictOutcome(const Options& options, Plan plan);
 
-// Tables to standard output (nothing when JSON goes there, only verdicts when quiet), then the files asked for.
+// Prints tables to standard output (nothing if an output such as JSON goes there, only verdicts if quiet),
+// then writes the files asked for.
 Status Report(const Options& options, const std::vector<Outcome>& outcomes);
-// The files alone.
+// Writes the files only.
 Status WriteReports(const Options& options, const std::vector<Outcome>& outcomes);
-// For --html, from the same costs as the outcomes; of a live run alone, which has none, nothing is predicted.
+// For --html, predicted from the outcomes' costs. For a live run without a prediction, which has no costs,
+// the entry is empty.
 std::vector<Scaling> ScalingsOf(const std::vector<Outcome>& outcomes);
 
 // Colours when standard output is a terminal that shows them and NO_COLOR is not set.
 Ink StandardInk();
 
-// Shows live work on `progress`; both arguments must outlive what is returned.
+// Shows live work on `progress`. Both arguments must outlive the result.
 LiveOptions LiveOptionsFor(const Options& options, Progress& progress);
 bool ShowsProgress(const Options& options);
 
-// --threads; by default one for each core.
+// --threads; by default one per core.
 int ThreadsFor(const Options& options);
 double SecondsSince(std::chrono::steady_clock::time_point begin);
 
-// What of the scenario the costs do not follow, in notes.
+// Notes where the costs do not follow the scenario.
 void NoteCosts(const Options& options, const Costs& costs, const Scenario& scenario);
 
-// A line on standard error, unless quiet.
+// Prints a line on standard error, unless quiet.
 void Note(const Options& options, const std::string& line);
 
 }  // namespace windtunnel

@@ -15,7 +15,8 @@
 namespace windtunnel {
 namespace {
 
-// What is measured of each row. Errors: of a row that cannot be predicted, or has no step time.
+// The measured step time of each row. Errors: InvalidInput for a row that cannot be predicted, or has no step
+// time.
 Result<std::vector<double>> Measured(const std::vector<SourcedRow>& rows,
                                      const std::vector<RowOutcome>& outcomes) {
   std::vector<double> measured;
@@ -53,7 +54,7 @@ Result<ResidualFit> Fit(const RowPredictor& predictor, const std::vector<Sourced
     shapes.push_back(LayerShapeOf(scenario));
   }
   WT_ASSIGN_OR_RETURN(ResidualFit fit, FitResiduals(measured, shapes, predict));
-  fit.before = MeanError(before);  // with what a framework profile says already, which is fitted anew
+  fit.before = MeanError(before);  // with the framework profile's own residuals, which the fit replaces
   return fit;
 }
 
@@ -90,10 +91,12 @@ std::string RangeOf(const LayerFactors& layers) {
   return fmt::format("{:.2f}-{:.2f}", least, most);
 }
 
-// Times that no factors explain are of something else, or in another unit.
+// Errors above this share cannot be explained by factors: the times are of something else, or in another
+// unit.
 constexpr double kUnexplained = 0.5;
 
-// "a (+9900 %), b (-98 %)": the rows that are furthest off, of those that no factors explain; empty: there are none.
+// "a (+9900 %), b (-98 %)": the rows with the largest errors among those that no factors explain; empty if
+// there are none.
 std::string Unexplained(const std::vector<SourcedRow>& rows, const ResidualFit& fit) {
   constexpr size_t kNamed = 3;
   const auto distance = [&](size_t row) { return std::fabs(std::log1p(fit.errors[row])); };
@@ -107,7 +110,7 @@ std::string Unexplained(const std::vector<SourcedRow>& rows, const ResidualFit& 
   return far.size() > kNamed ? text + fmt::format(" and {} more", far.size() - kNamed) : text;
 }
 
-// Errors: Failed where half of the rows are not explained.
+// Errors: Failed if half of the rows are not explained.
 Status CheckExplained(const std::vector<SourcedRow>& rows, const ResidualFit& fit) {
   std::vector<double> errors;
   for (double error : fit.errors) errors.push_back(std::fabs(std::log1p(error)));
@@ -122,7 +125,7 @@ std::string PairOrderText(const std::optional<double>& order) {
   return order ? fmt::format("{:.1f} %", 100 * *order) : "-";
 }
 
-// The rows' framework. Errors: InvalidInput where they have several.
+// The rows' framework. Errors: InvalidInput if they are of several.
 Result<std::string> OneFramework(const RowPredictor& predictor, const std::vector<SourcedRow>& rows) {
   std::string name;
   for (const SourcedRow& row : rows) {
@@ -139,7 +142,7 @@ Result<std::string> OneFramework(const RowPredictor& predictor, const std::vecto
   return name;
 }
 
-// A draw of `count` of 0 … n - 1, the same on every machine, ascending.
+// A random draw of `count` of the numbers 0 … n - 1, the same on every machine, in ascending order.
 std::vector<size_t> Draw(size_t n, size_t count, uint64_t seed) {
   std::vector<size_t> order(n);
   std::iota(order.begin(), order.end(), size_t{0});
@@ -185,7 +188,8 @@ Result<CrossFitResult> FitAndHoldOut(const RowPredictor& predictor, const std::v
 
 }  // namespace
 
-// Of a framework that is known: that with residuals. Of a file's: all that the file says, with these residuals.
+// The framework profile to write. For a built-in framework: that framework with the residuals. For one from a
+// file: everything that the file says, with these residuals.
 Result<std::string> CalibratedText(const RowPredictor& predictor, const SourcedRow& row,
                                    const ResidualFactors& factors,
                                    const std::map<std::string, std::string>& sources) {
@@ -245,7 +249,7 @@ Result<int> CrossFit(const Options& options, const RowPredictor& predictor,
     for (const SourcedRow& row : rows)
       if (row.source == source) own.push_back(row);
     double sum = 0;
-    std::vector<double> orders;  // of the draws that leave pairs
+    std::vector<double> orders;  // of the draws that leave pairs of rows
     for (int64_t seed = 0; seed < options.seeds; ++seed) {
       WT_ASSIGN_OR_RETURN(const CrossFitResult result,
                           FitAndHoldOut(predictor, own, *options.cross_fit, static_cast<uint64_t>(seed)));

@@ -7,12 +7,13 @@
 
 namespace windtunnel {
 
-// Fits to the rows of options.steps, prints each factor with its interval, and writes a framework profile to options.out.
-// Errors: InvalidInput where rows are too few, of several frameworks, or cannot be predicted.
+// Fits to the rows of options.steps, prints each factor with its interval, and writes a framework profile to
+// options.out. Errors: InvalidInput if there are too few rows, if they are of several frameworks, or if one
+// cannot be predicted.
 Result<int> CalibrateSteps(const Options& options);
 
-// Of each source: fitted to a share of its rows (options.cross_fit, at least three) drawn by a seed, the errors of its other rows, for seeds
-// 0 to options.seeds - 1.
+// For each source and each seed from 0 to options.seeds - 1: draws a share of the source's rows
+// (options.cross_fit, at least three), fits to it, and prints the errors of the source's other rows.
 Result<int> CrossFit(const Options& options, const RowPredictor& predictor,
                      const std::vector<SourcedRow>& rows);
 

@@ -19,7 +19,7 @@ Result<std::optional<double>> Positive(const Json& measured, const char* key, co
   if (found == measured.end()) return std::nullopt;
   if (!found->is_number() || !(found->get<double>() > 0) || !std::isfinite(found->get<double>()))
     return InvalidInput("{}: measured.{} is {}, expected a positive number", place, key, found->dump());
-  // What no step is: errors of such numbers could not be written down.
+  // Outside what any step measures; errors of such numbers could not be written.
   constexpr double kLeast = 1e-9, kMost = 1e15;
   if (const double value = found->get<double>(); value < kLeast || value > kMost)
     return InvalidInput("{}: measured.{} is {}, expected 1e-9 to 1e15", place, key, found->dump());
@@ -44,9 +44,9 @@ Result<FlopsConvention> ConventionOf(const Json& measured, const std::string& pl
                       place, found->dump());
 }
 
-// A misspelt quantity would else be one that was not measured. Other keys are for people.
+// Otherwise a misspelt quantity would count as not measured. Unknown keys that resemble none are for people.
 Status CheckSpelling(const Json& measured, const std::string& place) {
-  constexpr size_t kSlip = 3;  // characters, of long words
+  constexpr size_t kSlip = 3;  // characters, in long words
   static const std::vector<std::string> known = {"step_time_s",
                                                  "tokens_per_s_per_device",
                                                  "tflops_per_device",
@@ -84,7 +84,7 @@ Result<PublishedMeasurement> ReadMeasured(const Json& measured, const std::strin
   return result;
 }
 
-// Other keys of a row (source, notes, labels of its origin) are for people.
+// Other keys of a row (source, notes, labels of its origin) are for people and ignored.
 Result<ValidationRow> ReadRow(const std::string& line, const std::string& file, int number) {
   const std::string place = fmt::format("{}:{}:1", file, number);
   ParsingNotes notes;
@@ -111,7 +111,7 @@ Result<ValidationRow> ReadRow(const std::string& line, const std::string& file, 
   return result;
 }
 
-// Of a layer's attention.
+// Weights of one layer's attention GEMMs.
 double AttentionWeights(const ModelSpec& model) {
   const double h = static_cast<double>(model.hidden), heads = static_cast<double>(model.heads);
   const double queries = heads * static_cast<double>(model.head_dim);
@@ -125,7 +125,8 @@ double AttentionWeights(const ModelSpec& model) {
          kv_rank * (queries - heads * rotated + values) + values * h;
 }
 
-// Weights of the matrix products of all layers and modules for tokens further on, of experts those that a token sees.
+// Weights of the GEMMs of all layers and multi-token prediction modules; of experts, only those that a token
+// uses.
 double LayersWeights(const ModelSpec& model) {
   const double h = static_cast<double>(model.hidden), ffn = static_cast<double>(model.ffn);
   const double matrices = IsGated(model.activation) ? 3 : 2;
@@ -139,14 +140,16 @@ double LayersWeights(const ModelSpec& model) {
          matrices * h *
              (with_experts * of_experts + (layers - with_experts) * dense +
               modules * (last_has_experts ? of_experts : dense)) +
-         modules * 2 * h * h;  // what brings rows and embeddings together
+         modules * 2 * h * h;  // eh_proj: 2 hidden -> hidden
 }
 
-// Passes over the layers' products and over attention, in units of 2 FLOPs a weight: forward, and twice that backward.
+// The number of passes over the layers' GEMMs and over attention, in units of 2 FLOPs per weight: one
+// forward, and two for backward.
 struct Passes {
   double layers = 3, attention = 3;
 };
-// Of modules that are made again the attention core alone counts, as in the formula of Megatron's (Korthikanti et al., arXiv:2205.05198).
+// Of recomputed modules only the attention core counts, as in Megatron's formula (Korthikanti et al.,
+// arXiv:2205.05198).
 Passes PassesOf(const Scenario& scenario, FlopsConvention convention) {
   if (convention == FlopsConvention::kMegatron) return {};
   if (scenario.recompute == Recompute::kFull) return {4, 4};

@@ -1,4 +1,4 @@
-// Reading validation rows (docs/contract.md, "Validation rows"): one JSON object a line.
+// Reading validation rows (docs/contract.md, "Validation rows"): one JSON object per line.
 #pragma once
 
 #include <optional>
@@ -11,10 +11,11 @@
 
 namespace windtunnel {
 
-// How published FLOP/s count (docs/contract.md): the PaLM convention; Megatron's model FLOPs; those with recomputation.
+// The convention that published FLOP/s follow (docs/contract.md): PaLM's; Megatron's model FLOPs; Megatron's
+// with recomputation.
 enum class FlopsConvention { kPalm, kMegatron, kMegatronHardware };
 
-// Any subset of it is given.
+// A row gives any subset of these.
 struct PublishedMeasurement {
   std::optional<double> step_time_s = {};
   std::optional<double> tokens_per_s_per_device = {};
@@ -23,8 +24,8 @@ struct PublishedMeasurement {
   std::optional<double> peak_memory_bytes = {};  // allocated
   std::optional<double> reserved_memory_bytes = {};
   std::optional<double> device_memory_used_bytes = {};
-  std::optional<int64_t> memory_rank =
-      {};  // the allocator's peaks are this rank's, or else the largest of all ranks'
+  // The allocator's peaks are this rank's; without it, the largest of all ranks'.
+  std::optional<int64_t> memory_rank = {};
   FlopsConvention flops_convention = FlopsConvention::kPalm;
 };
 
@@ -36,16 +37,19 @@ struct ValidationRow {
   PublishedMeasurement measured;
 };
 
-// Errors: InvalidInput with the file and line of a row that is no JSON object, or whose keys are unknown or of the wrong type.
+// Errors: InvalidInput with the file and line of a row that is not a JSON object, or whose keys are unknown
+// or of the wrong type.
 Result<std::vector<ValidationRow>> LoadValidationRows(const std::string& path);
 Result<std::vector<ValidationRow>> ParseValidationRows(const std::string& text, const std::string& path);
 
-// FLOPs of a token by a convention. Megatron's (Narayanan et al. 2021, section 5.1; Korthikanti et al. 2022, appendix A) count matrix
-// products, the head and attention without its causality: per token 6 x the weights of the layers' products + 12 L s h + 6 h V, and with
-// full recomputation 8, 16 and 6; with the attention core recomputed 6, 16 and 6.
+// FLOPs per token by a convention. Megatron's (Narayanan et al. 2021, section 5.1; Korthikanti et al. 2022,
+// appendix A) count GEMMs, the head, and attention without causality. Per token: 6 x the weights of the
+// layers' GEMMs + 12 L s h + 6 h V. The factors are 8, 16 and 6 with full recomputation, and 6, 16 and 6 if
+// the attention core is recomputed.
 Flops FlopsPerToken(const Plan& plan, FlopsConvention convention);
 
-// The step's time: as given, or from tokens per second, FLOP/s, or MFU over `peak` (zero: not known), whichever comes first.
+// The step time: as given, or derived from tokens per second, from FLOP/s, or from MFU over `peak` (zero:
+// unknown), in this order.
 std::optional<Duration> StepTimeOf(const PublishedMeasurement& measured, const Plan& plan, FlopRate peak);
 
 }  // namespace windtunnel

@@ -11,8 +11,8 @@
 namespace windtunnel {
 namespace {
 
-// Layers of which a model consists but for the first, as few as there can be: those of one period, the last ones of a model of
-// `model.layers` layers, behind others so that they have a residual stream to add.
+// The fewest layers that have one of each kind: one period, the last `model - first` layers of a model of
+// `model` layers. Other layers precede them, so that they have a residual stream to add.
 struct Layers {
   int64_t model = 0, first = 0;
 };
@@ -24,7 +24,8 @@ Layers LastPeriodOf(const ModelSpec& model) {
   return {all, std::max<int64_t>(all - period, 0)};
 }
 
-// Gathers and reduces as the scenario's data axis does, over as few ranks as its context ranks need to have all experts.
+// Gathers and reduces as the scenario's data axis does, over as few ranks as hold all experts together
+// with the context ranks.
 DataParallelSpec FewestRanksOf(const ParallelSpec& parallel) {
   DataParallelSpec few = parallel.data;
   few.size = parallel.ExpertDataRanks();
@@ -36,8 +37,8 @@ DataParallelSpec FewestRanksOf(const ParallelSpec& parallel) {
   return few;
 }
 
-// What a block depends on, and of the rest as little as makes a plan: of all ranks those that work on the same block, and of several
-// micro-batches two, since gradients are reduced with the last.
+// The scenario reduced to what a block depends on, with as little else as makes a plan: only the ranks that
+// work on the same block, and of several micro-batches two, since gradients are reduced with the last.
 Scenario FewBlocksOf(const Scenario& scenario) {
   Scenario few;
   few.model = scenario.model;
@@ -61,7 +62,7 @@ Scenario FewBlocksOf(const Scenario& scenario) {
   return few;
 }
 
-// The device's own, of the first micro-batch in layers from `first` on.
+// The device's own operators of the first micro-batch, in layers from `first` on.
 std::vector<const Op*> WorkOf(const Plan& plan, int64_t first) {
   std::vector<const Op*> work;
   for (const Op& op : plan.roles.front().steady.ops) {
@@ -72,14 +73,14 @@ std::vector<const Op*> WorkOf(const Plan& plan, int64_t first) {
   return work;
 }
 
-// Eager attention's products among them, which are a third of it.
+// Includes eager attention's products, which are a third of it.
 bool IsAttention(const OpKind& kind) {
   return std::holds_alternative<AttentionForward>(kind) || std::holds_alternative<AttentionBackward>(kind) ||
          std::holds_alternative<ContextAttentionForward>(kind) ||
          std::holds_alternative<ContextAttentionBackward>(kind);
 }
 
-// What cannot be compiled, or computed on the device, has no speed: whoever asks for its costs is told why.
+// 1 for a plan that cannot be compiled, or computed on the device: whoever asks for its costs is told why.
 double SpeedIn(const Scenario& blocks, int64_t first, const DeviceSpec& device,
                const FrameworkProfile& framework) {
   const auto plan = CompilePlan(blocks, {.checks = false, .starts_up = false});
@@ -92,7 +93,7 @@ double SpeedIn(const Scenario& blocks, int64_t first, const DeviceSpec& device,
     const auto time = DeviceTime(op->kind, framework, device, alone);
     if (!time) return 1;
     if (IsProduct(op->kind)) {
-      // What its launch takes, and its traffic where that is longer, does not go by the clock.
+      // The time of its launch, and of its traffic where that is longer, does not depend on the clock.
       const Duration other = DeviceTime(op->kind, framework, device, at_once).value();
       products += *time - other;
       others += other;
@@ -136,7 +137,7 @@ double ProductSpeeds::Of(const Scenario& scenario, const DeviceSpec& device,
   }
   const double speed = SpeedIn(block, LastPeriodOf(scenario.model).first, device, framework);
   std::lock_guard lock(mutex_);
-  known_.emplace_back(block, speed);  // by several threads perhaps, which all found the same
+  known_.emplace_back(block, speed);  // possibly by several threads, which all found the same speed
   return speed;
 }
 

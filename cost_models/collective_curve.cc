@@ -10,7 +10,7 @@ Duration Between(Duration from, Duration to, double share) { return from + (to -
 Distribution Between(const Distribution& from, const Distribution& to, double share) {
   std::array<Duration, Distribution::kCount> values;
   for (size_t i = 0; i < values.size(); ++i) values[i] = Between(from.values()[i], to.values()[i], share);
-  // Both ends ascend, and so does every mixture of them but for rounding to picoseconds.
+  // Both ends ascend, and so does every mixture of them except for rounding to picoseconds.
   for (size_t i = 1; i < values.size(); ++i) values[i] = std::max(values[i], values[i - 1]);
   return Distribution::FromQuantiles(values);
 }

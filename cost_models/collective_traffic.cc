@@ -55,7 +55,7 @@ TrafficModel::Key TrafficModel::KeyOf(Pattern pattern, const OpKind& kind, const
   return key;
 }
 
-// Where a node has fewer ranks than another, several of that one's have the same like.
+// If a node has fewer ranks than another, several ranks of the other one have the same peer there.
 std::vector<TrafficModel::Message> TrafficModel::Relayed(const std::vector<std::vector<int>>& nodes,
                                                          const TokenReach& reach) {
   std::vector<Message> messages;

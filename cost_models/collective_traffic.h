@@ -1,22 +1,28 @@
-// What a collective puts on each link of a topology, by what it runs by (cost_models/nccl_collectives.h).
+// The traffic that a collective puts on each link of a topology, by the pattern it runs by
+// (cost_models/nccl_collectives.h).
 //
-// Bytes that pass a link for each byte of the message (of a ring: for each byte that passes each of its links). A group has n ranks, p of
-// each of N nodes; between nodes each of the p ranks' cards is one way (a channel of the ring, a tree) and takes its part:
+// Amounts are bytes that cross a link per byte of the message (for a ring: per byte that crosses each of its
+// links). A group has n ranks, p on each of N nodes. Between nodes each of the p ranks' cards is one path (a
+// channel of the ring, a tree) and carries its part. A rank's peer has the same place in another node.
 //
-//   ring           within a node each rank to the next, (p-1)/p (one node: 1); each rank to its like in the next node, 1/p
-//   tree           within a node each rank to the next and back, (p-1)/p; between nodes each to its like in the next and back, (N-1)/(N p):
-//                  two binary trees load all cards alike but the root's (a node that is inner in one is a leaf in the other: 2/p in all), and
-//                  few of their edges leave a unit of nodes that follow each other, as few do of a ring
-//   nvls           to the switch and back, 1 + 1/p; nvls tree: beside the trees between nodes
+//   ring           within a node each rank to the next, (p-1)/p (on one node: 1); each to its peer in the
+//                  next, 1/p
+//   tree           within a node each rank to the next and back, (p-1)/p; between nodes each rank to its peer
+//                  in the next node and back, (N-1)/(N p): two binary trees load all cards alike except the
+//                  root's (an inner node of one is a leaf of the other: 2/p in all), and few of their edges
+//                  leave a unit of consecutive nodes, as with a ring
+//   nvls           to the switch and back, 1 + 1/p; nvls tree: in addition to the trees between nodes
 //   pat            rank i to i + 2^k: min(2^k, n - 2^k)/n
-//   hierarchical   within nodes each rank to the next, 2 (p-1)/p; each to its like in the next node, 2 (N-1)/(N p) (of an all-reduce)
+//   hierarchical   within nodes each rank to the next, 2 (p-1)/p; each to its peer in the next node,
+//                  2 (N-1)/(N p) (for an all-reduce)
 //   pairs          the messages themselves
-//   relayed        of a token exchange: within nodes each rank to each other, N x the share of tokens that go to a rank; each to its like in each
-//                  other node, the share that goes to a node
+//   relayed        a token exchange: within nodes each rank to each other, N x the share of tokens that go to
+//                  a rank; each to its peer in each other node, the share that goes to a node
 //
-// Groups whose nodes have unequal shares of the ranks are taken as one ring in the order of the ranks.
+// A group whose nodes have unequal numbers of its ranks is treated as one ring in the order of the ranks.
 //
-//   8 GPUs on 2 nodes of 4 with a card each: a ring's 100 MB on each link are 75 MB to each GPU's NVSwitch, 25 MB to each card.
+//   8 GPUs on 2 nodes of 4 with a card each: when a ring moves 100 MB over each of its links, 75 MB go to
+//   each GPU's NVSwitch and 25 MB to each card.
 #pragma once
 
 #include <map>
@@ -31,21 +37,23 @@
 
 namespace windtunnel {
 
-// What collectives achieve of links' bandwidths.
+// The shares of links' nominal bandwidths that collectives achieve.
 struct LinkShares {
-  double within = 1;  // nodes
-  double beyond = 1;
-  double beyond_by_switches = 1;  // what reductions in switches reach, with trees between nodes
+  double within = 1;              // on links within nodes
+  double beyond = 1;              // on links between nodes
+  double beyond_by_switches = 1;  // between nodes, by trees whose nodes reduce in their switches
 };
 
 struct Traffic {
-  // The times that the busiest links need for a byte, in seconds: of those within nodes; of network cards and devices; of all between
-  // nodes. At nominal bandwidths.
+  // Seconds per byte that the busiest link needs at nominal bandwidth: of links with traffic within nodes
+  // only; of the links of cards and devices with traffic between nodes; of all links with traffic between
+  // nodes.
   double within = 0, cards = 0, beyond = 0;
-  double achieved = 0;      // of all links, at what collectives achieve of them
-  Duration latency;         // of the longest way to another node
-  Duration latency_within;  // and within one
-  // By link: the share of what is achieved of it that is in use when the busiest is used up. Ascending.
+  // Seconds per byte of the busiest of all links, at the bandwidth that collectives achieve.
+  double achieved = 0;
+  Duration latency;         // of the longest route to another node
+  Duration latency_within;  // and of the longest within a node
+  // By link, ascending: the share of its achieved bandwidth in use while the busiest link is fully used.
   std::shared_ptr<const LinkDemands> demands;
 };
 
@@ -60,12 +68,12 @@ class TrafficModel {
 
   const LinkShares& shares() const { return shares_; }
 
-  // Of an operator that runs by `pattern`; `position` is that of its rank in the group, of a send or receive. Found once for each group.
-  // Errors: the routes'.
+  // The traffic of an operator that runs by `pattern`. `position` is that of the operator's rank in the
+  // group, and matters for sends and receives. Each result is computed once per group. Errors: the routes'.
   Result<const Traffic*> Of(Pattern pattern, const OpKind& kind, const Group& group, int position);
 
  private:
-  // What determines the messages: of pairs, which ranks they go between; of a shift, `to` is its distance.
+  // What determines the messages. `from` and `to` are the ranks of a message; `to` is a shift's distance.
   enum class Shape : uint8_t {
     kRing,
     kTree,
@@ -94,7 +102,7 @@ class TrafficModel {
   static Key KeyOf(Pattern pattern, const OpKind& kind, const Group& group, int position);
   std::vector<Message> MessagesOf(const Key& key) const;
   static std::vector<Message> Relayed(const std::vector<std::vector<int>>& nodes, const TokenReach& reach);
-  // `beyond`: the share of links between nodes that is reached.
+  // `beyond`: the share that is achieved on links between nodes.
   Result<Traffic> Measure(const std::vector<Message>& messages, double beyond);
 
   const Topology topology_;
@@ -114,10 +122,10 @@ class TrafficModel {
 Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device,
                                 TrafficModel& traffic);
 
-// The least time of an operator that puts `traffic` on the links, beyond its latency.
+// A lower bound for the time that an operator needs for `traffic` on the links, without its latency.
 Duration LeastMoving(const OpKind& kind, Pattern pattern, int ranks, const Traffic& traffic);
 
-// What the cluster's collectives achieve of its links. Errors: those of the rates.
+// The shares of the cluster's links that its collectives achieve. Errors: those of the rates.
 Result<LinkShares> SharesOf(const ClusterSpec& cluster, const DeviceSpec& device, const Topology& topology);
 
 }  // namespace windtunnel

@@ -8,20 +8,20 @@
 namespace windtunnel {
 namespace {
 
-// Ranks `stride` apart, each of which talks to `peers` others by messages (rings and trees: 0).
+// Ranks `stride` apart. Each sends messages to `peers` others (with rings and trees only: 0).
 struct RankGroup {
   int64_t ranks = 1, stride = 1;
   int64_t peers = 0;
 };
 
-// The first and the last stage are one rank's.
+// The first and the last stage are on one rank.
 bool IsVShaped(const PipelineSpec& pipeline) {
   return pipeline.schedule == "zb_v" || pipeline.schedule == "dualpipe_v";
 }
 
-using RankGroups = std::vector<RankGroup>;  // those of one rank do not count
+using RankGroups = std::vector<RankGroup>;  // groups of one rank do not count
 
-// Ranks of the data axis: those that hold the same, or parts of it.
+// The groups of the data axis: ranks that hold the same parameters, or shards of them.
 void AddDataGroups(const Scenario& s, RankGroups& groups) {
   const int64_t tensor = s.parallel.tensor.size, copies = s.parallel.data.size * s.parallel.context.size;
   groups.push_back({.ranks = copies, .stride = tensor});
@@ -33,7 +33,7 @@ void AddDataGroups(const Scenario& s, RankGroups& groups) {
   if (part > 1 && part < shard) groups.push_back({.ranks = part, .stride = tensor});
 }
 
-// Keys and values go around a ring, or from each to each.
+// Keys and values go around a ring, or from each rank to each other.
 void AddContextGroup(const ParallelSpec& p, RankGroups& groups) {
   const int64_t others = p.context.size - 1;
   int64_t peers = 0;
@@ -60,7 +60,7 @@ void AddExpertGroups(const ParallelSpec& p, RankGroups& groups) {
                       .peers = p.expert.size - 1});
   }
   const int64_t parts = p.ExpertDataRanks();
-  if (parts == 1) return;  // all of a tensor rank's copies have the same
+  if (parts == 1) return;  // all copies of a tensor rank have the same experts
   groups.push_back({.ranks = p.data.size * p.context.size / parts, .stride = p.tensor.size * parts});
 }
 
@@ -74,7 +74,8 @@ RankGroups GroupsOf(const Scenario& s) {
   return groups;
 }
 
-// Messages and all-to-alls. (Of a group that lies across nodes in unequal parts, the most that a node can have.)
+// For messages and all-to-alls. For a group with unequal parts on its nodes, assumes the most that a node can
+// have.
 Bytes MemoryForPeers(const RankGroup& group, int64_t devices_per_node, const CommunicatorMemorySpec& spec) {
   if (group.peers == 0) return Bytes(0);
   const bool is_within = devices_per_node % (group.ranks * group.stride) == 0;

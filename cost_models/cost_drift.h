@@ -7,15 +7,16 @@
 
 namespace windtunnel {
 
-// How much longer the operators of a steady step take by the costs `now` than by `then`, as a share: 0.05 for 5 % longer. Each is taken
-// by itself, with the host's time before it, at its mean: a step of hundreds of operators meets the long times of some. Those of all
-// ranks are added up. What overlaps in a step is not told apart, so this is how far the costs have moved, not the step. Errors: InvalidInput
-// naming an operator of which either has no cost.
+// How much longer the operators of a steady step take by the costs `now` than by `then`, as a share: 0.05 for
+// 5 % longer. Operators are costed one by one, with the host's time before each, at their mean: a step of
+// hundreds of operators meets the long times of some. The sum is over all ranks. Overlap within a step is not
+// considered, so the result says how far the costs have moved, not the step. Errors: InvalidInput naming an
+// operator for which either profile has no cost.
 Result<double> CostDrift(const Profile& then, const Profile& now, const Plan& plan);
 
-// What became of costs that had been kept.
+// The outcome of checking costs that were kept from an earlier calibration.
 struct CostCheck {
-  double drift = 0;  // CostDrift from then until now
+  double drift = 0;  // CostDrift since they were measured
   bool measured_again = false;
 };
 

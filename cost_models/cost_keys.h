@@ -1,5 +1,5 @@
-// How a plan's operators are named in a profile: shared by the look-up (profile_cost_model.cc) and by the search for what is
-// missing (missing_costs.cc), so that what calibration measures is what prediction asks for.
+// The names of a plan's operators in a profile. The look-up (profile_cost_model.cc) and the search for
+// missing costs (missing_costs.cc) share them, so that calibration measures exactly what prediction asks for.
 #pragma once
 
 #include <string>
@@ -9,17 +9,19 @@
 
 namespace windtunnel {
 
-// Ranks that run on one node: what kernels are measured with.
+// The number of ranks that run on one node, at which kernels are measured.
 int RanksPerNode(const Plan& plan);
 
-// What carries the plan's communication: "gloo", "mpi", "nccl", or "threads" where all ranks share a process (DataParallel).
+// What carries the plan's communication: "gloo", "mpi", "nccl", or "threads" if ranks share a process
+// (DataParallel).
 std::string CommunicatorName(const Plan& plan);
-// The same for one group: where it spans nodes, also over what: "gloo over 2 nodes of ethernet 1 Gb/s". What is measured over one network
-// says nothing about another.
+// The same for one group. If the group spans nodes, the name includes the network: "gloo over 2 nodes of
+// ethernet 1 Gb/s". Costs measured over one network say nothing about another.
 std::string CommunicatorName(const Plan& plan, const Group& group);
-// Nodes that have ranks of the group.
+// The number of nodes that have ranks of the group.
 int NodesOf(const Plan& plan, const Group& group);
-// The name under which the plan's outside-the-allocator bytes stand: the communicator's, or "none" for one rank.
+// The name of the backend under which a profile keeps the plan's bytes outside the allocator: the
+// communicator's, or "none" for one rank.
 std::string OutsideAllocatorBackend(const Plan& plan);
 
 // A communication operator in a profile's terms. Both ends of a transfer are the entry "send".

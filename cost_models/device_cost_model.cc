@@ -53,13 +53,14 @@ class DeviceCostModel : public CostModel {
   Bytes DeviceMemory() const override { return device_.memory; }
 
  private:
-  // With a topology in which nothing but cards and what is within nodes can be busy, if they are to be shared and there is none.
+  // The cluster, with a topology in which only cards and links within nodes can be busy, if `cards` are
+  // shared and the scenario gives no topology.
   static ClusterSpec WithLinks(ClusterSpec cluster, CardSharing cards) {
     if (cards == CardSharing::kIgnored || cluster.topology.is_given()) return cluster;
     cluster.topology.preset = "rail-fat-tree";
     return cluster;
   }
-  // `framework` itself, or a copy whose residuals are those of the scenario's layers.
+  // `framework` itself, or a copy that has the residuals of the scenario's layers.
   const FrameworkProfile& ForLayers(const FrameworkProfile& framework, const Scenario& scenario) {
     if (framework.residuals.layers.empty()) return framework;
     for_layers_ = std::make_unique<FrameworkProfile>(framework);
@@ -72,18 +73,18 @@ class DeviceCostModel : public CostModel {
   Duration HostTimeOf(const OpKind& kind) const {
     return HostTime(kind, framework_, device_.kernel_launch, arithmetic_);
   }
-  // What the device waits for the operator's launches.
+  // The device's wait for the operator's launches.
   Duration WaitForLaunch(const OpKind& kind) const {
     const double share = framework_.residuals.launch - 1;
     return share > 0 ? HostTimeOf(kind).Scaled(share) : Duration();
   }
 
-  // What is known of a group: its ranks, how it lies, and by traffic_ what it puts on links.
+  // What is known of a group: its ranks, its layout, and by traffic_ the traffic on links.
   struct KnownGroup {
     std::vector<int> ranks;
     int32_t layout = -1;  // into layouts_
-    std::map<std::tuple<Pattern, int, int>, const Traffic*>
-        traffic;  // by pattern, and of pairs by what tells them apart
+    // By pattern, and for messages between pairs by what tells them apart.
+    std::map<std::tuple<Pattern, int, int>, const Traffic*> traffic;
   };
   struct Alone {
     GroupLayout layout;
@@ -96,28 +97,29 @@ class DeviceCostModel : public CostModel {
                                    KnownGroup& known) const;
 
   const DeviceSpec& device_;
-  const bool has_own_topology_;  // the scenario's
+  const bool has_own_topology_;  // the scenario gives one
   const ClusterSpec cluster_;
   std::unique_ptr<FrameworkProfile> for_layers_;  // before framework_, which may be it
   const FrameworkProfile& framework_;
   ArithmeticContext arithmetic_;
-  Status usable_ =
-      Ok();  // whether nodes can be so large, and there is a topology as cluster.topology wants it
+  // An error if nodes cannot be so large, or there is no topology as cluster.topology asks for.
+  Status usable_ = Ok();
   std::unique_ptr<TrafficModel> traffic_;  // of cluster_.topology; null without one
 
-  // Found once. Used with a topology only, so that without one a model serves several threads at once.
+  // Caches. Used with a topology only, so that without one a model serves several threads at once.
   mutable std::unordered_map<const Group*, KnownGroup> groups_;
   mutable std::vector<GroupLayout> layouts_;  // distinct ones
-  mutable std::map<std::pair<const Traffic*, int>, std::shared_ptr<const LinkDemands>>
-      parts_;  // of the traffic's demands, by level of use
-  mutable std::map<std::tuple<int32_t, size_t, int, int64_t, TokenReach>, CollectiveTime>
-      times_;  // by layout, operator's kind, collective's kind, bytes, and where tokens go
+  // The traffic's demands, scaled to a level of use.
+  mutable std::map<std::pair<const Traffic*, int>, std::shared_ptr<const LinkDemands>> parts_;
+  // By layout, operator's kind, collective's kind, bytes, and where tokens go.
+  mutable std::map<std::tuple<int32_t, size_t, int, int64_t, TokenReach>, CollectiveTime> times_;
 };
 
-// Of the busiest link a transfer takes the share of its time that its bytes need there: of a message to one peer, which takes less than a
-// card carries; where there is no topology, of all transfers, whose time has the share in it that the groups beside theirs leave (so that
-// these are not in each other's way once more). In so many levels, rounded down, so that few are told apart. With a topology of the scenario's
-// own, what goes round in steps takes all of it.
+// A transfer takes only a share of its busiest link: the time that its bytes need there, over its whole time.
+// This holds for a message to one peer, which is slower than a card. Without a topology of the scenario's own
+// it holds for all transfers: their times already count the share of the cards that the groups beside theirs
+// leave, which must not slow them down twice. Shares are rounded down to so many levels, so that few differ.
+// With a topology of the scenario's own, collectives that run in steps take all of the link.
 constexpr int kUseLevels = 256;
 
 Status DeviceCostModel::CheckNode() const {
@@ -135,7 +137,8 @@ Status DeviceCostModel::ReadTopology() {
   return Ok();
 }
 
-// What offload leaves to the host streams its operands through memory that the hosts of several devices share.
+// Operators that offload leaves to the host stream their operands through memory that several devices' hosts
+// share.
 KernelCost DeviceCostModel::OnHost(const OpKind& kind) const {
   int64_t sharing = std::max<int64_t>(cluster_.devices_per_node, 1);
   if (device_.host_memory_devices > 0) sharing = std::min(sharing, device_.host_memory_devices);
@@ -154,14 +157,14 @@ Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
                     .beside_communication = IsProduct(op.kind) ? device_.gemm.beside_communication : 0};
 }
 
-// Whether devices of a node are linked as the device's own are, of which its curves are: not where the scenario names another link, or
-// spells out links of other bandwidths.
+// Whether the devices of a node are linked as the device's own are, to which its curves apply: not if the
+// scenario names another link, or spells out links of other bandwidths.
 bool IsOwnLink(const LinkRates& link, const DeviceSpec& device) {
   const auto own = IntraNodeRates({}, device.intra_node);
   return own && std::fabs(link.nominal / own->nominal - 1) < 0.01 && link.latency == own->latency;
 }
 
-// nccl-tests' output for the collective in a group that lies as measured; nothing where there is none.
+// nccl-tests' output for the collective in a group of the measured layout; null if there is none.
 const MeasuredCollective* FindMeasured(const OpKind& kind, const GroupLayout& layout,
                                        const DeviceSpec& device) {
   const auto* collective = std::get_if<Collective>(&kind);
@@ -174,8 +177,8 @@ const MeasuredCollective* FindMeasured(const OpKind& kind, const GroupLayout& la
   return nullptr;
 }
 
-// Linear between two measured sizes; beyond the largest at its bandwidth; below the smallest what the model says, but no more than that
-// took.
+// Linear between two measured sizes; beyond the largest at its bandwidth; below the smallest as modelled, but
+// at most the smallest's time.
 CommunicationCost CostAt(Bytes bytes, const MeasuredCollective& measured, Duration modelled) {
   const auto& rows = measured.rows;
   const auto above = std::lower_bound(rows.begin(), rows.end(), std::pair(bytes, Duration()));
@@ -195,7 +198,7 @@ CommunicationCost CostAt(Bytes bytes, const MeasuredCollective& measured, Durati
   return cost;
 }
 
-// Groups stay where they are in their plan; another at the same place is told apart by its ranks.
+// A group keeps its address within a plan; another group at the same address is told apart by its ranks.
 Result<DeviceCostModel::KnownGroup*> DeviceCostModel::Know(const Group& group) const {
   KnownGroup& known = groups_[&group];
   if (known.layout >= 0 && known.ranks == group.ranks) return &known;
@@ -240,7 +243,7 @@ Result<const Traffic*> DeviceCostModel::CrossedBy(Pattern pattern, const OpKind&
   return traffic;
 }
 
-// A rank that may send to, or receive from, the operator's peer.
+// The position of some rank that may be the sender to, or receiver from, the operator's peer.
 int SomeonesPosition(const OpKind& kind) {
   const auto* send = std::get_if<Send>(&kind);
   const auto* receive = std::get_if<Receive>(&kind);
@@ -248,7 +251,7 @@ int SomeonesPosition(const OpKind& kind) {
   return peer == 0 ? 1 : 0;
 }
 
-// What is in the way of a transfer that has the links to itself.
+// The layout and modelled time of a transfer that has the links to itself.
 Result<DeviceCostModel::Alone> DeviceCostModel::AloneOnLinks(const Op& op, const Group& group) const {
   WT_RETURN_IF_ERROR(usable_);
   if (!traffic_) {
@@ -270,19 +273,19 @@ Result<DeviceCostModel::Alone> DeviceCostModel::AloneOnLinks(const Op& op, const
   return alone;
 }
 
-// What a collective moves through each device's memory: it reads what it sends and stores what it receives. Switches that reduce read a
-// message from every device and store the sum there.
+// The bytes that a collective moves through each device's memory: it reads what it sends and stores what it
+// receives. Switches that reduce read a message from every device and store the sum there.
 Bytes MemoryTraffic(const Collective& collective, Pattern pattern, int ranks) {
   const Bytes bytes = MessageBytes(collective);
   if (pattern == Pattern::kNvls || pattern == Pattern::kNvlsTree) return bytes * 2;
   return Bytes(std::llround(2 * SentShare(collective, ranks) * static_cast<double>(bytes.count())));
 }
 
-// The speed of kernels beside a collective. The blocks of NCCL's kernel occupy as many multiprocessors, and its traffic takes
-// its share of the memory's bandwidth.
+// The speed of kernels beside a collective. Each block of NCCL's kernel occupies a multiprocessor, and its
+// traffic takes its share of the memory's bandwidth.
 double ComputeEfficiency(const Collective& collective, Pattern pattern, int ranks, int channels,
                          Duration time, const DeviceSpec& device) {
-  constexpr double kLeast = 0.05;  // of either, for kernels
+  constexpr double kLeast = 0.05;  // the least that is left to kernels of either
   const double multiprocessors =
       1 - static_cast<double>(channels) / static_cast<double>(device.multiprocessors);
   const Duration moving = MemoryTime(MemoryTraffic(collective, pattern, ranks), device);
@@ -309,11 +312,13 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
   cost.algorithm = Name(alone.model.pattern);
   if (alone.model.protocol) cost.protocol = Name(*alone.model.protocol);
   // A message has two channels (NCCL 2.28, paths.cc, ncclTopoGetNchannels, to another node): 2 of a hundred
-  // multiprocessors while it is under way. Not taken off, so that pipelines can be composed of what repeats (sim/composed).
+  // multiprocessors while it is in flight. Kernels are not slowed down by them, so that pipelines can be
+  // composed of repeating parts (sim/composed).
   const auto* collective = std::get_if<Collective>(&op.kind);
   if (collective != nullptr && collective->kind != CollectiveKind::kBarrier) {
     if (collective->by_copy_engine) channels = 0;
-    // Products that pass their parts on while they are made leave multiprocessors to that (Transformer Engine's set_sm_margin).
+    // Products that pass on their parts as they make them leave it multiprocessors (Transformer Engine's
+    // set_sm_margin).
     cost.holds_multiprocessors = channels > 0 && collective->kind != CollectiveKind::kShift;
     cost.compute_efficiency = ComputeEfficiency(*collective, alone.model.pattern, alone.layout.ranks,
                                                 channels, cost.time.p50(), device_);

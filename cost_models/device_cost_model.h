@@ -1,5 +1,5 @@
-// Costs of a plan on a device that is not at hand: the framework's kernels by roofline, collectives by NCCL's model (or measured, where
-// the device has nccl-tests' output for them), host times by framework. Every cost is a constant.
+// Costs of a plan on a device that is not at hand: the framework's kernels by roofline, collectives by NCCL's
+// model (or as measured, if it has nccl-tests' output), host times by framework. All costs are constants.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,10 @@
 
 namespace windtunnel {
 
-// `device` and `framework` must outlive the model, which with links (cluster.topology, or `cards`) serves one thread. Without `framework`:
-// what is known of the scenario's. `speeds` remembers what products of one block after another come to, for who makes thousands of models.
-// `cards`: kModelled for nodes whose cards are linked by switches that are never busy, where there is no cluster.topology.
+// `device` and `framework` must outlive the model. A model with links (cluster.topology, or `cards`) serves
+// one thread only. Without `framework`: the known profile of the scenario's framework. `speeds` caches the
+// product speeds of blocks, for callers that make thousands of models. `cards`: kModelled gives a scenario
+// without cluster.topology links, where nodes' cards are joined by switches that are never busy.
 std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan,
                                                const FrameworkProfile* framework = nullptr,
                                                ProductSpeeds* speeds = nullptr,

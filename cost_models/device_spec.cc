@@ -10,7 +10,7 @@
 namespace windtunnel {
 namespace {
 
-constexpr double kMost = 1e9;  // of any figure in its unit: more is a slip of the unit
+constexpr double kMost = 1e9;  // the largest figure in any unit: more is a mistaken unit
 
 Bandwidth ReadGBps(Fields& fields, const std::string& key) { return GBps(fields.Number(key, 1e-3, kMost)); }
 Duration ReadMicroseconds(Fields& fields, const std::string& key) {
@@ -82,7 +82,7 @@ std::vector<AttentionRate> ReadRates(Fields& fields, const std::string& key) {
   return rates;
 }
 
-// The value of `words` that the field names.
+// The value in `words` that the field names.
 template <typename E, size_t N>
 E ReadWord(Fields& fields, const std::string& key,
            const std::array<std::pair<std::string_view, E>, N>& words) {
@@ -186,7 +186,7 @@ DeviceSpec ReadDevice(Fields& fields) {
   return device;
 }
 
-// A field, or each figure in it ("collectives.start_us"), has its source.
+// Requires a source for each field, or for each figure in it ("collectives.start_us").
 void RequireSources(const nlohmann::json& document, const DeviceSpec& device, Fields& fields) {
   for (const auto& item : document.items()) {
     const std::string& key = item.key();

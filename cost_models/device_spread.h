@@ -1,5 +1,5 @@
-// Devices of one type are not equally fast: how a chip turned out sets the clock that its power limit leaves it. A step waits for the
-// slowest of its devices, while kernels are measured on some one device.
+// Devices of one type are not equally fast: chip quality sets the clock that the power limit allows. A step
+// waits for the slowest of its devices, while kernels are measured on some one device.
 //
 //   slowest of n = 1 + s E[largest of n]        E[largest of n] ~ quantile((n - 3/8) / (n + 1/4))        (Blom 1958)
 //
@@ -11,7 +11,7 @@
 
 namespace windtunnel {
 
-// How much longer the slowest of `devices` takes than the mean one. REQUIRES: devices >= 1, spread >= 0.
+// How much longer the slowest of `devices` takes than the average one. REQUIRES: devices >= 1, spread >= 0.
 double SlowestOf(int64_t devices, double spread);
 
 }  // namespace windtunnel

@@ -15,13 +15,14 @@ namespace windtunnel {
 
 class Distribution {
  public:
-  // Dense at the top: a pre-emption of milliseconds in one of a thousand microsecond samples must not be drawn once in a hundred.
+  // Dense at the top: a pre-emption of milliseconds in one of a thousand microsecond samples must not be
+  // drawn once in a hundred.
   static constexpr size_t kCount = 12;
   static constexpr std::array<double, kCount> kLevels = {0.0,  0.01, 0.05, 0.10, 0.25,  0.50,
                                                          0.75, 0.90, 0.95, 0.99, 0.999, 1.0};
 
   Distribution() = default;
-  // Every draw is `value`.
+  // Every draw returns `value`.
   static Distribution Constant(Duration value);
   // Quantiles by linear interpolation between order statistics (type 7 of Hyndman and Fan 1996, numpy's default).
   // REQUIRES: not empty.

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kSlowestRate = 0.02;  // below this a measurement says nothing about sharing
 
-// What issuing an operator beside a device takes (DispatchKey).
+// The time of issuing an operator beside a device (DispatchKey).
 bool IsDispatch(const KernelEntry& entry) { return entry.key.starts_with("dispatch "); }
 
 std::vector<Duration> Pooled(const std::vector<CalibrationSamples>& by_rank, const std::string& key) {
@@ -55,7 +55,7 @@ void FitHost(const std::vector<CalibrationSamples>& by_rank, int ranks_per_node,
     profile.common_mode[i] = quantiles.values()[i] / Microseconds(1);
 }
 
-// Of the ranks that took part.
+// The values of the ranks that took part.
 std::vector<const std::vector<Duration>*> Column(const std::vector<CalibrationSamples>& by_rank,
                                                  size_t collective,
                                                  std::vector<Duration> CollectiveSamples::*member) {
@@ -90,7 +90,8 @@ void FitOverlap(const std::vector<CalibrationSamples>& by_rank, size_t index, do
   }
   for (const CalibrationSamples& samples : by_rank) {
     const auto& rates = samples.collectives[index].compute_rate;
-    // Samples compare with a core of one's own; the entry compares with the same ranks computing on it without the collective.
+    // Samples are relative to a core of one's own; the entry is relative to the same ranks computing on it
+    // without the collective.
     for (double rate : rates) compute_rates.push_back(rate * ranks_per_core);
   }
   if (collective_rates.empty() || compute_rates.empty()) return;
@@ -116,7 +117,7 @@ void FitCollectives(const std::vector<CalibrationSamples>& by_rank, const std::s
       const auto& values = samples.collectives[index].core_time;
       core_times.insert(core_times.end(), values.begin(), values.end());
     }
-    // A device has engines of its own, on which no core's time goes.
+    // A device communicates with engines of its own, which take no core time.
     if (!core_times.empty()) entry.core_time = Distribution::FromSamples(std::move(core_times)).p50();
     FitOverlap(by_rank, index, ranks_per_core, entry);
     profile.Put(std::move(entry));

@@ -1,4 +1,5 @@
-// From raw samples of a calibration to a profile's entries. runtime/calibration.h measures; nothing here knows a step time.
+// From raw samples of a calibration to a profile's entries. runtime/calibration.h measures; nothing here
+// knows a step time.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,18 @@
 
 namespace windtunnel {
 
-// One collective (or a send with its receive), repeated, as one rank saw it; empty where the rank took no part. Times are of a clock that all ranks share; index i is the same repetition on
-// every rank.
+// One collective (or a send with its receive), repeated, as one rank saw it; empty if the rank took no part.
+// Times are of a clock that all ranks share. Index i is the same repetition on every rank.
 struct CollectiveSamples {
-  std::string op;       // "all_reduce"
-  std::string backend;  // where the group spans nodes: CommunicatorName (cost_keys.h) with the network; else empty
+  std::string op;  // "all_reduce"
+  // If the group spans nodes: CommunicatorName (cost_keys.h), with the network; else empty.
+  std::string backend;
   int64_t bytes = 0;
   int ranks = 1;
   std::vector<Duration> arrived, done;  // on idle cores: when this rank submitted, and when its wait returned
-  std::vector<Duration> core_time;      // of this rank's process, per repetition, by round
-  // While every rank computes: when this rank submitted, when it was done, when this rank stopped computing, and how fast this
-  // rank's computing thread was meanwhile, relative to alone.
+  std::vector<Duration> core_time;      // of this rank's process, per repetition: one value per round
+  // While every rank computes: when this rank submitted, when its operator was done, when it stopped
+  // computing, and the speed of its computing thread meanwhile, relative to alone.
   std::vector<Duration> overlap_arrived, overlap_done, overlap_compute_end;
   std::vector<double> compute_rate;
 };
@@ -35,17 +37,19 @@ struct CalibrationSamples {
   Bytes outside_allocator;
 };
 
-// Puts the samples of all ranks (by rank) into the profile, replacing entries of the same identity; but what issuing an operator takes
-// stays where it was less with another scenario. A host that waits long for its device issues more slowly, and nobody notices: what it
-// takes counts where the device waits for the host.
-// `ranks_per_node` ranks ran at once. REQUIRES: the ranks have the same collectives and repetitions.
+// Puts the samples of all ranks (indexed by rank) into the profile, replacing entries of the same identity.
+// `ranks_per_node` ranks ran at once. An entry for issuing operators (key "dispatch …") stays as it is if its
+// time is less than the new one, which may come from another scenario. A host that waits long for its device
+// issues more slowly, without effect on the step; the time to issue matters only where the device waits for
+// the host. REQUIRES: the ranks have the same collectives and repetitions.
 void FitSamples(const std::vector<CalibrationSamples>& by_rank, const std::string& backend,
                 int ranks_per_node, Profile& profile);
 
-// Takes out what issuing operators takes, of so many ranks on the node: the next samples count alone.
+// Removes the entries for issuing operators with this many ranks on the node; the next samples count alone.
 void ForgetDispatch(int ranks_per_node, Profile& profile);
 
-// From the last arrival to the last completion, by repetition. REQUIRES: by_rank not empty, equal lengths.
+// The time from the last arrival to the last completion, by repetition. REQUIRES: by_rank not empty, equal
+// lengths.
 std::vector<Duration> GroupTimes(const std::vector<const std::vector<Duration>*>& arrived,
                                  const std::vector<const std::vector<Duration>*>& done);
 

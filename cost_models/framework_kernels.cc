@@ -22,8 +22,8 @@ std::array<std::string, sizeof...(kIndex)> KeyWords(std::index_sequence<kIndex..
   return {first_word(CostKey(OpKind(std::in_place_index<kIndex>)))...};
 }
 
-// The first word of the operator's cost key: the same for all operators of a kind, but for columns, which are split and joined, and for
-// collectives, which no framework's profile has.
+// The first word of the operator's cost key. It is the same for all operators of a kind, except for columns,
+// which are split and joined, and for collectives, which are in no framework profile.
 std::string_view KeyWordOf(const OpKind& kind) {
   if (const auto* columns = std::get_if<SplitColumns>(&kind); columns != nullptr && columns->join)
     return "join_columns";
@@ -31,7 +31,7 @@ std::string_view KeyWordOf(const OpKind& kind) {
   return words[kind.index()];
 }
 
-// One overload a kind that profiles speak about; the others have their traffic only.
+// One overload for each kind that profiles can refer to; other kinds have their traffic only.
 class Shaper {
  public:
   explicit Shaper(DType parameters) : parameters_(parameters) {}
@@ -67,7 +67,7 @@ class Shaper {
   }
   void operator()(const ContextAttentionForward&) { Issued(/*is_backward=*/false); }
   void operator()(const ContextAttentionBackward&) { Issued(/*is_backward=*/true); }
-  // Of either direction; counted as the forward's.
+  // Runs in either direction; counted as in forward.
   void operator()(const MergeAttention&) { Issued(/*is_backward=*/false); }
   void operator()(const CopyColumns&) { Issued(/*is_backward=*/false); }
   void operator()(const SplitColumns&) { Issued(/*is_backward=*/false); }
@@ -241,7 +241,7 @@ bool Holds(const FrameworkKernel& kernel, const OperatorShape& shape) {
   });
 }
 
-// What a framework that says nothing about an operator makes of it.
+// The kernels of an operator. If the framework says nothing about it, one kernel.
 const std::vector<FrameworkKernel>& KernelsOf(const FrameworkProfile& framework, const OperatorShape& shape) {
   static const std::vector<FrameworkKernel> one = {
       {.name = "kernel", .work = Work::kOwn, .of = {}, .when = {}}};
@@ -258,7 +258,7 @@ double LaunchesOf(const FrameworkKernel& kernel, const OperatorShape& shape) {
 
 constexpr Bytes kTensorCoreRows(16);
 
-// Scores or context of eager attention: products over the whole square of scores.
+// Scores or context of eager attention: products over the full square of scores.
 Result<Duration> AttentionProduct(const OpKind& kind, Work work, const FrameworkProfile& framework,
                                   const DeviceSpec& device, const ArithmeticContext& context) {
   const auto product = [&](const auto& a) -> Result<Duration> {
@@ -385,8 +385,8 @@ Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duratio
                   const ArithmeticContext& context) {
   const Duration each_in_loop = launch + Microseconds(framework.plain_us);
   const auto* collective = std::get_if<Collective>(&kind);
-  if (collective != nullptr &&
-      collective->by_copy_engine)  // a copy in the loop over parts that one operator is
+  // A copy in the loop over parts that together are one operator.
+  if (collective != nullptr && collective->by_copy_engine)
     return each_in_loop.Scaled(framework.residuals.host);
   if (IsCommunication(kind))
     return (launch + Microseconds(framework.collective_us)).Scaled(framework.residuals.host);
@@ -402,7 +402,7 @@ Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duratio
     total = total + each.Scaled(LaunchesOf(kernel, shape) - in_loop) + each_in_loop.Scaled(in_loop) +
             Microseconds(kernel.host_us);
   }
-  // Once a block, whose backward attention begins a ring's first step.
+  // Once per block: in a ring, the backward attention of the first step counts.
   const auto* of_context = std::get_if<ContextAttentionBackward>(&kind);
   const bool of_block = of_context != nullptr ? of_context->blocks > 1 || of_context->step == 0
                                               : std::holds_alternative<AttentionBackward>(kind);

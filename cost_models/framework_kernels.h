@@ -1,13 +1,17 @@
-// What an operator takes on a device when a framework runs it: the kernels of its profile (cost_models/framework_profile.h), one
-// after the other.
+// What an operator costs on a device when a framework runs it: the kernels of the framework's profile
+// (cost_models/framework_profile.h), one after the other.
 //
-//   device time = sum over kernels of (work + launches x minimum); without a launch, what another operator's kernel moves for this one
-//   host time   = sum over kernels of launches x (launch + the framework's time of its issuer) + what the host does besides; launches for
-//                 each tensor or expert are a loop's: launch + plain_us each, and so are those of products and copies of parts
-//                 (tensor.overlap), which all together are one operator
+//   device time = sum over kernels of (work + launches x minimum)
+//   host time   = sum over kernels of launches x (launch + the framework's time of its issuer)
+//                 + what the host does besides
 //
-//   A norm that adds the residual stream, 2,048 x 4,096 in bf16, in eager PyTorch on an A100 (1,794 GB/s reached, minimum 3 us): the sum
-//   moves 3 x 16.8 MB, 28.1 us, the norm 2 x 16.8 MB, 18.7 us: 46.8 + 2 x 3 us.
+// A kernel without launches is what another operator's kernel moves for this operator. Launches for each
+// tensor or expert are issued in a loop, at launch + plain_us each. So are the products and copies of parts
+// (tensor.overlap); all parts together are one operator, and share its issuer's time.
+//
+//   A norm that adds the residual stream, 2,048 x 4,096 in bf16, in eager PyTorch on an A100 (1,794 GB/s
+//   reached, minimum 3 us): the sum moves 3 x 16.8 MB, 28.1 us, the norm 2 x 16.8 MB, 18.7 us:
+//   46.8 + 2 x 3 us.
 #pragma once
 
 #include <optional>
@@ -23,18 +27,18 @@
 
 namespace windtunnel {
 
-// What a framework profile can say about an operator.
+// The properties of an operator that a framework profile can refer to.
 struct OperatorShape {
   std::string_view key;                                      // first word of its cost key
   std::vector<std::pair<std::string_view, double>> tensors;  // elements, by name; the first is the main one
-  std::vector<std::string_view> holds;                       // "residual", "layernorm", …
+  std::vector<std::string_view> holds;  // conditions for `when`: "residual", "layernorm", …
   DType dtype = DType::kFloat32;
   enum class Issuer { kModel, kEngine, kLoop } issuer = Issuer::kLoop;  // FrameworkProfile::forward_us, …
-  bool is_in_block = false;  // run twice where blocks are recomputed
-  double count = 1;          // tensors that one operator works on
-  double share = 1;          // of its launches, that this one of several operators bears
+  bool is_in_block = false;  // its forward runs twice if blocks are recomputed
+  double count = 1;          // tensors (or experts) that one operator works on
+  double share = 1;          // the part of the launches that this operator bears, if several share them
 };
-// `parameters`: the type that a model's parameters are held in beside the optimizer's.
+// `parameters`: the type that the model's parameters are held in, besides the optimizer's copy.
 // REQUIRES: no communication.
 OperatorShape ShapeOf(const OpKind& kind, DType parameters);
 
@@ -50,21 +54,23 @@ struct ArithmeticContext {
   std::optional<FlashKernels> flash = {};  // instead of the framework's
 };
 
-// Errors: InvalidInput where the device has no arithmetic of the operator's type, or the profile speaks of a tensor that the operator
-// has not. REQUIRES: no communication, memory or HostWait.
+// Errors: InvalidInput if the device has no arithmetic of the operator's type, or the profile names a tensor
+// that the operator does not have. REQUIRES: no communication, memory or HostWait.
 Result<Duration> DeviceTime(const OpKind& kind, const FrameworkProfile& framework, const DeviceSpec& device,
                             const ArithmeticContext& context);
 
-// What an optimizer's update moves where the host does it (offload): as often as the kernels of one that is not fused, where the framework has
-// such; else once.
+// The bytes that an optimizer's update moves if the host does it (offload). An unfused update moves what the
+// framework's unfused kernels do, if its profile has such; any other update is one pass.
 Bytes HostTraffic(const OptimizerUpdate& update, const FrameworkProfile& framework);
 
-// Of any operator, communication too. Where blocks are recomputed, the mean of both forwards; with the backward of its attention, what
-// the host does around a block.
+// Host time of any operator, including communication. If blocks are recomputed, a kernel in a block's forward
+// costs the mean of the forwards without and with gradients, and the backward of a block's attention also
+// bears what the host does around a block.
 Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duration launch,
                   const ArithmeticContext& context);
 
-// Of the operator that a graph begins with (Op::graph), for all of it; of those that follow in it, nothing.
+// Host time of launching a CUDA graph (`graph` is Op::graph). The operator that the graph begins with bears
+// all of it, the operators that follow in it nothing.
 Duration GraphLaunchTime(int32_t graph, const FrameworkProfile& framework);
 
 }  // namespace windtunnel

@@ -50,7 +50,7 @@ FrameworkKernel ReadKernel(Fields& fields) {
           .when = Words(fields.StringOr("when", ""))};
 }
 
-// As it was where the profile does not say.
+// Leaves `flash` as it is if the profile does not name it.
 void ReadFlash(Fields& fields, FlashKernels& flash) {
   if (!fields.Has("flash")) return;
   const std::string word = fields.StringOr("flash", "");

@@ -29,7 +29,7 @@ std::string LineAndColumn(const std::string& text, size_t byte) {
   return fmt::format("{}:{}", line, before == std::string::npos ? end + 1 : end - before);
 }
 
-// Of what `path` ("$.kernels[3].ranks") leads to; as far as there is such.
+// The place of what `path` ("$.kernels[3].ranks") leads to, or of the deepest part of it that exists.
 Place PlaceOf(const YamlNode& document, std::string_view path) {
   const YamlNode* node = &document;
   Place place = document.place;
@@ -57,7 +57,7 @@ Place PlaceOf(const YamlNode& document, std::string_view path) {
 
 tl::unexpected<Error> InvalidField(const std::string& name, const std::string& text,
                                    const std::string& error) {
-  const auto document = ParseYaml(text, name);  // which JSON is
+  const auto document = ParseYaml(text, name);  // JSON is YAML
   if (!document) return InvalidInput("{}: {}", name, error);
   const Place place = PlaceOf(*document, std::string_view(error).substr(0, error.find(' ')));
   return InvalidInput("{}: {}", At(name, place), error);

@@ -1,4 +1,5 @@
-// A strict reader of JSON objects: what is missing, wrong, unknown or there twice is an error that names it by its path.
+// A strict reader of JSON objects: a field that is missing, wrong, unknown or duplicate is an error that
+// names it by its path.
 //
 //   WT_ASSIGN_OR_RETURN(nlohmann::json document, ParseJson(text, name, "a hardware profile"));
 //   std::string error;
@@ -25,39 +26,40 @@
 
 namespace windtunnel {
 
-// `name` stands for the file in errors, `expected` says what it should hold ("a hardware profile"). Errors: InvalidInput, with the place
-// where it is not JSON, a key that appears twice, or what nests deeper than kMostJsonDepth.
+// `name` stands for the file in errors, `expected` says what it should hold ("a hardware profile"). Errors:
+// InvalidInput for text that is not JSON (with the place), a key that appears twice, or values nested deeper
+// than kMostJsonDepth.
 Result<nlohmann::json> ParseJson(const std::string& text, const std::string& name, std::string_view expected);
 
-// InvalidInput "NAME:LINE:COLUMN: ERROR": where in `text` that is which `error` begins with, a JSON path; of what is missing, what it is missing
-// in.
+// InvalidInput "NAME:LINE:COLUMN: ERROR". `error` begins with a JSON path; the line and column in `text` are
+// those of the value at that path, or of the object that lacks it.
 tl::unexpected<Error> InvalidField(const std::string& name, const std::string& text,
                                    const std::string& error);
 
-// Reads the fields of one object. The first error is kept in `error` with the field's JSON path ("$.kernels[3].ranks"); after
-// it every read returns a default, so a reader checks once, at its end.
+// Reads the fields of one object. The first error is kept in `error` with the field's JSON path
+// ("$.kernels[3].ranks"). After it every read returns a default, so that a reader checks once, at its end.
 class Fields {
  public:
   Fields(const nlohmann::json& object, std::string path, std::string& error);
 
-  // Whether there is such a field; reading it is another matter.
+  // Whether the field exists. Does not count as reading it.
   bool Has(const std::string& key) const;
   std::string String(const std::string& key);
-  // What stands in for a field that is not there.
+  // `otherwise` is the value if the field is absent.
   std::string StringOr(const std::string& key, const std::string& otherwise);
   double NumberOr(const std::string& key, double otherwise, double least, double most);
   std::vector<std::string> AllKeys() const;
   int64_t Integer(const std::string& key, int64_t least);
   int Ranks();
   double Number(const std::string& key, double least, double most);
-  // 0 where the field is null.
+  // 0 if the field is null.
   double NumberOrNull(const std::string& key, double least, double most);
   Duration Time(const std::string& key);
   std::optional<double> OptionalRate(const std::string& key);
   std::map<std::string, std::string> Strings(const std::string& key);
   std::array<double, Distribution::kCount> Factors(const std::string& key);
   Distribution Times(const std::string& key);
-  // Calls read(fields of the object), or of every entry of a list.
+  // Calls read(fields of the object), or read for every entry of a list.
   void Object(const std::string& key, const std::function<void(Fields&)>& read);
   void List(const std::string& key, const std::function<void(Fields&)>& read);
 

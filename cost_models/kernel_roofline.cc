@@ -27,22 +27,22 @@ double Log2(double x) {
   return whole + (x - 1);
 }
 
-// Sizes that cuBLAS has kernels of, in either direction.
+// The tile sizes for which cuBLAS has kernels, in either direction.
 constexpr std::array<GemmTile, 8> kTiles = {
     {{256, 128}, {128, 256}, {128, 128}, {256, 64}, {64, 256}, {128, 64}, {64, 128}, {64, 64}}};
 constexpr int64_t kMostSplits = 8;     // of k
-constexpr int64_t kLeastSplit = 256;   // of k, of which a part is worth a kernel
-constexpr int64_t kLeastShared = 128;  // side of tiles whose steps of k are shared out
+constexpr int64_t kLeastSplit = 256;   // of k: the smallest part that is worth a kernel
+constexpr int64_t kLeastShared = 128;  // the shortest side of tiles whose steps of k are shared evenly
 
 double Edges(int64_t m, int64_t n) { return 1.0 / static_cast<double>(m) + 1.0 / static_cast<double>(n); }
 
-// The smaller a tile, the more of its time it loads rather than multiplies.
+// The smaller a tile, the larger the part of its time that it loads rather than multiplies.
 double ShareOfPeak(const GemmTile& tile, const GemmSpec& spec) {
   return spec.ceiling * (1 + spec.edge_overhead * Edges(spec.tile_m, spec.tile_n)) /
          (1 + spec.edge_overhead * Edges(tile.m, tile.n));
 }
 
-// How much longer a step of k takes for the places at which rows begin.
+// How much longer a step of k takes because of the alignment of rows.
 double RowFactor(const BatchedGemm& g, const GemmSpec& spec) {
   if (g.row_divisor == 0 || SizeOf(g.dtype) != Bytes(2)) return 1;
   const int64_t bytes = 2 * g.row_divisor;
@@ -63,7 +63,8 @@ Duration TiledTime(const BatchedGemm& g, const GemmTile& tile, int64_t split, Fl
   return time + MemoryTime(parts, device) + device.kernel_minimum;
 }
 
-// Every multiprocessor has as many steps of k, and hands over one tile that others have a part in. Nothing: there are too many tiles.
+// Stream-K: every multiprocessor has equally many steps of k, and hands over one tile that others share.
+// Nothing if there are too many tiles.
 std::optional<Duration> SharedOutTime(const BatchedGemm& g, const GemmTile& tile, FlopRate peak,
                                       const DeviceSpec& device) {
   const int64_t tiles = g.batch * CeilDiv(g.m, tile.m) * CeilDiv(g.n, tile.n);
@@ -77,7 +78,7 @@ std::optional<Duration> SharedOutTime(const BatchedGemm& g, const GemmTile& tile
          MemoryTime(handed_over, device) + device.kernel_minimum;
 }
 
-// What the ceiling is of.
+// The peak that the ceiling applies to.
 Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32, bool fast_accumulation = false) {
   const FlopRate peak = device.PeakFor(dtype == DType::kFloat32 && tf32 ? DType::kTf32 : dtype);
   if (peak > FlopRate() && IsFactor(dtype)) {
@@ -101,7 +102,8 @@ Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32, bool f
                       device.name);
 }
 
-// Rates are of 16 bits. In other types fused attention is arithmetic; eager attention is memory, as long as its products are faster.
+// Measured rates are of 16 bits. In other types fused attention scales with arithmetic; eager attention with
+// memory, as long as its products are faster.
 template <typename Attention>
 Result<FlopRate> AttentionRateIn(const Attention& a, FlopRate of_16_bits, const DeviceSpec& device,
                                  bool tf32) {
@@ -138,11 +140,11 @@ const std::vector<AttentionRate>& RatesOf(const Attention& a, const DeviceSpec& 
   return device.flash;
 }
 
-// How the time of attention within a window follows from rates without: fused kernels skip tiles of scores of which nothing is seen, and
-// compute the others whole.
+// How the time of windowed attention follows from rates without a window: fused kernels skip tiles of scores
+// of which nothing is seen, and compute the others whole.
 struct WindowedWork {
-  int64_t seq = 0;   // of causal attention that works on as many tiles of keys for one of queries
-  double share = 1;  // of its FLOPs' time that one of the window's FLOPs takes
+  int64_t seq = 0;   // of causal attention that works on as many key tiles per query tile
+  double share = 1;  // the window's time per FLOP over that attention's
 };
 template <typename Attention>
 WindowedWork WindowedWorkOf(const Attention& a) {
@@ -161,7 +163,7 @@ template <typename Attention>
 Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
                                const KernelOptions& options) {
   const auto& rates = RatesOf(a, device, options.flash);
-  // Eager attention makes the whole square of scores, and masks what is not seen.
+  // Eager attention computes the full square of scores, and masks what is not seen.
   const bool is_eager = a.kind == AttentionKind::kEager;
   const WindowedWork work =
       is_eager ? WindowedWork{a.seq, SeenPairs(a.seq, 0) / SeenPairs(a.seq, a.window)} : WindowedWorkOf(a);
@@ -179,7 +181,7 @@ Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward
   return flops / FlopRate::FromFlopsPerSecond(rate.flops_per_second() * filled);
 }
 
-// As flash attention of the tokens whose keys are at hand, which is none of cuDNN's on the cuda device.
+// Runs as flash attention over the tokens whose keys are present, and never by cuDNN on the cuda device.
 template <typename Attention>
 Result<Duration> BlockTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
                            KernelOptions options) {
@@ -189,7 +191,8 @@ Result<Duration> BlockTime(const Attention& a, Flops flops, bool is_backward, co
                        flops, is_backward, device, options);
 }
 
-// Where units multiply microscaled blocks, products of larger ones are made by these (TransformerEngine pull request 2157).
+// Units that multiply microscaled blocks also make the products of larger blocks (TransformerEngine pull
+// request 2157).
 template <typename Product>
 DType MultipliedAs(const Product& g, const DeviceSpec& device) {
   return g.of_blocks && device.PeakFor(DType::kMxFloat8) > FlopRate() ? DType::kMxFloat8 : g.dtype;
@@ -197,7 +200,7 @@ DType MultipliedAs(const Product& g, const DeviceSpec& device) {
 
 Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {
   if (const auto* g = std::get_if<Gemm>(&kind)) {
-    // Those that run at once share waves.
+    // Products that run at once share waves.
     const int64_t rows =
         CommonPowerOfTwo(CommonPowerOfTwo(g->transpose_a ? g->m : g->k, g->transpose_b ? g->k : g->n), g->n);
     WT_ASSIGN_OR_RETURN(const Duration all, GemmTime({g->streams, g->m, g->n, g->k, MultipliedAs(*g, device),
@@ -262,7 +265,7 @@ Result<Duration> GemmTime(const BatchedGemm& g, const DeviceSpec& device, bool t
 
 namespace {
 
-// Of heads of a measured size.
+// The rate for heads of a measured size.
 FlopRate RateOfHeads(const std::vector<AttentionRate>& rates, int64_t head_dim, int64_t seq,
                      bool is_backward) {
   const AttentionRate *below = nullptr, *above = nullptr;
@@ -291,7 +294,8 @@ FlopRate AttentionRateAt(const std::vector<AttentionRate>& rates, int64_t head_d
   if (at_least == sizes.end() || sizes.size() == 1)
     return RateOfHeads(rates, *sizes.rbegin(), seq, is_backward);
   if (*at_least == head_dim) return RateOfHeads(rates, head_dim, seq, is_backward);
-  // A pair of a query and a key takes what its softmax takes, and the more the larger the head is.
+  // The time of a pair of a query and a key is that of its softmax, plus a part that grows with the head's
+  // size.
   const auto first = at_least == sizes.begin() ? at_least : std::prev(at_least);
   const auto small = static_cast<double>(*first), large = static_cast<double>(*std::next(first));
   const auto pair_of = [&](double size) {

@@ -26,7 +26,7 @@ std::optional<std::pair<std::string, int64_t>> SizeIn(const std::string& word) {
   return std::pair(word.substr(0, equals), number);
 }
 
-// As doubles: sizes out of a file may be anything.
+// In doubles, since sizes from a file may be anything.
 double Product(const std::map<std::string, int64_t>& sizes, std::initializer_list<const char*> names) {
   double product = 1;
   for (const char* name : names) {
@@ -66,7 +66,7 @@ KeyWork::KeyWork(const std::string& key) {
   } else if (operation == "copy" && types.size() == 2) {
     traffic = ToBytes(Product(sizes, {"n"}) * (width + static_cast<double>(SizeOf(types[1]).count())));
   } else if (sizes.contains("rows") && sizes.contains("columns") && operation != "load_batch") {
-    traffic = ToBytes(width * Product(sizes, {"rows", "columns"}));  // is read at least
+    traffic = ToBytes(width * Product(sizes, {"rows", "columns"}));  // at least this is read
   }
 }
 

@@ -27,7 +27,7 @@ double Correlation(const LayerShape& a, const LayerShape& b) {
 }
 
 LayerFactors::LayerFactors(std::vector<Known> known) : known_(std::move(known)) {
-  // Of shapes that are nearly one and the same, the mean.
+  // Shapes that are nearly the same get their mean.
   constexpr double kNugget = 1e-9;
   const auto size = static_cast<Eigen::Index>(known_.size());
   Eigen::MatrixXd correlations(size, size);
@@ -38,7 +38,7 @@ LayerFactors::LayerFactors(std::vector<Known> known) : known_(std::move(known)) 
     correlations(i, i) += kNugget;
     excess(i) = known_[i].factor - 1;
   }
-  // Not LLT, whose order of additions is that of blocks as long as the machine's caches.
+  // Not LLT: the order of its additions depends on block sizes, which follow the machine's caches.
   const Eigen::LDLT<Eigen::MatrixXd> factorised(correlations);
   WT_CHECK(factorised.info() == Eigen::Success);
   const Eigen::VectorXd weights = factorised.solve(excess);

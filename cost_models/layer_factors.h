@@ -1,12 +1,13 @@
-// How much longer than predicted layers of a shape take, beyond what a framework's other residual factors say: cuBLAS has better kernels
-// for some products than for others, and a table of a few factors cannot say for which. Known for the shapes of measured steps, and for
-// others by how near they are (decision 0036):
+// How much longer than predicted layers of a shape take, beyond a framework's other residual factors. cuBLAS
+// has better kernels for some products than for others, and a table of a few factors cannot say for which.
+// The factors are known for the shapes of measured steps, and estimated for other shapes by their distance
+// (decision 0036):
 //
-//   factor(s) = 1 + sum over known shapes k of weight_k C(s, k),   so that it is as known at each k,
+//   factor(s) = 1 + sum over known shapes k of weight_k C(s, k),   so that it is the known factor at each k,
 //   C(s, k)   = product over micro-batch, sequence, hidden size and tensor ranks of (the smaller one over the larger one)^1.5
 //
-// (kriging without noise, of an Ornstein-Uhlenbeck process over the four logarithms; roots are the same on every machine). C falls to 0.35
-// with each doubling; far from all shapes the factor is 1.
+// (Kriging without noise, of an Ornstein-Uhlenbeck process over the four logarithms. Square roots are the
+// same on every machine.) C falls to 0.35 with each doubling; far from all known shapes the factor is 1.
 //
 //   LayerFactors factors({{{.micro = 4, .seq_len = 1024, .hidden = 2048, .tensor = 2}, 0.9}});
 //   factors.At({.micro = 8, .seq_len = 1024, .hidden = 2048, .tensor = 2});  // 0.965
@@ -19,7 +20,7 @@
 
 namespace windtunnel {
 
-// What a rank has of a layer, as far as products' rates depend on it.
+// The part of a layer that one rank computes, as far as products' rates depend on it.
 struct LayerShape {
   int64_t micro = 1;    // sequences of a micro-batch (samples of an MLP)
   int64_t seq_len = 1;  // tokens of a sequence on each context rank; 1 of an MLP
@@ -29,7 +30,7 @@ struct LayerShape {
 };
 LayerShape LayerShapeOf(const Scenario& scenario);
 
-// Of two shapes' factors, C above, in (0, 1]; 1 for one and the same.
+// The correlation of two shapes' factors: C above, in (0, 1]; 1 for equal shapes.
 double Correlation(const LayerShape& a, const LayerShape& b);
 
 class LayerFactors {

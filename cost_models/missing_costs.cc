@@ -1,5 +1,5 @@
-// What a profile lacks for a plan: the steady step's operators at exactly the plan's number of ranks. Start-up is executed but
-// never timed, so it needs no costs.
+// Finds what a profile lacks for a plan: costs of the steady step's operators at exactly the plan's number of
+// ranks. Start-up is executed but never timed, so it needs no costs.
 #include <set>
 
 #include "cost_models/cost_keys.h"

@@ -14,7 +14,7 @@ namespace {
 
 // ---- what NCCL's search finds ----------------------------------------------------------------------------------------
 
-// Speeds of a channel that NCCL 2.28 tries, in GB/s (src/graph/search.cc).
+// The channel speeds that NCCL 2.28 tries, in GB/s (src/graph/search.cc).
 constexpr double kIntraSpeeds[] = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
 constexpr double kInterSpeeds[] = {48, 30, 28, 24, 20, 18,  15,  12,   10,  9,
                                    7,  6,  5,  4,  3,  2.4, 1.2, 0.24, 0.12};
@@ -25,8 +25,9 @@ constexpr double kBlackwellIntraSpeeds[] = {90, 80, 70, 60, 50, 40, 30, 24, 20, 
 constexpr double kBlackwellInterSpeeds[] = {96,   48, 45.1, 42, 40, 30,  24,  22,   20,
                                             17.5, 15, 12,   6,  3,  2.4, 1.2, 0.24, 0.12};
 
-// A generation's NVLink as NCCL sees it: rings of a node (channels x speed, before they are doubled) and all links of a device
-// (src/graph/topo.h: 20, 20, 20.6 and 40.1 GB/s a link), and what its vendor says of it.
+// A generation's NVLink as NCCL sees it: the rings of a node (channels x speed, before they are doubled) and
+// all links of a device (src/graph/topo.h: 20, 20, 20.6 and 40.1 GB/s a link); and the vendor's nominal
+// bandwidth.
 struct Generation {
   int channels;
   double speed, total, nominal;
@@ -41,7 +42,7 @@ const Generation& Of(GpuGeneration generation) {
   return kGenerations[static_cast<size_t>(generation)];
 }
 
-// The fastest of the speeds (which descend) that is not above `most`; below them all, `most` itself.
+// The fastest of `speeds`, which descend, that is at most `most`; `most` itself if all are above it.
 double SpeedBelow(std::span<const double> speeds, double most) {
   for (double speed : speeds) {
     if (speed <= most * (1 + 1e-9)) return speed;
@@ -61,7 +62,7 @@ NcclGraph GraphOf(int channels, double intra, double inter, bool doubled) {
 
 bool HasNvls(GpuGeneration generation) { return generation >= GpuGeneration::kHopper; }
 
-// Heads of the reductions in a node's switches: one for each of its devices.
+// Reductions in a node's switches have one head for each of its devices.
 double NvlsSpeed(GpuGeneration generation, int heads, double total) {
   const double most = generation == GpuGeneration::kBlackwell ? 80 : 60;
   return SpeedBelow(Of(generation).intra, std::min(total / heads, most));
@@ -85,7 +86,8 @@ void SearchNode(const GroupLayout& layout, NcclCommunicator& c) {
               GBps(generation.speed * scale)};
 }
 
-// Each card is a ring's way in and out of a node, whose devices' links all rings pass but where they leave.
+// Each card is one ring's path into and out of a node. All rings pass the links of the node's devices, except
+// where they leave it.
 void SearchNodes(const GroupLayout& layout, NcclCommunicator& c) {
   const Generation& generation = Of(c.generation);
   const double cards = layout.cards, card = layout.cards_nominal / GBps(1) / cards;
@@ -157,7 +159,7 @@ bool IsWanted(const NcclEntry& entry, CollectiveProtocol protocol) {
          static_cast<int>(protocol) - 1 == static_cast<int>(entry.protocol);
 }
 
-// What of the table is wanted; where nothing is, the table.
+// The entries of the table that match the wish; the whole table if none does.
 template <typename Wish>
 std::vector<NcclEntry> Wanted(const std::vector<NcclEntry>& table, Wish wish) {
   std::vector<NcclEntry> wanted;
@@ -184,7 +186,8 @@ class Model {
       case CollectiveKind::kTokenExchange:
         return Relayed(MessageBytes(collective), collective.reach);
       case CollectiveKind::kShift:
-        // Of ranks on several nodes with several each, some of a ring's messages leave the node; the others are sooner there.
+        // With several ranks on each of several nodes, some messages leave the node; the others arrive
+        // sooner.
         return OnePair(MessageBytes(collective));
       default:
         break;
@@ -215,7 +218,7 @@ class Model {
   // H100s and H200s (9 us at 2 MiB, 25 at 8, 36 at 16, 50 at 32, 72 at 128; NVIDIA/dgxc-benchmarking, AWS p5.48xlarge, stas00).
   static Duration NvlsRamp(Bytes bytes) { return Microseconds(75).Scaled(bytes / (bytes + MiB(16))); }
 
-  // The bandwidth that what NCCL chose was measured to have.
+  // The measured bandwidth of the algorithm and protocol that NCCL chose.
   Bandwidth Achieved(CollectiveKind kind, const NcclEntry& choice, Bytes bytes,
                      const NcclCommunicator& found) const {
     if (IsByMeasuredSwitch(kind, choice)) return OfSwitch(layout_.ranks);
@@ -232,20 +235,21 @@ class Model {
     return choice.bandwidth;
   }
 
-  // What the switch of a node with so many of the ranks was measured to carry of the message.
+  // The measured bandwidth of the message in the switch of a node that has this many of the ranks.
   Bandwidth OfSwitch(double ranks) const {
     const Bandwidth link = layout_.link.nominal * (1 / Of(spec_.generation).nominal);
     return spec_.nvls * (link / GBps(1)) * (ranks / (ranks + 1));
   }
-  // Blackwell's reductions in switches with trees between them, which NCCL estimates at 265 GB/s on 2 nodes of 8: within nodes as the
-  // switch, between them as measured.
+  // Blackwell's reductions in switches with trees between them, which NCCL estimates at 265 GB/s on 2 nodes
+  // of 8: within nodes at the switch's rate, between them as measured.
   Bandwidth OfSwitchesAndCards() const {
     return std::min(
         OfSwitch(layout_.ranks_per_node),
         layout_.cards_nominal * (kBlackwellCardsByTrees * layout_.nodes / (2.0 * (layout_.nodes - 1))));
   }
 
-  // Of N nodes' trees each node's cards carry 2 (N-1)/N of the message. (NCCL's estimate is beyond that for few devices a node.)
+  // With trees over N nodes, each node's cards carry 2 (N-1)/N of the message. (For few devices per node,
+  // NCCL's estimate is above that.)
   Bandwidth MostOfTrees() const {
     if (layout_.nodes == 1) return layout_.link.nominal;
     return layout_.cards_achieved * (layout_.nodes / (2.0 * (layout_.nodes - 1)));
@@ -262,7 +266,7 @@ class Model {
     GroupLayout within = layout_;
     within.ranks = layout_.ranks_per_node;
     within.nodes = 1;
-    GroupLayout between = layout_;  // of one of the groups of ranks at the same place of their nodes
+    GroupLayout between = layout_;  // of one group of the ranks at the same place of their nodes
     between.ranks = layout_.nodes;
     between.ranks_per_node = 1;
     between.cards = std::max(layout_.cards / layout_.ranks_per_node, 1);
@@ -286,14 +290,15 @@ class Model {
 
   // ---- messages between pairs
 
-  // NCCL's protocols for them, with the latencies of one hop of a ring (tuning.cc): LL only within a node.
+  // NCCL's protocols for messages, with the latencies of one hop of a ring (tuning.cc). LL: within a node.
   struct PairProtocol {
     double base, nvlink, pci, net, share;
   };
   static constexpr PairProtocol kPairLl = {6.6, 0.6, 1.0, 0, 0.5};
   static constexpr PairProtocol kPairSimple = {8.4, 3.4, 5.7, 14.0, 1};
-  // What messages from one rank to another reach over a network card: 19.8 GB/s of 50 (and 22.6 in an all-to-all of that cluster; HGX B200,
-  // public cluster test summary), 24.2 of 25, or 18.3 with NCCL 2.20 and later (nccl issue 1272). The mean.
+  // The rate that messages from one rank to another reach over a network card: 19.8 GB/s of 50 (and 22.6 in
+  // an all-to-all of that cluster; HGX B200, public cluster test summary), 24.2 of 25, or 18.3 with NCCL 2.20
+  // and later (nccl issue 1272). The mean.
   static Bandwidth PairCeiling() { return GBps(21.2); }
 
   Bandwidth OwnCard() const { return layout_.cards_achieved * (1.0 / layout_.ranks_per_node); }
@@ -306,7 +311,8 @@ class Model {
       if (!is_ll && beyond == 0 && protocol_ == CollectiveProtocol::kLl) continue;
       const double hop = beyond > 0 ? protocol.net : layout_.link.is_nvlink ? protocol.nvlink : protocol.pci;
       Duration latency = Microseconds(protocol.base + hop) + Start();
-      latency += beyond > 0 ? layout_.net_latency * 2 : layout_.link.latency;  // there, and what flushes it
+      // The network's latency counts twice: for the message, and for what flushes it.
+      latency += beyond > 0 ? layout_.net_latency * 2 : layout_.link.latency;
       Duration moving;
       if (within > 0) moving = (bytes / (layout_.link.ring * protocol.share)).Scaled(within);
       if (beyond > 0) moving = std::max(moving, (bytes / card).Scaled(beyond));
@@ -337,7 +343,7 @@ class Model {
   CollectiveTime ToAllOthers(Bytes bytes) const {
     const double n = layout_.ranks, p = layout_.ranks_per_node;
     const double beyond = layout_.nodes > 1 ? (n - p) / n : 0;
-    // Of two ranks the other one is a single pair.
+    // Of two ranks each has a single peer.
     return Pairs(bytes, (p - 1) / n, beyond, n > 2 ? OwnCard() : std::min(OwnCard(), PairCeiling()));
   }
 
@@ -347,8 +353,9 @@ class Model {
   const CollectiveProtocol protocol_;
 };
 
-// Network cards that a device can keep busy. What it sends to several of them goes through its own link to the host, of which NCCL rates less
-// than it carries: an H100 copies 52.8 GB/s to its host (nvbandwidth issue 24) where NCCL rates 48, an A100 25 to 26 where it rates 24.
+// The network cards that one device can keep busy. What it sends to several cards passes its own link to the
+// host, which carries more than NCCL rates it: an H100 copies 52.8 GB/s to its host (nvbandwidth issue 24)
+// and NCCL rates 48, an A100 25 to 26 and NCCL rates 24.
 double CardsOfDevice(const ClusterSpec& cluster, const NicRates& nic, Bandwidth host_link) {
   const double cards = static_cast<double>(cluster.network.nics_per_node) /
                        static_cast<double>(std::max<int64_t>(cluster.devices_per_node, 1));
@@ -424,7 +431,7 @@ NcclCommunicator AchievedBy(const NcclCommunicator& communicator, const GroupLay
     achieved.tree.intra = achieved.tree.inter = communicator.tree.intra * share;
     return achieved;
   }
-  const double most = communicator.generation == GpuGeneration::kHopper ? 1 : 2;  // as found
+  const double most = communicator.generation == GpuGeneration::kHopper ? 1 : 2;  // as NCCL's search finds
   achieved.tree.inter = channel;
   achieved.tree.intra = std::min(communicator.tree.intra, channel * most);
   if (communicator.nvls.channels > 0)

@@ -41,8 +41,8 @@ constexpr std::array<std::array<double, 23>, 3> kTreeCorrection = {
     {{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1},
      {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1},
      {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9}}};
-constexpr double kMostNvlsRanks =
-    32;  // of a node that gather or scatter by it (NCCL_MAX_NVLS_ARITY, enqueue.cc:1802)
+// The most ranks per node for all-gathers and reduce-scatters by NVLS (NCCL_MAX_NVLS_ARITY, enqueue.cc:1802).
+constexpr double kMostNvlsRanks = 32;
 constexpr int64_t kSmallestCorrected = 64;
 constexpr double kPatPerRank = 2.8;
 constexpr double kPatOverlap = 3.5;
@@ -62,7 +62,7 @@ class Tuning {
   Tuning(CollectiveKind kind, const NcclCommunicator& communicator)
       : kind_(kind), c_(communicator), generation_(static_cast<size_t>(communicator.generation)) {
     scale_ = std::min(c_.nodes, 3) - 1;
-    // Beyond one node, NCCL's rows for LL are of processors, not of devices.
+    // Across nodes, NCCL's rows for LL are those of host CPUs, not of GPU generations.
     ll_ceiling_ = kLlCeiling[c_.nodes == 1 ? generation_ : c_.cpu == HostCpu::kAmd ? 1 : 0][scale_];
   }
 
@@ -153,7 +153,7 @@ class Tuning {
     return channels * std::min({intra, inter, ceiling});
   }
 
-  // Bandwidth of the message over that of the bus.
+  // The bandwidth for the message over that of the bus.
   double MessageShare(Algorithm algorithm) const {
     if (algorithm != Algorithm::kRing && IsGatherOrScatter(kind_)) return 1;
     if (algorithm == Algorithm::kTree) return 0.5;
@@ -169,7 +169,7 @@ class Tuning {
     return kHopLatency[static_cast<size_t>(hop)][static_cast<size_t>(algorithm)]
                       [static_cast<size_t>(protocol)];
   }
-  // A message by Simple to another node is flushed there: twice the network's own latency.
+  // A message to another node with Simple is flushed there, so the network's own latency counts twice.
   double NetLatency(Algorithm algorithm, Protocol protocol) const {
     const Algorithm row = c_.ranks == c_.nodes ? Algorithm::kTree : algorithm;
     return HopLatency(Hop::kNetwork, row, protocol) +

@@ -1,11 +1,13 @@
-// The wire between nodes, for collectives that were measured within one node only: no collective is faster than its bytes over the link.
+// The wire between nodes, for collectives that were measured within one node only. No collective is faster
+// than its bytes over the link.
 //
 //   w   bytes that a rank sends: 2 (n - 1) / n · b for an all-reduce of b bytes among n ranks, (n - 1) / n · b for an all-gather,
 //       reduce-scatter or all-to-all, b for a broadcast, shift or message, 0 for a barrier. A ring crosses each node's link once in
 //       each direction, so that is what the link carries.
 //   R   the link's rate in bytes a second, gbits_per_nic / 8 · nics_per_node
-//   e   0.9415, what is left of it for TCP's payload: 1,448 of the 1,538 bytes that a frame of Ethernet takes on the wire (MTU 1,500: less
-//       20 of IP, 20 of TCP and 12 of timestamps; plus 14 of header, 4 of checksum, 8 of preamble and 12 of gap)
+//   e   0.9415, the share of it that carries TCP's payload: 1,448 of the 1,538 bytes that an Ethernet frame
+//       takes on the wire (MTU 1,500: less 20 of IP, 20 of TCP and 12 of timestamps; plus 14 of header, 4 of
+//       checksum, 8 of preamble and 12 of gap)
 //   l   latency_us of the link, 0 if it is not given
 //
 //   t = w / (R e) + l
@@ -22,12 +24,12 @@
 
 namespace windtunnel {
 
-// Bytes that a rank sends, over those of the message, as w above. `op` is a collective's name, or that of a message.
+// Bytes that a rank sends, over those of the message: w / b above. `op`: a collective's name, or a message's.
 double SentShare(std::string_view op, int ranks);
-// Of a token exchange, what brings its tokens to the other ranks that have experts of theirs.
+// The same. In a token exchange, tokens go to the other ranks that have their experts.
 double SentShare(const Collective& collective, int ranks);
 
-// 0 where the network names no rate between nodes.
+// 0 if the network names no rate between nodes.
 Duration WireTime(const TransferKey& transfer, int ranks, const NetworkSpec& network);
 
 }  // namespace windtunnel

@@ -10,11 +10,11 @@
 // A flow's share of the core is s = r d, each computing thread keeps 1/c - s. Neither is satisfied, so their shares stand in
 // the ratio of their weights:
 //   w = s / (1/c - s)                        one rank a core: w = s / (1 - s)
-// A computing thread has 1 - c s of what it has without the collective; what it loses beyond that it loses to caches
-// and memory:
+// A computing thread has 1 - c s of the core time that it has without the collective. Whatever speed it loses
+// beyond that, it loses to caches and memory:
 //   e = q / (1 - c s)
-// Where q says that less core time was taken than r d (threads that spin while they are idle stop when the core is wanted), the
-// demand follows q: s = (1 - q) / c and d = s / r, so that the model gives back both measured speeds.
+// If q implies that less core time was taken than r d (threads that spin while idle stop when the core is
+// wanted), the demand follows q: s = (1 - q) / c and d = s / r, so that both measured speeds are reproduced.
 //
 // Worked: c = 1, d = 0.8, r = 0.5, q = 0.48: s = 0.4, w = 0.4 / 0.6 = 0.667, e = 0.48 / 0.6 = 0.8.
 #pragma once
@@ -34,7 +34,7 @@ struct OverlapFit {
   double compute_efficiency = 1;
 };
 
-// A collective that computation does not slow down (r >= 0.99) says only that its weight is large; it gets this one.
+// A collective that computation does not slow down (r >= 0.99) has a large but unknown weight: this one.
 inline constexpr double kLargestOverlapWeight = 64;
 
 OverlapFit FitOverlap(const MeasuredOverlap& measured);

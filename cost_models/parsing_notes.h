@@ -1,4 +1,4 @@
-// What a JSON parser is asked to notice beside what it reads.
+// What a JSON parser notices in addition to the values that it reads.
 //
 //   ParsingNotes notes;
 //   const nlohmann::json json = nlohmann::json::parse(text, std::ref(notes));
@@ -11,11 +11,11 @@
 
 namespace windtunnel {
 
-// Of objects and lists in what is read from files: far above what any of them has.
+// The deepest nesting of objects and lists in files: far more than any of them has.
 inline constexpr int kMostJsonDepth = 64;
 
-// nlohmann keeps the last of two equal keys silently, and writes what it read by recursion; this hears of every key and of what nests how
-// deep while it parses.
+// nlohmann silently keeps the last of two equal keys, and writes values by recursion. This callback sees
+// every key, and how deep values nest, while the parser runs.
 class ParsingNotes {
  public:
   using Json = nlohmann::json;
@@ -24,7 +24,7 @@ class ParsingNotes {
     const bool begins =
         event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
     nests_too_deep_ |= begins && depth >= kMostJsonDepth;
-    if (nests_too_deep_) return false;  // keys of what is left out come all the same
+    if (nests_too_deep_) return false;  // the parser still reports the keys of what is left out
     if (event == Json::parse_event_t::object_start) {
       keys_.resize(static_cast<size_t>(depth) + 1);
       keys_.back().clear();
@@ -35,12 +35,12 @@ class ParsingNotes {
     }
     return true;
   }
-  // The first key that an object has twice; empty: none has.
+  // The first key that appears twice in one object; empty if there is none.
   const std::string& duplicate() const { return duplicate_; }
   bool nests_too_deep() const { return nests_too_deep_; }
 
  private:
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open, outermost first
+  std::vector<std::set<std::string>> keys_;  // of the open objects, outermost first
   std::string duplicate_;
   bool nests_too_deep_ = false;
 };

@@ -62,7 +62,7 @@ Status SaveProfile(const Profile& profile, const std::string& path) {
 }
 
 std::string ProfileDigest(const Profile& profile) {
-  const std::string framework = profile.framework ? profile.framework->digest : "";  // of a file
+  const std::string framework = profile.framework ? profile.framework->digest : "";  // of its file
   return "sha256:" + Sha256Hex(ProfileJson(profile) + framework);
 }
 

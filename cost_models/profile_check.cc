@@ -14,11 +14,11 @@ namespace {
 
 constexpr Bytes kBeyondCaches = MiB(256);
 constexpr double kSpread = 4, kDrift = 1.5;
-constexpr Duration kLongEnough = Microseconds(20);  // below, timers and interrupts are what spreads
+constexpr Duration kLongEnough = Microseconds(20);  // shorter times spread because of timers and interrupts
 constexpr int64_t kFewSamples = 5;
-constexpr double kLarger = 1.25;  // of sizes that are next to each other, either may be faster
+constexpr double kLarger = 1.25;  // of sizes closer to each other, either may be faster
 
-// What one rank's device can do at most.
+// The upper limits of one rank's device.
 struct Limits {
   std::string what;  // "a core", "an NVIDIA H100 SXM5 80 GB"
   bool is_device = false;
@@ -66,7 +66,8 @@ std::string Lower(std::string text) {
   return text;
 }
 
-// Of the known devices whose model ("h200") the profile or its machine names; of several the least strict.
+// The limits of the known devices whose model ("h200") the profile or its machine names; of several, the
+// least strict.
 std::optional<Limits> LimitsOfMeasuredDevice(const Profile& profile) {
   std::string names = Lower(profile.name);
   for (const auto& [field, value] : profile.machine) names += " " + Lower(value);
@@ -81,7 +82,8 @@ std::optional<Limits> LimitsOfMeasuredDevice(const Profile& profile) {
   return found;
 }
 
-// How much of the message a device must send or receive, at least, whatever the algorithm and even if the switches reduce.
+// A lower bound for the share of the message that a device must send or receive, whatever the algorithm, and
+// even if switches reduce.
 double ShareOnLinks(const std::string& op, int ranks) {
   if (ranks < 2 || op == "barrier") return 0;
   const bool is_part =
@@ -113,13 +115,13 @@ class Checker {
     findings_.push_back({false, where, std::move(what)});
   }
 
-  // Of one of `ranks` ranks of a node. Nothing for a device that is not known.
+  // The limits of one of `ranks` ranks on a node; nothing for a device that is not known.
   std::optional<Limits> LimitsOfRank(int ranks) const {
     if (profile_.device != "cpu") return LimitsOfMeasuredDevice(profile_);
     return LimitsOfCores(std::max<int64_t>(1, (profile_.cores + ranks - 1) / ranks));
   }
 
-  // What a disturbance does to many entries at once is one finding.
+  // Collects wide spreads, so that a disturbance of many entries at once is one finding.
   struct Spreads {
     const char* of;
     int64_t entries = 0, wide = 0;
@@ -270,7 +272,7 @@ class Checker {
     if (most >= device.multiprocessors)
       Impossible("collectives",
                  fmt::format("{} channels occupy all {} multiprocessors", most, device.multiprocessors));
-    // All of them, once: with a peer, and with the pool.
+    // All kinds once: with one peer, and with the pool.
     const CommunicatorMemorySpec& c = device.communicators;
     const Bytes outside = device.context + c.first + c.further + c.channel * c.peer_channels + c.network;
     if (outside >= device.memory)
@@ -290,7 +292,8 @@ class Checker {
     CheckUnits(device, limits);
   }
 
-  // What is off by a thousand is in another unit. The datasheets here have 153 to 412 FLOPs of 16 bits for a byte of memory.
+  // A figure that is off by a thousand is in another unit. The datasheets here have 153 to 412 FLOPs in 16
+  // bits per byte of memory traffic.
   void CheckUnits(const DeviceSpec& device, const Limits& limits) {
     const double balance = limits.peak_16.flops_per_second() / device.hbm.bytes_per_second();
     if (balance < 3 || balance > 6000)
@@ -319,7 +322,7 @@ class Checker {
       if (measured.nodes == 1 && limits.links > Bandwidth() && rate > limits.links)
         Impossible(where, fmt::format("every rank moves {}, its links have {}", FormatBandwidth(rate),
                                       FormatBandwidth(limits.links)));
-      // Single values, not distributions: what switches algorithms may gain a tenth.
+      // Single values, not distributions: a switch of algorithms may gain a tenth.
       if (i > 0 && ToSeconds(time) < 0.8 * ToSeconds(measured.rows[i - 1].second))
         Suspicious(where, fmt::format("{} is less than {} of {}", FormatDuration(time),
                                       FormatDuration(measured.rows[i - 1].second),

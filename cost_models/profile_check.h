@@ -1,4 +1,4 @@
-// Whether the costs of a profile can be those of a machine: what cannot be, and what looks like a disturbed measurement.
+// Checks a profile for costs that no machine can have, and costs that look like a disturbed measurement.
 //
 // Impossible:
 //   a time that is not positive
@@ -7,11 +7,14 @@
 //   more core time than the cores have in a collective's time; more memory outside the allocator than ranks were given
 //   in a datasheet: attention or a collective above the peaks that the same datasheet names
 // Suspicious:
-//   a kernel or message that is larger by a quarter and yet faster, beyond all spread: p90 of the larger under p10 of the smaller
-//   a spread of p90 over p10 beyond 4, of what takes at least 20 us; a mean drift of the machine beyond 1.5; fewer than 5 samples
+//   a kernel or message that is at least 1.25 times as large as another and yet faster, beyond all spread:
+//   p90 of the larger is below p10 of the smaller
+//   a spread of p90 over p10 above 4, in what takes at least 20 us; a drift of the machine (p90 over p10 of
+//   the common mode) above 1.5; fewer than 5 samples
 //
-// The limits of a processor's core hold for every one there is (below); those of a device are its datasheet's, found by the model's name. What
-// fits into a device's caches may be faster than its memory, so that only 256 MiB and more are held against it.
+// The limits of a processor's core hold for every processor there is (below). Those of a device are its
+// datasheet's, found by the model's name. Data that fits into a device's caches may move faster than its
+// memory allows, so only traffic of 256 MiB and more is checked against its bandwidth.
 #pragma once
 
 #include <string>
@@ -27,12 +30,13 @@ struct ProfileFinding {
   std::string what;         // "1.20 TFLOP/s in the median; a core does at most 416 GFLOP/s"
 };
 
-// By the profile's order, the impossible first.
+// In the profile's order, impossible costs first.
 std::vector<ProfileFinding> CheckProfile(const Profile& profile);
 
-// A core's: 64 FLOP a cycle in fp32 (two 512-bit fused multiply-adds), 1,024 in 16 bits (AMX: 16 x 16 x 32 products in 16 cycles),
-// 192 bytes a cycle to and from its first cache (two loads and a store of 64 bytes), all at 6.5 GHz, which is above every part sold (Intel 64 and
-// IA-32 Architectures Optimization Reference Manual; Intel and AMD data sheets).
+// The limits of a core: 64 FLOP per cycle in fp32 (two 512-bit fused multiply-adds), 1,024 in 16 bits (AMX:
+// 16 x 16 x 32 products in 16 cycles), 192 bytes per cycle to and from its first-level cache (two loads and a
+// store of 64 bytes), all at 6.5 GHz, which is above every part sold (Intel 64 and IA-32 Architectures
+// Optimization Reference Manual; Intel and AMD data sheets).
 inline constexpr double kCoreClock = 6.5e9;
 inline constexpr double kCoreFlopsPerCycle = 64, kCoreFlopsPerCycle16 = 1024, kCoreBytesPerCycle = 192;
 

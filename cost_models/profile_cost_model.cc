@@ -1,4 +1,4 @@
-// Costs out of a profile (cost_models/README.md gives the rules with a worked number each).
+// Costs from a profile (cost_models/README.md gives the rules with a worked number each).
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -16,7 +16,7 @@
 namespace windtunnel {
 namespace {
 
-// Of two numbers of ranks equally far from `wanted`, the larger: its measurement met more contention.
+// Of two numbers of ranks equally far from `wanted`, the larger counts: it was measured with more contention.
 bool IsNearer(int candidate, int other, int wanted) {
   int distance = std::abs(candidate - wanted), other_distance = std::abs(other - wanted);
   return distance != other_distance ? distance < other_distance : candidate > other;
@@ -58,7 +58,7 @@ class ProfileCostModel : public CostModel {
   const bool asks_for_links_;
 };
 
-// The busiest core's: a collective goes at the pace of its slowest rank.
+// On the busiest core, since a collective goes at the pace of its slowest rank.
 int ProfileCostModel::RanksPerCore() const {
   int64_t cores = std::max<int64_t>(profile_.cores, 1);
   return static_cast<int>((ranks_per_node_ + cores - 1) / cores);
@@ -72,7 +72,7 @@ Distribution ProfileCostModel::NearestDispatch() const {
   return nearest ? nearest->second : Distribution();
 }
 
-// Dispatch() has no way to fail, so the first operator does: no measurement must not pass for no cost.
+// Dispatch() cannot fail, so the first operator does: a missing measurement must not count as no cost.
 Status ProfileCostModel::CheckUsable() const {
   if (asks_for_links_)
     return Unsupported(
@@ -114,7 +114,7 @@ Result<KernelCost> ProfileCostModel::Kernel(const Op& op) const {
   return cost;
 }
 
-// Behind another one of a graph. No more than half, however short it is.
+// For a kernel that follows another one in a graph. Saves at most half of each time, however short it is.
 Distribution ProfileCostModel::InGraph(const Distribution& alone) const {
   const KernelEntry* saves = NearestKernel(kGraphSavesKey);
   if (saves == nullptr) return alone;
@@ -123,7 +123,7 @@ Distribution ProfileCostModel::InGraph(const Distribution& alone) const {
   return Distribution::FromQuantiles(times);
 }
 
-// A graph that was not measured costs what issuing one operator does.
+// A graph that was not measured costs as much as issuing one operator.
 KernelCost ProfileCostModel::DispatchOf(const Op& op) const {
   if (op.graph == 0) {
     const KernelEntry* nearest = NearestKernel(DispatchKey(op.kind));
@@ -137,7 +137,7 @@ KernelCost ProfileCostModel::DispatchOf(const Op& op) const {
 Result<CommunicationCost> ProfileCostModel::Communication(const Op& op, const Group& group) const {
   WT_RETURN_IF_ERROR(CheckUsable());
   const int ranks = static_cast<int>(group.ranks.size());
-  if (ranks <= 1) return CommunicationCost{};  // with oneself: nothing moves
+  if (ranks <= 1) return CommunicationCost{};  // alone in its group: nothing moves
   const TransferKey transfer = TransferKeyOf(op);
   const std::string backend = CommunicatorName(plan_, group);
   auto estimate = CollectiveCurve(profile_, transfer.op, backend, ranks).At(transfer.bytes);
@@ -151,7 +151,8 @@ Result<CommunicationCost> ProfileCostModel::Communication(const Op& op, const Gr
   return WithOverlap(*estimate);
 }
 
-// Measured among as many ranks of one node, and no faster than the wire between nodes. Core time stays as it is.
+// As measured among as many ranks of one node, but no faster than the wire between nodes. Core time is
+// unchanged.
 std::optional<CollectiveEstimate> ProfileCostModel::OverTheWire(const TransferKey& transfer,
                                                                 int ranks) const {
   auto estimate = CollectiveCurve(profile_, transfer.op, CommunicatorName(plan_), ranks).At(transfer.bytes);
@@ -180,7 +181,7 @@ CommunicationCost ProfileCostModel::WithOverlap(const CollectiveEstimate& estima
     cost.weight = fit.weight;
     cost.compute_efficiency = fit.compute_efficiency;
   } else if (entry.bytes > Bytes(0)) {
-    // Fair sharing is an assumption here. (A barrier has no such need: while it lasts, nobody computes.)
+    // Fair sharing is an assumption here. (A barrier does not need it: nobody computes while it lasts.)
     cost.source = CostSource::kModelled;
   }
   return cost;
@@ -210,7 +211,7 @@ Bytes ProfileCostModel::OutsideAllocator(const Plan& plan) const {
 bool SharesCards(const Profile& profile, const Scenario& scenario) {
   const ClusterSpec& cluster = scenario.cluster;
   if (!profile.hardware || cluster.topology.is_given() || AxesAcrossNodes(scenario) < 2) return false;
-  // Of several cards of its own a device uses as many as its link to the host carries, of which a topology knows nothing.
+  // A device with several cards uses as many as its link to the host carries, which a topology does not know.
   return NetworkOf(cluster).nics_per_node <= cluster.devices_per_node;
 }
 

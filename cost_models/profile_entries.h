@@ -1,4 +1,4 @@
-// What the profile's reader and writer share: the identity of an entry, and its text.
+// Shared by the profile's reader and writer: the identity of an entry, and its text.
 #pragma once
 
 #include <string>

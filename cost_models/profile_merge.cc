@@ -42,7 +42,7 @@ void PutAll(const Profile& from, Profile& into) {
   if (HasDrift(from)) into.common_mode = from.common_mode;
 }
 
-// How many entries are new to `merged`, into which it puts them: called from the newest on.
+// Puts the entries into `merged`, and returns how many are new to it. Called from the newest profile on.
 int64_t CountNew(const Profile& from, Profile& merged) {
   const auto entries = [](const Profile& p) {
     return static_cast<int64_t>(p.kernels.size() + p.collectives.size() + p.outside_allocator.size() +
@@ -60,7 +60,7 @@ Result<MergedProfile> MergeProfiles(const std::vector<NamedProfile>& profiles) {
   for (const NamedProfile& one : profiles) WT_RETURN_IF_ERROR(CheckAlike(profiles.front(), one));
   std::vector<size_t> by_age(profiles.size());
   std::iota(by_age.begin(), by_age.end(), 0);
-  // ISO 8601 orders as text.
+  // ISO 8601 dates sort as text.
   std::stable_sort(by_age.begin(), by_age.end(), [&](size_t a, size_t b) {
     return profiles[a].profile.created < profiles[b].profile.created;
   });

@@ -35,7 +35,7 @@ OutsideAllocatorEntry ReadOutsideAllocator(Fields& fields) {
           .bytes = Bytes(fields.Integer("bytes", 0))};
 }
 
-// Two entries of one identity would leave it to chance which one counts.
+// With two entries of one identity, chance would decide which one counts.
 template <typename Entry>
 void RejectTwins(Fields& fields, const std::string& path, std::vector<Entry> entries) {
   std::sort(entries.begin(), entries.end(), Before<Entry>);
@@ -74,7 +74,7 @@ Profile ReadProfile(Fields& fields) {
   return profile;
 }
 
-// A device's datasheet in a profile's place.
+// Wraps a device's datasheet in a profile.
 Profile ProfileOf(DeviceSpec device) {
   Profile profile;
   profile.name = device.name;

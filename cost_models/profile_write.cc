@@ -10,10 +10,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Any JSON value on one line. Doubles get the fewest digits that read back as the same double, so equal values are equal text.
+// Any JSON value on one line. Doubles get the fewest digits that read back as the same double, so that equal
+// values are equal text.
 std::string Text(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-// A whole number of picoseconds below 2^53 (2.5 hours) survives the way to seconds and back.
+// A whole number of picoseconds below 2^53 (2.5 hours) survives the conversion to seconds and back.
 Json SecondsOf(Duration duration) { return ToSeconds(duration); }
 
 std::string DistributionText(const Distribution& d) {
@@ -55,7 +56,7 @@ std::string EntryText(const std::pair<const int, Distribution>& e) {
   return fmt::format(R"({{"ranks": {}, "time_s": {}}})", e.first, DistributionText(e.second));
 }
 
-// One entry a line: a profile's history then reads well as a difference.
+// One entry per line, so that a profile's history reads well as a diff.
 template <typename Entries>
 std::string ListText(const Entries& entries) {
   std::string text;

@@ -17,17 +17,17 @@ using Eigen::Index, Eigen::MatrixXd, Eigen::VectorXd;
 
 constexpr Index kFactors = std::size(kResidualNames);
 constexpr int kRounds = 3, kLayerRounds = 2;
-constexpr int kReweighted = 20;  // times that a linear model is solved, with the weights of what remained
+constexpr int kReweighted = 20;         // solutions of a linear model, weighted by the errors that remained
 constexpr double kStep = 0.05;          // of a factor's logarithm
 constexpr double kHuber = 0.03;         // of a row's error
-constexpr double kRowDeviation = 0.05;  // of a row's error, and of factors: see the header
+constexpr double kRowDeviation = 0.05;  // assumed for rows' errors, and below for factors: see the header
 constexpr double kFactorDeviation = 0.35, kSwitchDeviation = 0.7, kLayerDeviation = 0.1;
 constexpr double kMostLog = 1.2;  // factors within [0.3, 3.3]
 constexpr double kLeastSensitivity = 0.02;
 constexpr double kNormal90 = 1.645, kMadToDeviation = 1.4826;
 
 constexpr double Ridge(double deviation) { return (kRowDeviation / deviation) * (kRowDeviation / deviation); }
-// A launch waits or does not: 1 or 2.
+// `launch` is close to 1 or 2: a launch waits or does not.
 double RidgeOf(Index factor) {
   return Ridge(std::string_view(kResidualNames[factor]) == "launch" ? kSwitchDeviation : kFactorDeviation);
 }
@@ -54,7 +54,7 @@ double MeanAbsoluteError(const std::vector<double>& measured, const std::vector<
   return sum / static_cast<double>(measured.size());
 }
 
-// How each row's logarithm follows each factor's: by row.
+// The derivative of each row's logarithm by each factor's logarithm, indexed by row.
 Result<MatrixXd> Sensitivities(const PredictRows& predict, const VectorXd& x,
                                const std::vector<double>& predicted) {
   MatrixXd rows(predicted.size(), kFactors);
@@ -76,17 +76,17 @@ Free IdentifiedBy(const MatrixXd& sensitivities) {
   return identified;
 }
 
-// Huber's, of each row's error.
+// Huber's weight of each row's error.
 VectorXd WeightsOf(const VectorXd& errors) { return (kHuber / errors.array().abs().max(1e-12)).min(1.0); }
 
-// The linear model around x: errors that remain after a move of x by d are errors - sensitivities d.
+// The linear model around x: after a move of x by d, the errors are errors - sensitivities d.
 struct LinearModel {
   VectorXd x = VectorXd::Zero(kFactors);
   VectorXd errors = {};
   MatrixXd sensitivities = {};
   Free identified = {};
 
-  // J^T W J + lambda over the free factors; elsewhere that of nothing.
+  // J^T W J + lambda over the free factors; over the others lambda alone.
   MatrixXd Normal(const VectorXd& weights, const Free& free) const {
     MatrixXd normal = sensitivities.transpose() * weights.asDiagonal() * sensitivities;
     for (Index k = 0; k < kFactors; ++k) {
@@ -96,8 +96,8 @@ struct LinearModel {
     return normal;
   }
 
-  // Huber's weights change with what remains, so the solution is found again a few times. A factor that would fall below its least stays
-  // there, and the others are found without it.
+  // Huber's weights depend on the remaining errors, so the solution is repeated a few times. A factor that
+  // would fall below its least value stays there, and the others are found with it fixed.
   VectorXd Solve() const {
     VectorXd move = VectorXd::Zero(kFactors), held = move;
     Free free = identified;
@@ -116,7 +116,7 @@ struct LinearModel {
   }
 };
 
-// The distinct shapes of rows.
+// The distinct shapes among the rows.
 struct Shapes {
   std::vector<LayerShape> distinct;
   std::vector<Index> of_row;
@@ -143,7 +143,8 @@ struct Shapes {
   }
 };
 
-// Of layers by their shape, out of what the named factors leave of rows. `predicted`: with those, and then with what is returned.
+// Fits factors of layers by their shape to what the named factors leave of the rows. `predicted` holds
+// predictions with the named factors, and on return those with the result, too.
 Result<LayerFactors> FitLayers(const std::vector<double>& measured, const std::vector<LayerShape>& rows,
                                const ResidualFactors& named, const PredictRows& predict,
                                std::vector<double>& predicted) {
@@ -163,7 +164,7 @@ Result<LayerFactors> FitLayers(const std::vector<double>& measured, const std::v
     MatrixXd follows = MatrixXd::Zero(errors.size(), shapes.size());
     for (Index i = 0; i < follows.rows(); ++i)
       follows(i, shapes.of_row[i]) = std::log(moved[i] / now[i]) / kStep;
-    const VectorXd wanted = errors + follows * logs;  // of all of `logs`
+    const VectorXd wanted = errors + follows * logs;  // what `logs` as a whole should explain
     for (int i = 0; i < kReweighted; ++i) {
       const VectorXd weights = WeightsOf(wanted - follows * logs);
       logs = (follows.transpose() * weights.asDiagonal() * follows + penalty)

@@ -1,16 +1,19 @@
-// What hands out memory to a role's buffers. Both executors run the same allocator, the runtime over real memory and the
-// simulator over none, so a predicted peak is exact by construction.
+// Hands out memory to a role's buffers. Both executors run the same allocator, the runtime over real memory
+// and the simulator over none, so a predicted peak is exact by construction.
 //
-// There are two policies (docs/decisions/0007-allocators.md says why). Both round requests up to 512 B; take a request of up to
-// 1 MiB from 2 MiB segments, one below 10 MiB from 20 MiB segments, a larger one from a segment of its own size rounded up
-// to 2 MiB; take the smallest free block that fits (ties: the one whose segment was reserved first, then the lowest
-// address), and split it when what is left is at least 512 B (small) or more than 1 MiB (large); and merge a freed block with
-// its free neighbours.
+// There are two policies (docs/decisions/0007-allocators.md says why). In both
+//   - requests are rounded up to 512 B;
+//   - a request of up to 1 MiB is served from 2 MiB segments, one below 10 MiB from 20 MiB segments, a larger
+//     one from a segment of its own size rounded up to 2 MiB;
+//   - a request takes the smallest free block that fits (ties: the one whose segment was reserved first, then
+//     the lowest address), which is split when at least 512 B (small) or more than 1 MiB (large) are left;
+//   - a freed block merges with its free neighbours.
 //
-// CachingAllocator, Windtunnel's own, has one pool for all streams, since the program's edges say when memory may pass from one
-// stream to another, and keeps its segments for ever. PytorchAllocator (plan/pytorch_allocator.h) is PyTorch's: a pool for each
-// stream, blocks that streams still use, segments given back when memory runs out, segments that grow. With one stream, no
-// record_stream and enough memory the two do the same.
+// CachingAllocator, Windtunnel's own, has one pool for all streams, since the program's edges say when memory
+// may pass from one stream to another, and keeps its segments for ever. PytorchAllocator
+// (plan/pytorch_allocator.h) follows PyTorch: a pool per stream, freed blocks that streams still use,
+// segments given back when memory runs out, segments that grow. With one stream, no record_stream and enough
+// memory the two do the same.
 //
 //   CachingAllocator allocator(&source);
 //   WT_ASSIGN_OR_RETURN(Allocation a, allocator.Allocate(MiB(3)));
@@ -35,7 +38,7 @@ struct Allocation {
   Bytes requested{};  // rounded
 };
 
-// Something that the host will know to have happened: numbered by the allocator's user. kNow has.
+// An event that the host learns of when it has happened, numbered by the allocator's user. kNow has happened.
 using MemoryEvent = int64_t;
 inline constexpr MemoryEvent kNow = -1;
 
@@ -46,19 +49,19 @@ class Allocator {
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
-  // Memory of `owner`. REQUIRES: bytes >= 0. Failed: the source's, when memory has run out.
+  // Memory of `owner`. REQUIRES: bytes >= 0. Failed: the source's error, when memory has run out.
   Result<Allocation> Allocate(Bytes bytes, MemoryOwner owner = {});
-  // The memory is free at once, but may be reused only after `until`. REQUIRES: from Allocate, not freed before.
+  // It counts as free at once, but is reused only after `until`. REQUIRES: from Allocate, not freed before.
   void Free(const Allocation& allocation, MemoryEvent until = kNow);
-  // Blocks freed until `event` may be reused.
+  // `event` has happened: blocks freed until then may be reused.
   virtual void Complete(MemoryEvent event) = 0;
 
   Bytes allocated() const { return allocated_; }
   Bytes requested() const { return requested_; }
   Bytes reserved() const { return reserved_; }
-  // Fragmentation: the largest request so far that more memory was reserved for although as much was reserved and free.
+  // Fragmentation: the largest request that had to reserve memory although enough was reserved and free.
   Bytes largest_unserved() const { return largest_unserved_; }
-  // How often what was cached has been given back for want of memory.
+  // How often cached memory was given back because memory had run out.
   int64_t retries() const { return retries_; }
 
  protected:
@@ -74,7 +77,7 @@ class Allocator {
   int64_t retries_ = 0;
 };
 
-// Windtunnel's policy. A request of no bytes takes a block of 512 B, so that every buffer has an address.
+// Windtunnel's policy. A request of zero bytes takes a block of 512 B, so that every buffer has an address.
 class CachingAllocator : public Allocator {
  public:
   explicit CachingAllocator(SegmentSource* source) : source_(source) {}

@@ -10,7 +10,8 @@ AxisId Add(Plan& plan, Axis axis) {
   return static_cast<AxisId>(plan.axes.size()) - 1;
 }
 
-// Ranks next to each other, as _get_post_forward_mesh_info of fully_shard; one or all of a shard group need none.
+// The axis groups adjacent ranks, as _get_post_forward_mesh_info of fully_shard does. None is needed for
+// groups of one rank or of the whole shard group.
 Status AddReshardAxis(Plan& plan, PlanAxes& axes, int shard) {
   const DataParallelSpec& data = plan.scenario.parallel.data;
   const int ranks = static_cast<int>(data.reshard_ranks);
@@ -50,14 +51,16 @@ Status AddDataAxes(Plan& plan, PlanAxes& axes) {
   return Ok();
 }
 
-// A shard group's ranks that have the same experts share those' states; where it has no two of them, nobody does.
+// The ranks of a shard group that have the same experts shard these experts' states; if no two of its ranks
+// do, the states are not sharded.
 Status AddExpertAxes(Plan& plan, PlanAxes& axes) {
   const DeviceMesh& mesh = plan.mesh;
   const ParallelSpec& parallel = plan.scenario.parallel;
   const int experts = static_cast<int>(parallel.ExpertDataRanks());
   const bool of_tensor = parallel.TensorRanksHaveExperts();
   axes.expert = Add(plan, mesh.ExpertAxis(static_cast<int>(parallel.expert.size), of_tensor));
-  if (experts == 1) return Ok();  // tensor ranks alone: all of a tensor rank's copies have the same
+  // Only tensor ranks divide the experts: all copies of a tensor rank have the same.
+  if (experts == 1) return Ok();
   axes.expert_part = of_tensor ? Add(plan, mesh.DataAxis("expert part", experts, 1)) : axes.expert;
   const int same = mesh.copies() / experts;
   if (same > 1) axes.expert_data = Add(plan, mesh.DataAxis("expert data", same, experts));
@@ -134,7 +137,8 @@ int AxesAcrossNodes(const Scenario& scenario) {
   const int64_t node = std::max<int64_t>(scenario.cluster.devices_per_node, 1);
   const int64_t tensor = parallel.tensor.size, copies = parallel.context.size * parallel.data.size;
   int count = 0;
-  const auto add = [&](int64_t ranks, int64_t stride) {  // groups lie in blocks of so many
+  // A group lies within a block of ranks * stride devices.
+  const auto add = [&](int64_t ranks, int64_t stride) {
     if (ranks > 1 && node % (ranks * stride) != 0) ++count;
   };
   add(tensor, 1);

@@ -1,4 +1,4 @@
-// The axes of a plan's mesh that its streams belong to, by what they are for; -1 where the scenario has no use for one.
+// The axes of a plan's mesh that its streams communicate over, by purpose; -1: the scenario uses none.
 #pragma once
 
 #include <map>
@@ -11,32 +11,34 @@ namespace windtunnel {
 
 struct PlanAxes {
   AxisId world = 0;
-  AxisId data =
-      -1;  // more than one rank with the same weights (data x context); the world where those are all
-  AxisId shard = -1, replicate = -1;  // parts of it, where shards have replicas
-  AxisId reshard = -1;  // parts of shard groups that keep a copy among them from forward to backward
-  AxisId tensor = -1;                 // more than one tensor-parallel rank
-  AxisId context = -1;                // more than one context-parallel rank
-  AxisId expert = -1;                 // more than one expert-parallel rank
-  AxisId expert_part =
-      -1;  // those of it that are of one tensor rank (the same axis, or -1, where that is all, or one)
-  AxisId expert_data = -1;            // more than one rank with the same experts
-  // What states of experts are sharded over, and what holds the same shards: parts of expert_data, all of it (its axis), or one rank (-1).
+  // The ranks with the same weights (data x context), if several; the world's axis if these are all ranks.
+  AxisId data = -1;
+  AxisId shard = -1, replicate = -1;  // the two dimensions of `data`, where shards have replicas
+  // Parts of a shard group that together keep one copy of the parameters from forward to backward.
+  AxisId reshard = -1;
+  AxisId tensor = -1;   // if there is more than one tensor-parallel rank
+  AxisId context = -1;  // if there is more than one context-parallel rank
+  AxisId expert = -1;   // if there is more than one expert-parallel rank
+  // The ranks of `expert` with one tensor rank: `expert` itself if these are all of it, -1 if only one is.
+  AxisId expert_part = -1;
+  AxisId expert_data = -1;  // the ranks with the same experts, if there are several
+  // The ranks that the states of experts are sharded over, and those that hold the same shard: parts of
+  // expert_data, all of it (its axis), or one rank (-1).
   AxisId expert_shard = -1, expert_replicate = -1;
-  AxisId pipeline = -1;   // for what is summed over all stages
-  AxisId embedding = -1;  // pairs of the first and the last stage's rank, whose weights are tied
+  AxisId pipeline = -1;   // for sums over all stages
+  AxisId embedding = -1;  // pairs of a rank of the first and one of the last stage, whose weights are tied
   std::map<std::pair<int, int>, AxisId> messages;  // from one pipeline rank to another
 };
 
-// Ranks that one copy of the sharded states is divided among.
+// The number of ranks that one copy of the sharded states is divided among.
 int64_t ShardRanks(const Scenario& scenario);
 
-// How many of the axes whose collectives may be in flight at once have groups on several nodes: tensor, context, expert and data-parallel
-// ones, and what these are divided into.
+// The number of axes that have groups on several nodes and whose collectives may be in flight at once: the
+// tensor, context, expert and data-parallel axes, and the axes that these are divided into.
 int AxesAcrossNodes(const Scenario& scenario);
 
-// Adds the axes to the plan. REQUIRES: plan.scenario, plan.mesh and plan.pipeline. InvalidInput for shards that do not divide the
-// data axis, or go with the expert axis.
+// Adds the axes to the plan. REQUIRES: plan.scenario, plan.mesh and plan.pipeline. InvalidInput for a shard
+// size that does not divide the data axis or does not fit the expert axis.
 Result<PlanAxes> AddAxes(Plan& plan);
 
 }  // namespace windtunnel

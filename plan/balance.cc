@@ -17,7 +17,7 @@
 namespace windtunnel {
 namespace {
 
-// Every parameter whole, in a buffer of its own: for a look at the model's operators.
+// Keeps every parameter whole, in a buffer of its own: for a look at the model's operators.
 class BareHooks : public ModelHooks {
  public:
   explicit BareHooks(Role& role) {
@@ -30,7 +30,7 @@ class BareHooks : public ModelHooks {
   bool HoldsValue(int) const override { return true; }
   void Ready(int) override {}
   void Wrote(int) override {}
-  // Nothing, of a buffer that is not one of Values.
+  // Nothing for a buffer that is not one of Values.
   std::optional<size_t> ParameterOf(BufferId buffer) const {
     const int64_t index = buffer - values_.front().buffer;
     if (index < 0 || index >= static_cast<int64_t>(values_.size())) return std::nullopt;
@@ -41,7 +41,8 @@ class BareHooks : public ModelHooks {
   std::vector<Slice> values_;
 };
 
-// The parts of a model that are divided among stages: layers, what is before the first (embedding), what is behind the last (head).
+// The costs of a model's parts, which are divided among stages: the layers, what is before the first
+// (embedding), and what is behind the last (head).
 struct Parts {
   LayerCosts time, states, activations;  // of one micro-batch; bytes
 };
@@ -56,21 +57,22 @@ double CostOf(const LayerCosts& costs, int64_t first, int64_t end) {
   return end == static_cast<int64_t>(costs.layers.size()) ? cost + costs.output : cost;
 }
 
-// Of each layer the same. Embedding and head cost nothing where stages divide the layers, else as much as a layer each: Megatron-Core's
-// account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split, Megatron-DeepSpeed's partition methods
-// "type:transformer" and "type:transformer|embedding".
+// All layers cost the same. Embedding and head cost nothing if the layers divide evenly among stages, else as
+// much as a layer each: Megatron-Core's account_for_embedding_in_pipeline_split and
+// account_for_loss_in_pipeline_split, Megatron-DeepSpeed's partition methods "type:transformer" and
+// "type:transformer|embedding".
 LayerCosts CountedLayers(const ModelSpec& model, int stages) {
   const int64_t layers = LayerCount(model);
   const double ends = layers % stages == 0 ? 0 : 1;
   return {std::vector<double>(static_cast<size_t>(layers), 1.0), ends, ends};
 }
 
-// Bytes that a rank keeps for a parameter between steps and in the backward.
+// Bytes that a rank keeps per parameter between steps and in the backward.
 double StateBytes(const Scenario& scenario, bool of_experts) {
   const double gradients = 4, values = 4, moments = scenario.optimizer.kind == OptimizerKind::kSgd ? 0 : 8;
   const DataParallelSpec& data = scenario.parallel.data;
-  const int64_t same =
-      of_experts ? scenario.parallel.ExpertDataRanks() : 1;  // of a shard group only every so many
+  // In a shard group only one in so many ranks has the same experts.
+  const int64_t same = of_experts ? scenario.parallel.ExpertDataRanks() : 1;
   const double ranks = static_cast<double>(std::max<int64_t>(ShardRanks(scenario) / same, 1));
   if (data.kind == DataParallelKind::kFsdp) return (values + gradients + moments) / ranks;
   if (data.kind == DataParallelKind::kZero1) return values + gradients + moments / ranks;
@@ -110,7 +112,7 @@ class PartsOfModel {
   }
 
  private:
-  // Of operators outside the layers: embeddings, but for those of tokens further on (model.mtp).
+  // For operators outside the layers: embeddings, except those of tokens further on (model.mtp).
   static bool IsInput(const Op& op) {
     const auto* forward = std::get_if<EmbeddingForward>(&op.kind);
     const auto* backward = std::get_if<EmbeddingBackward>(&op.kind);
@@ -134,13 +136,13 @@ class PartsOfModel {
     for (size_t i = 0; i < host.layers.size(); ++i) time.layers[i] = std::max(time.layers[i], host.layers[i]);
   }
 
-  // What goes around the ranks while they compute.
+  // Whether it goes around the ring of ranks while they compute.
   static bool IsPartOfRing(const OpKind& kind) {
     const auto* collective = std::get_if<Collective>(&kind);
     return collective != nullptr && collective->kind == CollectiveKind::kShift;
   }
 
-  // What forward makes and backward frees.
+  // Adds up what forward allocates and backward frees.
   void AddActivations(const Program& program, const Role& role) {
     struct Birth {
       int layer;
@@ -158,7 +160,8 @@ class PartsOfModel {
     }
   }
 
-  // A parameter belongs to where it is used first; tied weights to both ends. Copies in another type (autocast) are none.
+  // A parameter counts once in each part that reads it: tied weights at both ends. Copies in another type
+  // (autocast) do not count.
   void AddStates(const Program& program, const Role& role, const BareHooks& hooks) {
     std::map<std::pair<BufferId, int>, bool> seen;  // by buffer and layer
     for (const Op& op : program.ops) {
@@ -180,7 +183,7 @@ class PartsOfModel {
   Parts parts_;
 };
 
-// One layer of a kind, in a model without others.
+// Measures one layer of a kind, in a model without others.
 Parts MeasureLayer(const Scenario& scenario, const OperatorTimes& times, const LayerKind& kind) {
   Scenario shorter = scenario;
   shorter.model.layers = 1;
@@ -193,7 +196,7 @@ Parts MeasureLayer(const Scenario& scenario, const OperatorTimes& times, const L
   return PartsOfModel(shorter, times).Measure();
 }
 
-// Layers of a transformer are of few kinds, and one of each is measured.
+// A transformer has few kinds of layers; one of each is measured.
 Parts MeasureParts(const Scenario& scenario, const OperatorTimes& times) {
   const ModelSpec& model = scenario.model;
   if (model.kind != ModelKind::kTransformer) return PartsOfModel(scenario, times).Measure();
@@ -228,7 +231,7 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
   if (pipeline.schedule.ends_with(".csv")) {
     return LoadScheduleCsv(pipeline.schedule, ranks, micro_batches);
   }
-  // Megatron runs 1F1B with any number of micro-batches, and DeepSpeed likewise; torch's schedules refuse fewer than stages.
+  // Megatron and DeepSpeed run 1F1B with any number of micro-batches; torch refuses fewer than stages.
   if (pipeline.schedule == "1f1b" && pipeline.virtual_stages == 1 && micro_batches < ranks &&
       IsMegatronOrDeepspeed(scenario.framework))
     return schedules::OneForwardOneBackward(ranks, micro_batches);

@@ -22,7 +22,7 @@ std::unique_ptr<Allocator> MakeAllocator(const MemorySetup& setup) {
       setup.device, PytorchAllocator::Options{.expandable = expandable, .can_wait = setup.can_wait});
 }
 
-// The last operator before `index` that `stream` was issued; -1: none.
+// The last operator before `index` that was issued to `stream`; -1: none.
 OpIndex LastIssued(const Program& program, OpIndex index, StreamId stream) {
   while (--index >= 0 && program.ops[index].stream != stream) {
   }
@@ -62,7 +62,7 @@ void BufferPool::FreeAfter(const Program& program, const MemoryOp& op) {
   CompleteEvents();  // the host may have waited for it already
 }
 
-// Who has waited for an operator has waited for all that its stream was issued before, and for all that those waited for.
+// Waiting for an operator covers all that was issued to its stream before, and all that those waited for.
 void BufferPool::NoteWaited(const Program& program, OpIndex op) {
   const StreamId stream = program.ops[op].stream;
   if (stream >= static_cast<StreamId>(waited_.size())) waited_.resize(stream + 1, -1);

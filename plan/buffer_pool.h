@@ -1,8 +1,9 @@
-// A role's buffers over the allocators of the device's and the host's memory: what programs do to memory, in both executors, with the peaks and
-// what they consisted of.
+// A role's buffers, over the allocators of the device's and the host's memory: executes the memory operations
+// of programs, in both executors, and keeps the peaks and what they consisted of.
 //
 //   BufferPool pool(role.buffers, &source);
-//   for (const MemoryOp& op : program.memory) WT_RETURN_IF_ERROR(pool.Execute(program, op));   // and NoteHostWait where the host waits
+//   for (const MemoryOp& op : program.memory) WT_RETURN_IF_ERROR(pool.Execute(program, op));
+//   // and NoteHostWait where the host waits
 //   pool.FinishProgram();
 #pragma once
 
@@ -18,28 +19,28 @@
 
 namespace windtunnel {
 
-// What a buffer of so many bytes asks of the device's allocator: rounded; nothing for none, but of Windtunnel's, with which every buffer has
-// an address.
+// What a buffer of `bytes` bytes requests from the device's allocator: its size, rounded. An empty buffer
+// requests nothing, except from Windtunnel's allocator, with which every buffer has an address.
 Bytes RequestedBytes(Bytes bytes, AllocatorKind allocator);
 
 struct MemorySetup {
   SegmentSource* device = nullptr;
   SegmentSource* host = nullptr;  // may be the device's; its policy is always Windtunnel's
-  AllocatorKind allocator = AllocatorKind::kWindtunnel;  // of the device
-  bool can_wait = true;                                  // PytorchAllocator::Options
+  AllocatorKind allocator = AllocatorKind::kWindtunnel;  // the device's
+  bool can_wait = true;                                  // as PytorchAllocator::Options
 };
 
 class BufferPool {
  public:
   // `buffers` and the sources must outlive the pool.
   BufferPool(const std::vector<Buffer>& buffers, const MemorySetup& setup);
-  // Windtunnel's policy, over one source.
+  // Windtunnel's policy, over one source for both memories.
   BufferPool(const std::vector<Buffer>& buffers, SegmentSource* source)
       : BufferPool(buffers, MemorySetup{.device = source, .host = source}) {}
 
   // Errors: Alloc's.
   Status Execute(const Program& program, const MemoryOp& op);
-  // The host has waited for what operator `index` depends on, which is a HostWait.
+  // The host has waited for the dependencies of operator `index`, a HostWait.
   void NoteHostWait(const Program& program, OpIndex index);
   // The host has waited for everything that the program issued.
   void FinishProgram();
@@ -50,13 +51,13 @@ class BufferPool {
 
   bool alive(BufferId id) const { return allocations_[id].address != 0; }
   uint64_t address(BufferId id) const { return allocations_[id].address; }
-  // Of the device, unless they say otherwise.
+  // Of the device's memory, unless the name says otherwise.
   Bytes allocated() const { return Of(MemorySpace::kDevice).allocator->allocated(); }
   Bytes reserved() const { return Of(MemorySpace::kDevice).allocator->reserved(); }
   Bytes host_allocated() const { return Of(MemorySpace::kHost).allocator->allocated(); }
   Bytes host_reserved() const { return Of(MemorySpace::kHost).allocator->reserved(); }
 
-  // The peaks since the last ResetPeak, each memory's at its own moment.
+  // The peaks since the last ResetPeak; device and host each have theirs at a moment of its own.
   const MemoryPeak& peak() const { return peak_; }
   void ResetPeak();
 
@@ -77,7 +78,7 @@ class BufferPool {
   void CompleteEvents();
   void Release(BufferId id, MemoryEvent until);
 
-  // The work that a stream had been issued up to and including operator `op`.
+  // All work that was issued to a stream, up to and including operator `op`.
   struct Event {
     MemoryEvent number;
     StreamId stream;
@@ -88,9 +89,9 @@ class BufferPool {
   std::array<Space, 2> spaces_;  // by MemorySpace
   std::vector<Allocation> allocations_;
   MemoryPeak peak_;
-  int64_t earlier_retries_ = 0;  // before the last ResetPeak
+  int64_t earlier_retries_ = 0;  // retries before the last ResetPeak
   MemoryEvent next_event_ = 0;
-  std::vector<Event> events_;    // of this program, that the host has not waited for
+  std::vector<Event> events_;    // of this program, those that the host has not waited for
   std::vector<OpIndex> waited_;  // by stream: the last operator that the host knows to be done
 };
 

@@ -30,7 +30,7 @@ OpIndex CollectiveStream::Add(ProgramBuilder& b, Collective op, std::string name
   if (const int64_t elements = CollectiveScratchElements(op, ranks_); elements > 0) {
     const int64_t bytes = (SizeOf(op.dtype) * elements).count();
     scratch_bytes_ = std::max(scratch_bytes_, bytes);
-    // The scratch is bytes; collectives of several types take it in turn.
+    // The scratch is in bytes, since collectives of several types use it in turn.
     writes.push_back(Slice{scratch_.buffer, 0, bytes});
   }
   std::erase_if(after, [&](OpIndex index) { return index < 0 || b.StreamOf(index) == stream_; });

@@ -43,9 +43,9 @@ Status CheckPrecision(const PrecisionSpec& p) {
   return Ok();
 }
 
-// What a block's forward and backward are to the simulator, in terms of one without experts and parts of products, which is some 95 events
-// of 1.2 to 2 KB each; 66 and 24 for each tensor rank where products go in parts (counted at 2, 4 and 8 ranks), and 80 more with experts,
-// 90 with conversions to fp8 or fp4.
+// The size of a block's forward and backward in the simulator, relative to a block without experts and
+// without products in parts, which is some 95 events of 1.2 to 2 KB each. With products in parts it is 66
+// events plus 24 per tensor rank (counted at 2, 4 and 8 ranks); experts add 80, conversions to fp8 or fp4 90.
 double SizeOfBlock(const Scenario& s) {
   constexpr double kPlain = 95, kOfExperts = 80, kOfFactors = 90, kInParts = 66, kPart = 24;
   const TensorParallelSpec& tensor = s.parallel.tensor;
@@ -55,7 +55,7 @@ double SizeOfBlock(const Scenario& s) {
   return (events + (s.model.experts ? kOfExperts : 0) + (converts ? kOfFactors : 0)) / kPlain;
 }
 
-// A step's operators are made one by one.
+// Limits a step's size, since its operators are made one by one.
 Status CheckSize(const Scenario& s) {
   const double most = 80'000 / SizeOfBlock(s);             // of a rank: up to 16 GB of operators
   const double most_of_stages = 135'000 / SizeOfBlock(s);  // of all stages, one rank of each: up to 18 GB
@@ -77,13 +77,13 @@ Status CheckSize(const Scenario& s) {
       is_of_rank ? of_rank : of_stages, is_mlp ? "layers" : "blocks", is_of_rank ? most : most_of_stages);
 }
 
-// Where ranks hold different experts.
+// Checks what is not supported if ranks hold different experts.
 Status CheckSharedExperts(const Scenario& s) {
   if (s.parallel.expert.size == 1 || !s.parallel.data.find_unused_parameters) return Ok();
   return UnsupportedKey("parallel.data.find_unused_parameters", "with parallel.expert.size > 1");
 }
 
-// The programs in an order in which they may run: nothing is used before it is there, or left behind.
+// Checks the programs in an order in which they may run: nothing is used before it is there, or left behind.
 void CheckPrograms(const Role& role, const std::vector<Axis>& axes) {
   std::vector<bool> alive;
   std::vector<const Program*> programs = {&role.initialize, &role.restore};
@@ -91,7 +91,7 @@ void CheckPrograms(const Role& role, const std::vector<Axis>& axes) {
   programs.push_back(&role.steady);
   programs.push_back(&role.restore);
   programs.push_back(&role.evaluate);
-  programs.push_back(&role.steady);  // the steady step leaves what it needs itself
+  programs.push_back(&role.steady);  // a steady step leaves what the next one needs
   for (const Program* program : programs) {
     const std::string error = FindProgramError(*program, role.buffers, role.streams, axes, alive);
     if (!error.empty()) internal::CheckFailed(__FILE__, __LINE__, error);
@@ -112,7 +112,7 @@ Result<PipelinePlan> PlanPipeline(const Scenario& scenario) {
   return PipelinePlan{StagesOf(scenario.model, balance), AddCommunication(schedule)};
 }
 
-// Names of modules to wrap are those of the whole model; a stage has some of them only.
+// Names of modules to wrap are checked against the whole model, since a stage has only some of them.
 Status CheckWrapNames(const Scenario& scenario) {
   if (scenario.parallel.data.kind != DataParallelKind::kFsdp) return Ok();
   Role role;
@@ -122,13 +122,13 @@ Status CheckWrapNames(const Scenario& scenario) {
   return Ok();
 }
 
-// Steps only: everything else runs once.
+// Only steps have graphs: everything else runs once.
 void FormGraphsOfSteps(Role& role) {
   for (Program& step : role.startup) FormGraphs(step);
   FormGraphs(role.steady);
 }
 
-// Whether some memory is free only when the host has waited for what a stream was issued, so that all operators count.
+// Whether some memory becomes free only when the host has waited for a stream, so that all operators matter.
 bool RecordsStreams(const Program& program) {
   return std::any_of(program.memory.begin(), program.memory.end(),
                      [](const MemoryOp& op) { return op.recorded_stream >= 0; });
@@ -141,12 +141,12 @@ void KeepMemoryAlone(Program& program) {
 
 void DropOperands(Program& program) {
   for (Op& op : program.ops) {
-    std::vector<Slice>().swap(op.reads);  // with what they lie in
+    std::vector<Slice>().swap(op.reads);  // frees the memory, too
     std::vector<Slice>().swap(op.writes);
   }
 }
 
-// CompileOptions::predicts.
+// For CompileOptions::predicts.
 void KeepWhatIsPredicted(Role& role) {
   for (Program& step : role.startup) {
     if (!RecordsStreams(step)) KeepMemoryAlone(step);
@@ -161,7 +161,7 @@ void Complete(Role& role, const Plan& plan, const CompileOptions& options) {
   if (options.predicts) KeepWhatIsPredicted(role);
 }
 
-// Of a pipeline rank's stages. Uses nothing of `plan` that has to do with roles.
+// The role of a pipeline rank's stages. Reads nothing of `plan` that has to do with roles.
 Result<Role> MakeRole(const Plan& plan, const PlanAxes& axes, int pipeline_rank,
                       const CompileOptions& options) {
   WT_ASSIGN_OR_RETURN(Role role, RoleCompiler(plan, axes, pipeline_rank).Compile(options));

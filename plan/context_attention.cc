@@ -25,7 +25,7 @@ Slice ContextAttention::Exchange(Slice x, const std::string& name) const {
   return y;
 }
 
-// [outer, inner, …] -> [inner, outer, …] of sequences and ranks; nothing to do with one sequence.
+// [outer, inner, …] -> [inner, outer, …] of sequences and ranks; with one sequence x stays as it is.
 Slice ContextAttention::SwapBatch(Slice x, int64_t outer, int64_t inner, const std::string& name) const {
   if (dims_.batch == 1) return x;
   const Slice y = c_.Activation(name + ".swapped", x.elements);
@@ -73,7 +73,7 @@ Slice ContextAttention::Gathered(Slice kv) const {
   return all;
 }
 
-// Under way while what is added next is computed.
+// The shift is under way while the operators added next are computed.
 Slice ContextAttention::Shifted(Slice x, const std::string& name) const {
   const Slice y = c_.Activation(name, x.elements);
   c_.b.WaitBeforeUse(y, context_.stream->Shift(c_.b, x, y, name, c_.b.BeforeNextCompute()));
@@ -92,8 +92,8 @@ ContextAttention::Core ContextAttention::ForwardBlock(Slice qkv, Slice kv, int s
   return core;
 }
 
-// As a pass of its own over eager's probabilities, of which both forms and the mask are kept (Korthikanti et al. 2022, table of
-// activations: 5 bytes of each in 16 bits).
+// Dropout as a pass of its own over eager's probabilities, whose two forms and the mask are kept (Korthikanti
+// et al. 2022, table of activations: 5 bytes per element in 16 bits).
 void ContextAttention::Drop(Core& core) const {
   if (dims_.dropout == 0) return;
   core.dropped = c_.Activation(name_ + ".dropped", core.saved.elements);

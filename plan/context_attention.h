@@ -1,14 +1,17 @@
-// Attention where context-parallel ranks share each sequence's tokens: every rank has all of its part's queries, and must see the keys
-// and values before them, wherever they are.
+// Attention where context-parallel ranks share each sequence's tokens: every rank has the queries of its own
+// tokens, and must see the keys and values before them, whichever rank has these.
 //
-//   ring        keys and values go around the ring of ranks, a shift while attention with those of the shift before is computed; what
-//               each block gives is merged by its log-sum-exps (Liu et al. 2023; Megatron's and TransformerEngine's p2p). Backward they
-//               go around again, and their gradients with them, one step behind, which arrive at their owner after a full turn.
-//   all_gather  keys and values are gathered before, their gradients reduce-scattered after (Llama 3, section 3.3.2)
-//   ulysses     an all-to-all makes of some tokens of all heads all tokens of some heads, and another one its way back (Jacobs et al.
-//               2023); in between attention is as without
+//   ring        keys and values go around the ring of ranks: while attention to those of one shift is
+//               computed, the next shift is under way. The blocks' results are merged by their log-sum-exps
+//               (Liu et al. 2023; Megatron's and TransformerEngine's p2p). In backward keys and values go
+//               around again; their gradients follow one step behind, and arrive at their owner after a full
+//               turn.
+//   all_gather  keys and values are gathered before, their gradients reduce-scattered after (Llama 3, section
+//               3.3.2)
+//   ulysses     an all-to-all turns some tokens of all heads into all tokens of some heads, and another one
+//               turns them back (Jacobs et al. 2023); attention in between is that of a single rank
 //
-// ring and all_gather split tokens in zigzag (TokenSplit), ulysses in runs.
+// ring and all_gather split tokens in zigzag (TokenSplit), ulysses contiguously.
 #pragma once
 
 #include <string>
@@ -18,22 +21,22 @@
 
 namespace windtunnel {
 
-// Of the rank's tokens (`seq` of each sequence) and heads.
+// Counts the rank's own tokens (`seq` of each sequence) and its own heads.
 struct AttentionDims {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   AttentionKind kind = AttentionKind::kFlash;
   DType dtype = DType::kFloat32;
-  double dropout = 0;  // of eager's probabilities; flash drops within its kernel, from the seed
+  double dropout = 0;  // of eager's probabilities; flash drops elements within its kernel, from the seed
   bool deterministic = false;
   int64_t value_dim = 0;  // 0: head_dim
-  int64_t window = 0;     // as AttentionForward's; not in a ring or gathered
+  int64_t window = 0;     // as in AttentionForward; not with ring or all_gather
 
   int64_t tokens() const { return batch * seq; }
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   int64_t query_columns() const { return heads * head_dim; }
   int64_t out_columns() const { return heads * values(); }
   int64_t key_columns() const { return kv_heads * (head_dim + values()); }  // keys and values
-  // Of queries, keys and values.
+  // The columns of queries, keys and values.
   std::vector<int64_t> parts() const { return {query_columns(), kv_heads * head_dim, kv_heads * values()}; }
   int64_t packed_columns() const { return query_columns() + key_columns(); }
 };
@@ -45,16 +48,16 @@ class ContextAttention {
                    std::string name)
       : c_(c), dims_(dims), context_(context), name_(std::move(name)) {}
 
-  // What the core works on, of the rank's qkv (rotated): the same, or with ulysses all tokens of some heads.
+  // The core's input, from the rank's rotated qkv: qkv itself; with ulysses all tokens of some heads.
   Slice Enter(Slice qkv) const;
   struct Core {
-    Slice out = {}, saved = {};     // log-sum-exps, or eager's probabilities
-    Slice dropped = {}, mask = {};  // of those, where some are dropped
+    Slice out = {}, saved = {};     // saved: log-sum-exps, or eager's probabilities
+    Slice dropped = {}, mask = {};  // the probabilities after dropout, and its mask; with dropout only
   };
   Core Forward(Slice qkv) const;
-  // The rank's tokens of all heads, of the core's out.
+  // The rank's tokens of all heads, from the core's `out`.
   Slice Leave(Slice out) const;
-  // The gradient of the rank's (rotated) qkv. `qkv`, `core`: what Enter and Forward gave.
+  // The gradient of the rank's rotated qkv. `qkv` and `core` are what Enter and Forward returned.
   Slice Backward(Slice dout, Slice qkv, const Core& core) const;
 
  private:

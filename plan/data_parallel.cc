@@ -2,7 +2,8 @@
 
 namespace windtunnel {
 
-// A shard group has all experts, unless there are more expert ranks than it has ranks: those then have it several times.
+// A shard group has all experts, unless it has fewer ranks than there are expert ranks. The expert ranks then
+// hold what the shard group holds of everything else several times.
 NormRanks NormRanksOf(const StrategyContext& context) {
   const bool lacks_experts = context.expert.ranks() > context.dense.shard.ranks();
   NormRanks ranks{context.model_parts,

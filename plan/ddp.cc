@@ -9,7 +9,7 @@
 namespace windtunnel {
 namespace {
 
-// torch.distributed._broadcast_coalesced's buffer in DDP's constructor.
+// The buffer of torch.distributed._broadcast_coalesced in DDP's constructor.
 constexpr Bytes kBroadcastBucket = MiB(250);
 
 }  // namespace
@@ -58,7 +58,7 @@ std::vector<int> DdpReducer::WithExperts(const std::vector<int>& parameters, boo
   return some;
 }
 
-// In the order in which their last parameters come.
+// The buckets are in the order of their last parameters.
 std::vector<DdpReducer::Bucket> DdpReducer::MakeBuckets(const std::vector<int>& order,
                                                         const std::vector<Bytes>& limits, BufferUse use) {
   std::vector<Bucket> buckets;
@@ -186,8 +186,10 @@ void DdpReducer::Wrote(int index) {
   if (own_gradients_) own_gradients_->Wrote(index);
 }
 
-// A gradient is the mean over all ranks. Where every micro-batch reduces what those before left, which all who have the parameter have alike,
-// that must stay as it is: experts', which fewer ranks have, is then the mean over those, and gets its share of it with the last.
+// A gradient is the mean over all ranks. With sync: every_micro_batch each micro-batch also reduces the mean
+// so far, which is the same on all ranks that have the parameter, and must not change. So the gradient of
+// experts, which fewer ranks have, is at first the mean over these ranks, and becomes their share of the
+// whole mean with the last micro-batch.
 int DdpReducer::SharingRanks(int index) const {
   const bool keeps = spec_.sync == GradientSync::kEveryMicroBatch && role_.parameters[index].is_of_experts();
   return keeps ? experts_.ranks() : collectives_.ranks();
@@ -224,7 +226,7 @@ void DdpReducer::Launch(Bucket& bucket, size_t index) {
   builder_->Carries(bucket.launched, bucket.parameters);
 }
 
-// Which parameters took part, summed over ranks: those that none used keep their gradient.
+// Sums over ranks which parameters were used: those that no rank used keep their gradient.
 void DdpReducer::ReduceUsedParameters() {
   builder_->Add(Fill{used_map_.elements, 1.0, DType::kInt32}, "used parameters", {}, {used_map_});
   collectives_.AllReduce(*builder_, used_map_, "used parameters", {builder_->LastCompute()});

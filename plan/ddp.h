@@ -1,13 +1,14 @@
 // DistributedDataParallel's reducer (PyTorch, torch/csrc/distributed/c10d/reducer.cpp), as operators.
 //
-// In the first step all gradients share one bucket, so nothing overlaps. At the start of the second step's forward the buckets
-// are rebuilt in the order in which gradients became ready, with limits [1 MiB, BucketCap] (BucketCap alone in Megatron-Core, and where
-// bucket_cap_mb is given). With find_unused_parameters those limits hold from the first step on, over parameters in reversed registration
-// order, and there is no rebuild; a map of used parameters is reduced after the last bucket.
+// In the first step all gradients share one bucket, so nothing overlaps. At the start of the second step's
+// forward buckets are rebuilt in the order in which gradients became ready, with limits [1 MiB, BucketCap]
+// (BucketCap alone in Megatron-Core, and if bucket_cap_mb is given). With find_unused_parameters those limits
+// hold from the first step on, over parameters in reversed registration order, and there is no rebuild; a map
+// of used parameters is reduced after the last bucket.
 //
-// A gradient that is ready is copied into its bucket, divided by the number of ranks; a bucket that is full is
-// all-reduced on the group's stream, strictly in bucket order, while backward goes on. After backward every bucket is
-// waited for in order and copied back. With gradient_as_bucket_view gradients live in the buckets and both copies vanish.
+// A ready gradient is copied into its bucket, divided by the number of ranks. A full bucket is all-reduced on
+// the group's stream, strictly in bucket order, while backward goes on. After backward every bucket is waited
+// for in order and copied back. With gradient_as_bucket_view gradients live in the buckets, without copies.
 #pragma once
 
 #include <memory>
@@ -22,8 +23,9 @@ class DdpReducer {
  public:
   // `values` are the parameters as the model computes with them; gradients have their type, buckets have type `reduce`.
   // REQUIRES: both types are the same with gradient_as_bucket_view.
-  // `experts`: over which the gradients of experts are reduced (Parameter::is_of_experts), in buckets of their own; a share of the mean
-  // over `collectives` like all others, of which their tokens come.
+  // `experts`: the ranks over which gradients of experts (Parameter::is_of_experts) are reduced, in buckets
+  // of their own. They, too, become shares of the mean over `collectives`, from all of which their tokens
+  // come.
   DdpReducer(Role& role, const Scenario& scenario, CollectiveStream& collectives, CollectiveStream& experts,
              std::vector<Slice> values, DType reduce);
 
@@ -31,17 +33,17 @@ class DdpReducer {
   void Initialize(ProgramBuilder& builder);
   // Starts a step: zero_grad, and in step 1 the rebuild.
   void BeginStep(ProgramBuilder& builder, int64_t step);
-  // Waits for all buckets and copies them back, once every parameter's gradient is in them.
+  // Once every parameter's gradient is in its bucket: waits for all buckets and copies them back.
   void EndBackward();
 
-  // Steps that differ from the steady one: step 0 always, step 1 when buckets are rebuilt in it.
+  // First steps that differ from the steady one: step 0, and step 1 if buckets are rebuilt in it.
   int64_t startup_steps() const { return spec_.find_unused_parameters ? 1 : 2; }
 
   Slice Gradient(int index);
   // Where the optimizer finds the gradient in this program.
   Slice Place(int index) const { return own_gradients_ ? own_gradients_->Place(index) : slot_[index]; }
   bool HoldsValue(int index) const { return holds_value_[index]; }
-  // `is_last`: of the step. Other micro-batches are under no_sync, unless sync: every_micro_batch.
+  // `is_last`: the step's last micro-batch. The others are under no_sync, unless sync: every_micro_batch.
   void Ready(int index, bool is_last);
   void Wrote(int index);
 
@@ -72,16 +74,16 @@ class DdpReducer {
   CollectiveStream &collectives_, &experts_;
   std::vector<Slice> values_;
   DType type_, reduce_;        // of gradients and of buckets
-  std::vector<Bytes> limits_;  // of buckets, in AssignBuckets' sense
+  std::vector<Bytes> limits_;  // of buckets, as AssignBuckets takes them
   ProgramBuilder* builder_ = nullptr;
   std::unique_ptr<ParameterGradients> own_gradients_;  // absent with gradient_as_bucket_view
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_;
-  std::vector<Slice> slot_;       // of each parameter in its bucket
+  std::vector<Slice> slot_;       // each parameter's place in its bucket
   std::vector<int> ready_order_;  // recorded in the first synchronised backward
   std::vector<bool> holds_value_;
   Slice used_map_;
-  bool is_last_reduction_ = false;  // the one under way, of the step
+  bool is_last_reduction_ = false;  // the reduction under way is the step's last
   int64_t ready_ = 0;  // parameters whose gradients are in the buckets of the reduction under way
   size_t next_bucket_ = 0;
 };

@@ -13,11 +13,11 @@ namespace windtunnel {
 namespace {
 
 constexpr AxisId kWorldAxis = 0;
-constexpr int kMain = 0;  // the rank that is the root of everything
-constexpr Bytes kCoalesced =
-    MiB(10);  // torch.cuda.comm: buffer_size of broadcast_coalesced and reduce_add_coalesced
+constexpr int kMain = 0;  // the rank that is the root of every collective
+// torch.cuda.comm: buffer_size of broadcast_coalesced and reduce_add_coalesced.
+constexpr Bytes kCoalesced = MiB(10);
 
-// Tensors that travel as one.
+// Tensors that are communicated as one.
 struct Chunk {
   std::string name;
   std::vector<int> parameters;
@@ -31,7 +31,7 @@ StageRange ReplicaOf(const ModelSpec& model) {
   return range;
 }
 
-// Builds the programs of one role. What only main has is in `main_`.
+// Builds the programs of one role. `main_` has what only main has.
 class DeviceRole : public ModelHooks {
  public:
   DeviceRole(const Plan& plan, bool is_main);
@@ -50,8 +50,8 @@ class DeviceRole : public ModelHooks {
     CollectiveStream alone;
     WholeParameters parameters;
     std::vector<Slice> sums;       // .grad, by chunk of the reduction
-    std::vector<Slice> gradients;  // the same by parameter
-    Slice targets;                 // of the micro-batch
+    std::vector<Slice> gradients;  // the same, by parameter
+    Slice targets;                 // the micro-batch's
   };
 
   bool is_main() const { return main_ != nullptr; }
@@ -76,7 +76,7 @@ class DeviceRole : public ModelHooks {
   void AddToGradients(size_t chunk, Slice sum);
   void CloseWithBarrier();
 
-  // The stream computes nothing until `op` is done.
+  // The compute stream does nothing until `op` is done.
   OpIndex Await(OpIndex op) {
     b_->WaitBeforeNextCompute(op);
     return op;
@@ -90,7 +90,7 @@ class DeviceRole : public ModelHooks {
   StreamId host_ = -1;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Main> main_;
-  std::unique_ptr<ParameterGradients> gradients_;  // of the device's replica, in one micro-batch
+  std::unique_ptr<ParameterGradients> gradients_;  // of the device's replica, for one micro-batch
   std::vector<Chunk> broadcasts_, reductions_;
   std::vector<Slice> values_;  // that the replica computes with
   ProgramBuilder* b_ = nullptr;
@@ -130,7 +130,7 @@ std::vector<Chunk> DeviceRole::MakeChunks(const char* name,
   return chunks;
 }
 
-// The chunk's tensors, one after the other in `flat`, into `places` (by parameter).
+// The places of the chunk's tensors, which lie one after the other in `flat`: into `places` (by parameter).
 void Unflatten(const Chunk& chunk, Slice flat, std::vector<Slice>& places) {
   int64_t offset = flat.offset;
   for (size_t i = 0; i < chunk.parameters.size(); ++i) {
@@ -200,7 +200,7 @@ Program DeviceRole::Restore() {
   return builder.Finish();
 }
 
-// Forward alone, and the loss.
+// The forward and the loss alone.
 Program DeviceRole::Evaluate() {
   ProgramBuilder builder(role_, "evaluate");
   b_ = &builder;
@@ -216,7 +216,7 @@ Program DeviceRole::Evaluate() {
   return builder.Finish();
 }
 
-// This device's part of a micro-batch's outputs.
+// The micro-batch's outputs for this device's rows.
 Slice DeviceRole::Forward(int micro_batch) {
   b_->SetPhase(Phase::kForward);
   b_->SetMicroBatch(micro_batch);
@@ -238,7 +238,7 @@ void DeviceRole::MicroBatch(int micro_batch) {
   b_->SetMicroBatch(-1);
 }
 
-// This device's rows. Main's are those of the whole batch, where they are.
+// This device's rows of the inputs. Main's stay where they are in the whole batch.
 Slice DeviceRole::ScatterInputs(int micro_batch) {
   const int devices = world_->ranks();
   Slice whole = kNoSlice, own = kNoSlice;
@@ -273,7 +273,7 @@ void DeviceRole::ReplicateTo(const Chunk& chunk) {
   Unflatten(chunk, flat, values_);
 }
 
-// A single tensor is flat where it is.
+// The chunk's tensors in one buffer. A single tensor is flat already.
 Slice DeviceRole::Flattened(const Chunk& chunk, const std::vector<Slice>& tensors) {
   if (chunk.parameters.size() == 1) return tensors[chunk.parameters[0]];
   const Slice flat = b_->Temporary(chunk.name + " (flat)", chunk.elements, Category::kCommunication, type_);
@@ -283,7 +283,7 @@ Slice DeviceRole::Flattened(const Chunk& chunk, const std::vector<Slice>& tensor
   return flat;
 }
 
-// Main: gathers the outputs and takes the loss of all. Returns the gradient of the outputs.
+// Main: gathers the outputs and computes the loss of all. Returns the gradient of the outputs.
 Slice DeviceRole::Loss(int micro_batch, Slice output) {
   const int devices = world_->ranks();
   b_->SetPhase(Phase::kLoss);
@@ -294,7 +294,7 @@ Slice DeviceRole::Loss(int micro_batch, Slice output) {
   return model_->Loss(*b_, devices, whole, main_->targets, role_.losses[micro_batch], scale);
 }
 
-// Main: takes the loss, and gives each device its rows of the gradient. Its own stay where they are.
+// Main: computes the loss, and gives each device its rows of the gradient. Main's own stay in place.
 Slice DeviceRole::LossGradient(int micro_batch, Slice output) {
   const Slice gradient = Loss(micro_batch, output);
   const Slice own{gradient.buffer, 0, output.elements};

@@ -1,32 +1,33 @@
-// DataParallel (torch.nn.DataParallel): one process, a thread for each device. Device 0 ("main") has the batch, the parameters, the
-// gradients and the optimizer; the others ("replica") have nothing between micro-batches. Of each micro-batch, with n devices:
+// DataParallel (torch.nn.DataParallel): one process, a thread per device. Device 0 ("main") has the batch,
+// the parameters, the gradients and the optimizer; the others ("replica") have nothing between micro-batches.
+// A micro-batch, with n devices:
 //
 //   main                                               replica
 //   loads n micro-batches                              .
 //   scatter      of the inputs: to each device the rows of one micro-batch
-//   broadcast    of all parameters, coalesced into buffers of 10 MiB (flattened on main, unflattened where they are)
+//   broadcast    of all parameters, in buffers of 10 MiB (flattened on main, unflattened in place)
 //   forward      of its own rows, up to the logits     forward of its rows
 //   gather       of the logits, on main
 //   loss of all rows, and its gradient                 .
 //   scatter      of the gradient
 //   backward                                           backward
-//   reduce       of the gradients, coalesced likewise: their sum (the loss is the mean over all rows) on main
+//   reduce       of the gradients, coalesced likewise: main gets the sum (the loss is the mean over all rows)
 //   adds them to .grad                                 .
 //   … and once a step, the optimizer                   .
 //
-// Nothing overlaps: all of it is on the streams that compute. Replicas and their gradients are dropped after each micro-batch, and
-// so are the gradients of main's own replica, whose parameters are the originals. In the first micro-batch of a step the sums become
-// .grad, as torch.autograd steals them.
+// Nothing overlaps: everything is on the compute streams. Replicas and their gradients are dropped after each
+// micro-batch, and so are the gradients of main's own replica, whose parameters are the originals. In a
+// step's first micro-batch the sums themselves become .grad, as torch.autograd steals them.
 //
-// An evaluation is the part up to the loss.
+// An evaluation ends with the loss.
 #pragma once
 
 #include "plan/plan.h"
 
 namespace windtunnel {
 
-// The plan's roles, "main" and "replica", and its model. REQUIRES: parallel.data.size > 1, and nothing else is parallel; axis 0 is the
-// world.
+// Makes the plan's roles, "main" and "replica", and its model. REQUIRES: parallel.data.size > 1, and nothing
+// else is parallel; axis 0 is the world.
 void CompileDeviceReplicas(Plan& plan, const CompileOptions& options);
 
 }  // namespace windtunnel

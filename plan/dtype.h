@@ -8,8 +8,8 @@
 
 namespace windtunnel {
 
-// kMxFloat8 and kFloat4x2 are factors of products, in blocks with scales that matrix units multiply with (the OCP's microscaling formats;
-// NVFP4); the latter is two numbers of 4 bits (E2M1) in a byte.
+// kMxFloat8 and kFloat4x2 are operands of products only, in blocks whose scales the matrix units apply (OCP's
+// microscaling formats; NVFP4). An element of kFloat4x2 is a byte with two 4-bit numbers (E2M1).
 enum class DType : uint8_t {
   kFloat32,
   kTf32,
@@ -43,7 +43,7 @@ constexpr Bytes SizeOf(DType dtype) {
   return Bytes(0);
 }
 
-// What products in fp8 and fp4 take.
+// Whether products in fp8 and fp4 take operands of this type.
 constexpr bool IsFactor(DType dtype) {
   return dtype == DType::kFloat8 || dtype == DType::kMxFloat8 || dtype == DType::kFloat4x2;
 }

@@ -9,8 +9,8 @@
 namespace windtunnel {
 namespace {
 
-// PyTorch reserves 9/8 of the device's memory, which the source need not know here: any range that no device fills serves
-// as well.
+// PyTorch reserves addresses for 9/8 of the device's memory. The source need not know that size here: any
+// range that no device fills serves as well.
 constexpr Bytes kAddresses = GiB(1024);
 
 Bytes PageOf(PoolKey pool) { return pool.size == PoolSize::kSmall ? kSmallSegment : kMediumSegment; }
@@ -45,7 +45,7 @@ Result<Place> ExpandableSegments::Grow(PoolKey pool, Bytes bytes) {
   return place;
 }
 
-// From the lowest unmapped block on, or from the free block before it.
+// The lowest place with enough room: an unmapped block, or the free block before it.
 Place ExpandableSegments::PlaceToGrow(PoolKey pool, Bytes bytes) const {
   for (Place unmapped : blocks_.UnmappedOf(pool)) {
     const Place before = blocks_.at(unmapped).previous;
@@ -75,8 +75,8 @@ Result<Place> ExpandableSegments::NewSegment(PoolKey pool) {
   return place;
 }
 
-// Maps the pages of the first `bytes` of an unmapped block (all of it, if it has less), which merge with the free blocks around
-// them.
+// Maps the pages of an unmapped block's first `bytes` (of all of it, if it has less). They merge with free
+// ones beside.
 Result<Place> ExpandableSegments::MapFirst(Place unmapped, Bytes bytes) {
   const MemoryBlock& block = blocks_.at(unmapped);
   WT_CHECK(block.state == BlockState::kUnmapped);

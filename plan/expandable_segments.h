@@ -1,13 +1,14 @@
-// PyTorch's expandable segments: one range of addresses per pool and stream, behind which memory is mapped a page at a time as it is
-// needed, so that a request can grow into the free block before it, and whole free pages can be taken away again.
+// PyTorch's expandable segments: one range of addresses per pool and stream, into which memory is mapped page
+// by page as needed. A request can grow from the free block before unmapped addresses, and whole free pages
+// can be unmapped.
 //
 //   ExpandableSegments segments(&source, &blocks);
 //   Place place = segments.BestFit(pool, MiB(3));  // 0: memory has to be mapped
 //   WT_ASSIGN_OR_RETURN(place, segments.Grow(pool, MiB(3)));
 //   segments.UnmapFreePages(pool);
 //
-// Facts from PyTorch's CUDACachingAllocator.cpp (2.x), as in plan/pytorch_allocator.h. A page has 2 MiB in the small pool and 20 MiB in
-// the large one.
+// Facts from PyTorch's CUDACachingAllocator.cpp (2.x), as in plan/pytorch_allocator.h. A page has 2 MiB in
+// the small pool and 20 MiB in the large one.
 #pragma once
 
 #include <map>
@@ -23,13 +24,13 @@ class ExpandableSegments {
  public:
   ExpandableSegments(SegmentSource* source, MemoryBlocks* blocks) : source_(source), blocks_(*blocks) {}
 
-  // As MemoryBlocks::BestFit, but a block that unmapped addresses follow counts with them: the block at the growing end is taken
-  // last, since it is as large as the device.
+  // As MemoryBlocks::BestFit, but unmapped addresses behind a block count as part of it: the block at the
+  // growing end is taken last, since with them it is as large as the device.
   Place BestFit(PoolKey pool, Bytes bytes) const;
-  // Maps pages at the lowest place where free and unmapped blocks have `bytes` together; returns the free block. Failed: memory has
-  // run out; pages mapped before that stay, free.
+  // Maps pages at the lowest place where free and unmapped blocks together have `bytes`, and returns the free
+  // block. Failed: memory has run out; pages that were mapped before stay mapped, and free.
   Result<Place> Grow(PoolKey pool, Bytes bytes);
-  // Takes the memory away from whole pages within the pool's free blocks.
+  // Unmaps the pages that lie wholly within free blocks of the pool.
   void UnmapFreePages(PoolKey pool);
 
   Bytes mapped() const { return mapped_; }

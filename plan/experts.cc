@@ -36,7 +36,7 @@ Slice ExpertLinear::Forward(const LayerContext& c, Slice x, int64_t rows) const 
   return y;
 }
 
-// Added apart, what is added and the sum are there in fp32, expert by expert and put together.
+// If biases are added apart, addends and sums exist in fp32, expert by expert and concatenated.
 void ExpertLinear::AddBiasTo(const LayerContext& c, Slice y, int64_t rows) const {
   if (bias < 0) return;
   std::vector<Slice> writes = {y};
@@ -58,7 +58,7 @@ Slice ExpertLinear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t r
   if (is_fp8) c.types.TakesFactors(input);
   else input.dtype = c.types.activations;
   const Slice whole_dy = dy;
-  Slice dy_by_rows = dy;  // of the weight's product
+  Slice dy_by_rows = dy;  // for the weight gradient's product
   Slice weights;
   if (is_fp8) {
     const Fp8Factors::Both factors =
@@ -97,7 +97,7 @@ ExpertLoad ExpertLoad::Of(const ExpertsSpec& spec, int64_t tokens, int ranks) {
     return load;
   }
   const double busiest = std::min(spec.imbalance * mean, static_cast<double>(tokens));
-  // What the busiest has, the others have not.
+  // The other experts share what the busiest one does not get.
   const double others = spec.count > 1 ? (chosen - busiest) / (spec.count - 1) : 0;
   const double all = ranks * (busiest + static_cast<double>(experts - 1) * others);
   load.sent = tokens * spec.top_k;
@@ -107,7 +107,7 @@ ExpertLoad ExpertLoad::Of(const ExpertsSpec& spec, int64_t tokens, int ranks) {
 
 namespace {
 
-// That none of `chosen` among `all` is one of `some`, which are equally likely.
+// The probability that `chosen` equally likely ones of `all` include none of `some`.
 double ShareMissing(int64_t all, int64_t some, int64_t chosen) {
   double share = 1;
   for (int64_t i = 0; i < chosen; ++i)
@@ -127,7 +127,7 @@ double Choose(int64_t n, int64_t k) {
 double ShareReaching(const ExpertsSpec& spec, int64_t bin) {
   const int64_t groups = spec.groups, chosen = spec.top_k_groups;
   if (groups == 0 || chosen == 0 || chosen >= groups) return 1 - ShareMissing(spec.count, bin, spec.top_k);
-  // The bin is some whole groups and part of another; any of which may be among the chosen groups.
+  // The bin is `whole` groups and a part of another one, any of which may be among the chosen groups.
   const int64_t each = spec.count / groups, whole = bin / each, rest = bin % each;
   double missing = 0;
   for (int64_t of_whole = 0; of_whole <= std::min(whole, chosen); ++of_whole) {
@@ -143,7 +143,7 @@ double ShareReaching(const ExpertsSpec& spec, int64_t bin) {
   return 1 - missing;
 }
 
-// Of what every rank sends `sent` rows, the rank's experts get theirs; and back.
+// Every rank sends `sent` rows, of which this rank receives those of its experts; or the same back.
 Slice ExpertMlp::Exchange(const LayerContext& c, Slice x, int64_t arriving, const std::string& name) const {
   if (!parallel.splits()) return x;
   const Slice y = c.Activation(name + ".exchanged", arriving * hidden());
@@ -159,7 +159,7 @@ Slice ExpertMlp::ExchangeWeights(const LayerContext& c, Slice x, int64_t arrivin
   return y;
 }
 
-// [outer, inner, …] -> [inner, outer, …] of ranks and experts; what is not padded is put in order all the same.
+// [outer, inner, …] -> [inner, outer, …] of ranks and experts; unpadded rows are reordered likewise.
 Slice ExpertMlp::Swap(const LayerContext& c, Slice x, int64_t outer, int64_t inner,
                       const std::string& name) const {
   if (!parallel.splits() || outer == 1 || inner == 1) return x;
@@ -168,7 +168,7 @@ Slice ExpertMlp::Swap(const LayerContext& c, Slice x, int64_t outer, int64_t inn
   return y;
 }
 
-// Of the tokens of all senders.
+// Gathers the rows of all senders.
 Slice ExpertMlp::GatherRows(const LayerContext& c, Slice x, const std::string& name) const {
   if (senders == 1) return x;
   const Slice y =
@@ -177,7 +177,7 @@ Slice ExpertMlp::GatherRows(const LayerContext& c, Slice x, const std::string& n
   return y;
 }
 
-// Over tensor ranks, of which each keeps what it sent.
+// Sums over tensor ranks, each of which keeps the rows that it sent.
 Slice ExpertMlp::SumRows(const LayerContext& c, Slice partial, const std::string& name) const {
   if (senders == 1) return partial;
   const Slice y = c.b.Temporary(name + ".scattered", partial.elements / senders, Category::kActivations,
@@ -187,7 +187,7 @@ Slice ExpertMlp::SumRows(const LayerContext& c, Slice partial, const std::string
 }
 
 // [senders, ranks, experts, rows] as they arrive, [experts, senders, ranks, rows] as products want them.
-// (The order of weights changes by the kernels that change tokens'.)
+// (The kernels that reorder tokens reorder their weights, too.)
 Slice ExpertMlp::ToExperts(const LayerContext& c, Slice x, const std::string& name, Way way,
                            Slice* weights) const {
   AtSlot(c.b, way == Way::kForward ? LayerSlot::kDispatch : LayerSlot::kCombineBackward);
@@ -277,7 +277,7 @@ Slice ExpertMlp::ForwardByAllToAll(const LayerContext& c, Slice x, Saved& saved)
   return y;
 }
 
-// Of what was added up, into the rows that it came from; weighted, with the gradient of weights.
+// Brings the gradient of combined tokens to their rows; if weighted, also makes the gradient of weights.
 void ExpertMlp::AddCombineBackward(const LayerContext& c, const TokenRows& tokens, Slice dy, Slice slots,
                                    Slice weights, const Saved& saved, Slice drows, Slice dweights) const {
   const CombineBackward op{tokens, !weighs_activations};
@@ -290,7 +290,7 @@ Slice ExpertMlp::RowWeightGradients(const LayerContext& c) const {
   return c.b.Temporary(name + ".row.dweights", up.experts * rows(), Category::kActivations);
 }
 
-// Gradients of tokens, of what their rows got; and of their weights, where these went along.
+// The gradients of tokens, from those of their rows; and of their weights, if these travelled along.
 void ExpertMlp::AddDispatchBackward(const LayerContext& c, const TokenRows& tokens, Slice drows, Slice slots,
                                     Slice row_dweights, Slice dx, Slice dweights) const {
   std::vector<Slice> reads = {drows, slots}, writes = {dx};
@@ -322,7 +322,7 @@ Slice ExpertMlp::BackwardByAllToAll(const LayerContext& c, Slice dy, const Saved
   return dx;
 }
 
-// The busiest rank's tokens, of which it has so many more than others as it has rows.
+// The reach of the busiest rank: it receives more tokens than the mean by the same factor as rows.
 TokenReach ExpertMlp::Reach() const {
   const double busier =
       static_cast<double>(up.experts * load.rows) / static_cast<double>(load.tokens * spec.top_k);
@@ -336,7 +336,7 @@ TokenRows ExpertMlp::Arrived(const LayerContext& c) const {
           c.types.activations};
 }
 
-// To the ranks of tokens' experts (`from` of the rank's own, `to` of what arrives), or back.
+// Sends tokens to the ranks of their experts (`from`: the rank's own, `to`: what arrives), or back.
 void ExpertMlp::ExchangeTokens(const LayerContext& c, std::vector<Slice> from, const std::vector<Slice>& to,
                                const std::string& name) const {
   const OpIndex exchange = parallel.stream->TokenExchange(c.b, load.tokens * hidden(), Reach(),

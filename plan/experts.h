@@ -1,23 +1,30 @@
-// A mixture of experts in place of a block's MLP: a router chooses some experts for each token, tokens go where their experts are, and
-// what comes back is added up by the router's weights (Shazeer et al. 2017; Mixtral; Megatron's all-to-all dispatcher).
+// A mixture of experts in place of a block's MLP: a router chooses some experts for each token, tokens go to
+// the ranks of their experts, and the results are summed with the router's weights (Shazeer et al. 2017;
+// Mixtral; Megatron's all-to-all dispatcher).
 //
-//   router   logits = x W^T, the top_k largest of each token; weights are their softmax (of all logits where top_k is 1, so that the router
-//            learns). There is no auxiliary loss.
-//   capacity each rank keeps room for ceil(capacity_factor x tokens x top_k / count) of its tokens at every expert, and sends it all,
-//            padded; what exceeds it is dropped (the token's residual goes on without that expert). capacity_factor 0: no limit and
-//            no padding; then the plan is that of the rank with the busiest expert, whose load is `imbalance` times the mean
-//   experts  gated or not as the MLP would be, with biases or without, side by side in one tensor a matrix: grouped products
-//   ranks    of the expert axis have count / size experts each: tokens go there and back in two all-to-alls, backward likewise
-//   DeepEP   (parallel.expert.dispatcher) instead of the all-to-alls: a rank's tokens leave it as they are and arrive once at each rank that
-//            has experts of theirs, where they are put in order; what comes back is added up on the way (github.com/deepseek-ai/DeepEP,
-//            Megatron's flex dispatcher). Without a capacity, and predicted only
-//   weights  are multiplied with what experts give when that is added up; in Megatron-Core with what their activation gives, for which they
-//            go along with the tokens, so that backward needs nothing of what experts give (core/transformer/moe/experts.py)
-//   tensor   ranks have a part of every expert's ffn; they route all tokens alike, and add up what comes out. Where they split tokens and
-//            there are several expert ranks, each routes and sends its own tokens, for which there is room (capacity) by themselves, and
-//            what has arrived is gathered over tensor ranks and, when experts have made their parts, summed and scattered again (Megatron's
-//            all-to-all dispatcher; with one expert rank its all-gather dispatcher, the default, which gathers tokens once). Or they have
-//            experts of their own, whole (parallel.expert.tensor: 1): tensor ranks are expert ranks, too, and nothing is gathered
+//   router   logits = x W^T, of which each token takes the top_k largest; weights are their softmax (of all
+//            logits if top_k is 1, so that the router learns). There is no auxiliary loss.
+//   capacity each rank has room for ceil(capacity_factor x tokens x top_k / count) of its tokens at every
+//            expert, and sends all of it, padded; tokens beyond it are dropped (their residual goes on
+//            without that expert). capacity_factor 0: no limit and no padding; the plan is then that of the
+//            rank with the busiest expert, whose load is `imbalance` times the mean
+//   experts  gated or not, with biases or without, as the MLP would be; each matrix of all experts is one
+//            tensor, and products are grouped GEMMs
+//   ranks    of the expert axis have count / size experts each: tokens go there and back in two all-to-alls,
+//            and likewise in backward
+//   DeepEP   (parallel.expert.dispatcher) instead of the all-to-alls: a rank sends each token, as it is, once
+//            to every rank that has experts for it, where tokens are put in order; results are summed on the
+//            way back (github.com/deepseek-ai/DeepEP, Megatron's flex dispatcher). Without a capacity, and
+//            predicted only
+//   weights  multiply the experts' outputs when these are summed. In Megatron-Core they multiply the output
+//            of the activation, for which they travel with the tokens, so that backward does not need the
+//            experts' outputs (core/transformer/moe/experts.py)
+//   tensor   ranks have a part of every expert's ffn; they route all tokens alike, and sum their outputs. If
+//            they split tokens and there are several expert ranks, each routes and sends its own tokens, with
+//            a capacity of its own; what has arrived is gathered over tensor ranks, and the experts' outputs
+//            are reduce-scattered (Megatron's all-to-all dispatcher; with one expert rank its all-gather
+//            dispatcher, the default, which gathers tokens once). Or each tensor rank has whole experts of
+//            its own (parallel.expert.tensor: 1): tensor ranks are expert ranks, too, and nothing is gathered
 #pragma once
 
 #include <string>
@@ -27,15 +34,16 @@
 
 namespace windtunnel {
 
-// Weights [experts x out, in] of the rank's experts, and biases [experts x out], where there are some. x is [experts, rows, in].
+// The linear layer of a rank's experts: weights [experts x out, in] and, if any, biases [experts x out]. x is
+// [experts, rows, in].
 struct ExpertLinear {
   std::string name;
   int64_t experts = 0, in = 0, out = 0;
   int weight = -1, bias = -1;
   bool adds_bias_apart = false;  // AddBias::apart
-  bool is_fp8 = false;  // each expert's products take fp8, at scales of its own (Transformer Engine)
+  bool is_fp8 = false;  // each expert's products take fp8, with scales of its own (Transformer Engine)
 
-  // What backward keeps of x, where that is in fp8; else x. Forward takes it, too.
+  // The form of x that backward keeps: in fp8, or x itself. Forward takes it, too.
   Slice InputToKeep(const LayerContext& c, Slice x) const;
 
   Slice Forward(const LayerContext& c, Slice x, int64_t rows) const;
@@ -48,19 +56,20 @@ struct ExpertLinear {
   Fp8Factors Factors(const LayerContext& c, const std::string& of, bool knows_scale = false) const;
 };
 
-// What a micro-batch brings to the experts of a rank.
+// How many tokens and rows a micro-batch brings to the experts of a rank.
 struct ExpertLoad {
   int64_t tokens = 0;    // routed by the rank
-  int64_t capacity = 0;  // of one expert, for one rank's tokens; 0: no limit
+  int64_t capacity = 0;  // of one expert for one rank's tokens; 0: no limit
   int64_t sent = 0;      // rows that the rank sends
-  int64_t rows = 0;      // that each of its experts works on
+  int64_t rows = 0;      // rows of each of the rank's experts
   static ExpertLoad Of(const ExpertsSpec& spec, int64_t tokens, int ranks);
 };
 
-// The share of tokens that have an expert among `bin` that follow each other from a multiple of `bin` on, when each token's are equally
-// likely any (with groups any `top_k_groups` of them, and within these any): 1 - C(count - bin, top_k) / C(count, top_k).
-// 256 experts, 8 a token, none of 4 (a rank of 64): 1 - 0.880 = 0.120; of 32 (a node of 8 such): 0.662.
-// Exact where `bin` divides a group or is a multiple of one, else close. REQUIRES: 1 <= bin <= count.
+// The share of tokens that have one of the `bin` experts of a bin (aligned at a multiple of `bin`), if all
+// choices of experts are equally likely (with groups: of top_k_groups groups, and of experts within these):
+// 1 - C(count - bin, top_k) / C(count, top_k). 256 experts, 8 per token: 1 - 0.880 = 0.120 for a bin of 4
+// (one of 64 ranks), 0.662 for a bin of 32 (a node of 8 such ranks).
+// Exact if `bin` divides a group or is a multiple of one, else close. REQUIRES: 1 <= bin <= count.
 double ShareReaching(const ExpertsSpec& spec, int64_t bin);
 
 struct ExpertMlp {
@@ -72,21 +81,22 @@ struct ExpertMlp {
   ExpertsSpec spec = {};
   ExpertParallel parallel = {};
   ExpertLoad load = {};
-  // Each tensor rank routes and sends its own tokens, instead of all.
+  // Each tensor rank routes and sends its own tokens, instead of all tokens.
   bool sends_own_tokens = false;
-  bool weighs_activations = false;  // Megatron-Core's
+  bool weighs_activations = false;  // as Megatron-Core does
   int kept_between = 0;             // KeptBetweenOperators, of eager PyTorch
-  // Those of tensor ranks whose own tokens each part of an expert gets; 1: an expert is on one rank, or all route all tokens.
+  // The number of tensor ranks whose own tokens each part of an expert receives; 1 if an expert is on one
+  // rank, or if all tensor ranks route all tokens.
   int senders = 1;
 
-  // What forward leaves for backward; `activated` may be dropped and made again.
+  // What forward leaves for backward; `activated` may be dropped and recomputed.
   struct Saved {
     Slice probabilities, weights, slots, received, up, activated, between, returned;
-    Slice row_weights;  // of rows that were received, where activations are weighed
+    Slice row_weights;  // of the received rows, if activations are weighted
     // With DeepEP, of the tokens that arrived.
     Slice arrived_weights, arrived_slots;
   };
-  // x: of the rank's own tokens where tensor ranks split tokens. Returns the sum over tensor ranks.
+  // x: the rank's own tokens if tensor ranks split tokens. Returns the sum over tensor ranks.
   Slice Forward(const LayerContext& c, Slice x, Saved& saved) const;
   void Activate(const LayerContext& c, Saved& saved) const;
   Slice Backward(const LayerContext& c, Slice dy, Slice x, const Saved& saved) const;
@@ -95,7 +105,7 @@ struct ExpertMlp {
   int64_t hidden() const { return router.in; }
   int64_t rows() const { return senders * load.rows; }  // of each of the rank's experts
   enum class Way : uint8_t { kForward, kBackward };
-  // `weights`: unless null, of the rows of x, which go along.
+  // `weights`: the weights of x's rows, which travel with them; may be null.
   Slice ToExperts(const LayerContext& c, Slice x, const std::string& name, Way way,
                   Slice* weights = nullptr) const;
   Slice FromExperts(const LayerContext& c, Slice x, const std::string& name, Way way,
@@ -118,9 +128,9 @@ struct ExpertMlp {
   TokenRows Arrived(const LayerContext& c) const;
   void ExchangeTokens(const LayerContext& c, std::vector<Slice> from, const std::vector<Slice>& to,
                       const std::string& name) const;
-  // From what experts received to what they return.
+  // The experts' outputs for the rows that they received.
   Slice Compute(const LayerContext& c, Saved& saved) const;
-  // Makes what the activation gave again, where it was dropped. `dweights`: of rows, where activations are weighed.
+  // Recomputes the activation's output if it was dropped. `dweights`: of rows, if activations are weighted.
   Slice ComputeBackward(const LayerContext& c, Slice dout, Saved saved, Slice dweights) const;
   Slice Swap(const LayerContext& c, Slice x, int64_t outer, int64_t inner, const std::string& name) const;
 };

@@ -38,7 +38,7 @@ Fp8Factors::Both Fp8Factors::OfTokensBothWays(Slice x, int64_t columns, bool gat
   if (c_.types.scales_whole_tensors()) {
     const Slice factor =
         OfTokens(x, columns, gathers ? Gathering::kKept : Gathering::kNone, Fp8Sum::kOverColumns);
-    // What is to come is transposed when the products of its parts are made.
+    // A factor that comes in parts is transposed later, behind the products of its parts.
     return {factor, c_.b.WillComeInParts(factor) ? kNoSlice : OtherForm(factor, columns, name_)};
   }
   if (c_.types.makes_both_forms()) {
@@ -65,7 +65,7 @@ Slice Fp8Factors::OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum 
   const Slice values = c_.hooks.Values(parameter);
   WT_CHECK_EQ(values.elements, rows * columns);
   const ModelTypes& types = c_.types;
-  // What is run again finds them converted.
+  // Recomputation finds weights converted.
   if (types.keeps_weights_in_fp8 && c_.b.phase() == Phase::kRecompute) return values;
   const CastOptions options{.sums_over_ranks = sums_over_ranks,
                             .knows_scale = sum == Fp8Sum::kOverRows,
@@ -121,7 +121,7 @@ Slice Fp8Factors::OtherForm(Slice factor, int64_t columns, const std::string& na
   const Slice y = c_.b.Temporary(name + ".fp8.other", factor.elements, Category::kActivations, type);
   Fp8Cast cast{
       FactorNumbers(c_.types.fp8, factor.elements) / columns, columns, c_.types.fp8, true, type, 1, groups_};
-  if (c_.types.fp8 == Fp8Recipe::kNvfp4) cast.dtype = c_.types.activations;  // which it is made of
+  if (c_.types.fp8 == Fp8Recipe::kNvfp4) cast.dtype = c_.types.activations;  // what it is made from
   else cast.with_other = c_.types.makes_both_forms();
   c_.b.Add(cast, name, {factor}, {y});
   return y;

@@ -7,8 +7,8 @@ namespace windtunnel {
 
 namespace {
 
-// Of a rank, stages that torch.distributed.pipelining keeps the parameters of: the next ones to be used (max_active_stages of
-// _add_unshard_reshard).
+// The number of a rank's stages whose parameters torch.distributed.pipelining keeps: those to be used next
+// (max_active_stages of _add_unshard_reshard).
 constexpr int kActiveStages = 3;
 
 }  // namespace
@@ -73,7 +73,7 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
     place_in_backward_[backward_order_[i]] = static_cast<int>(i);
 }
 
-// Forward's order of ends; backward begins units in the reverse of it.
+// Appends units in the order in which their forwards end; backward begins them in the reverse of it.
 void Fsdp::OrderBackward(const std::vector<Module>& modules, ModuleId module) {
   for (size_t child = static_cast<size_t>(module) + 1; child < modules.size(); ++child) {
     if (modules[child].parent == module) OrderBackward(modules, static_cast<ModuleId>(child));
@@ -110,7 +110,7 @@ void Fsdp::Initialize(ProgramBuilder& b) {
   for (UnitState& unit : units_) InitializeUnit(b, unit);
 }
 
-// A unit at a time, whole on every rank, which then keeps its part: no more than one unit is ever whole.
+// One unit at a time is made whole on every rank, which then keeps its part: never more than one is whole.
 void Fsdp::InitializeUnit(ProgramBuilder& b, UnitState& unit) {
   const Slice whole = WholeFirstValues(b, unit);
   const Slice part = OwnShard(*unit.shard_axis, whole, unit.layout.shard);
@@ -123,7 +123,7 @@ void Fsdp::InitializeUnit(ProgramBuilder& b, UnitState& unit) {
   b.Add(Copy{.elements = part.elements, .crosses = to_host}, unit.name, {part}, {unit.master});
 }
 
-// In the layout that an all-gather would bring.
+// The unit's initial values in the layout of an all-gather's output.
 Slice Fsdp::WholeFirstValues(ProgramBuilder& b, const UnitState& unit) {
   Slice whole = b.Temporary(unit.name + " (whole)", unit.padded(), Category::kParameters);
   if (spec_.version == 1) {
@@ -232,7 +232,7 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
   CopyFromMasters(b, update);
 }
 
-// The shards that are gathered, with offload: optimizer.
+// Copies masters to the shards that are gathered, with offload: optimizer.
 void Fsdp::CopyFromMasters(ProgramBuilder& b, OpIndex after) {
   for (const UnitState& unit : units_) {
     if (unit.master.buffer < 0) continue;
@@ -248,7 +248,7 @@ bool HoldsTied(const FsdpUnit& unit, const std::vector<Parameter>& parameters) {
                      [&](int index) { return IsTied(parameters[index]); });
 }
 
-// The keys that have the embedding's weight used in two places.
+// The scenario keys because of which the embedding's weight is used in two places.
 std::string WhySharesEmbedding(const ModelSpec& model) {
   std::vector<std::string> keys;
   if (model.tie_embeddings) keys.emplace_back("model.tie_embeddings");

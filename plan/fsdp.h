@@ -2,35 +2,41 @@
 //
 // Between steps every rank holds a shard of each unit's parameters (fp32), gradients and optimizer state. A unit's parameters
 // are all-gathered before its forward, dropped after it (unless it is the root, or keeps them), gathered again before its
-// backward, and its gradients reduce-scattered after it. All-gathers and reduce-scatters of a group share one stream, so their
-// order in the program is their order on the wire:
+// backward, and its gradients reduce-scattered after it. All-gathers and reduce-scatters of a group share one
+// stream, so their order in the program is their order on the wire:
 //
 //   backward_pre    AG(i-1) before the operators of unit i's backward, RS(i) after them
 //   backward_post   AG(i-1) after them, before RS(i)
 //   none            AG(i-1) at the beginning of unit i-1's own backward, behind RS(i)
 //
-// Where a pipeline's schedule makes gradients of weights apart from those of inputs, the backward of inputs gathers and drops a unit as any
-// backward does, and what makes the weights' needs no parameters. A unit is then reduced when the step's last gradient of its
-// parameters is there, be that in a backward (after the unit's) or in between of gradients of weights.
+// If a pipeline's schedule separates weight gradients from input gradients, the backward of inputs gathers
+// and drops a unit as any backward does, and computing weight gradients needs no parameters. A unit is then
+// reduced when the step's last gradient of its parameters is there: in a backward (after the unit's) or among
+// weight gradients.
 //
-// Version 2 may leave more behind than a shard: with reshard_after_forward: N each of N ranks keeps a part of what was gathered, in the type
-// that was, and backward (or the next micro-batch's forward) gathers these N parts (to_sharded_post_forward of _fsdp_param.py).
+// Version 2 may keep more than a shard after forward: with reshard_after_forward: N each of N ranks keeps a
+// part of the gathered parameters, in the gathered type, and backward (or the next micro-batch's forward)
+// gathers these N parts (to_sharded_post_forward of _fsdp_param.py).
 //
-// A reduction is waited for when the next unit's gradients are complete, so that at most two units' gradients exist whole. So does PyTorch's
-// version 2. Its version 1 leaves that to the allocator and the host; here it waits as well, which makes no difference where a unit's
-// parameters are gathered again in backward, behind the reduction on the wire, but may where they stay (shard_grad_op, no_shard).
+// A reduction is waited for when the next unit's gradients are complete, so that at most two units' gradients
+// exist whole. PyTorch's version 2 does the same. Its version 1 leaves that to the allocator and the host.
+// Waiting for it here makes no difference where a unit's parameters are gathered again in backward, behind
+// the reduction on the wire, but may where they stay (shard_grad_op, no_shard).
 //
-// Version 1 gathers into a flat parameter that the unit's tensors are parts of, and gradients are written into a flat gradient. Version 2
-// gathers parts of single tensors, copies them out into whole tensors (twice the unit for a moment), and packs gradients for
-// the reduction; an all-gather begins after the copying-out before it, in forward after the one before that, until which what was gathered
-// is kept (wait_for_unshard of _fsdp_param_group.py).
+// Version 1 gathers into a flat parameter, of which the unit's tensors are views, and gradients are written
+// into a flat gradient. Version 2 gathers parts of single tensors, copies them out into whole tensors (twice
+// the unit for a moment), and packs gradients for the reduction. An all-gather begins after the copy-out
+// before it; in forward after the one before that, since there a gathered buffer is kept until the next
+// copy-out (wait_for_unshard of _fsdp_param_group.py).
 //
-// Gradients that a backward does not reduce stay whole: in version 1 in the parameters' type, in version 2 in the reduction's
-// (to_accumulated_grad_if_needed), into which each backward's are converted and added one by one.
+// Gradients that a backward does not reduce stay whole: in version 1 in the parameters' type, in version 2 in
+// the reduction's (to_accumulated_grad_if_needed), to which each backward's gradients are converted and added
+// one by one.
 //
-// Where ranks share experts, those of a layer are a unit of their own, in shards over the ranks that have the same ones (torchtitan's
-// mesh dp_mod_ep); their gradients are shares of the same mean over all data ranks. Units of either kind are gathered, and reduced, one after
-// the other in the order of the program, as on FSDP 2's one stream for each, although they go over groups of their own.
+// If ranks share experts, a layer's experts are a unit of their own, sharded over the ranks that have the
+// same ones (torchtitan's mesh dp_mod_ep); their gradients are shares of the same mean over all data ranks.
+// Units of both kinds are gathered, and reduced, one after the other in program order, as on FSDP 2's single
+// stream for each, although they use different groups.
 #pragma once
 
 #include <deque>
@@ -44,29 +50,29 @@
 
 namespace windtunnel {
 
-// A unit in the making of a program.
+// The state of a unit while a program is built.
 struct UnitState {
   std::string name;
   std::vector<int> parameters;
-  CollectiveStream* shard_axis = nullptr;  // that it is divided among
-  CollectiveStream* replicate = nullptr;   // that hold the same shard
+  CollectiveStream* shard_axis = nullptr;  // the ranks that it is divided among
+  CollectiveStream* replicate = nullptr;   // the ranks that hold the same shard
   ShardLayout layout;
 
   int ranks() const { return shard_axis->ranks(); }
   int64_t padded() const { return layout.shard * ranks(); }
 
   Slice values;    // the shard, fp32; in host memory with offload: param
-  Slice master;    // in host memory, that the optimizer updates, with offload: optimizer
-  Slice gradient;  // the shard, fp32; beside the values
+  Slice master;    // with offload: optimizer, what the optimizer updates; in host memory
+  Slice gradient;  // the shard, fp32; in the memory that the values are in
 
   // Parameters in flight or in use.
   bool is_gathered = false, is_unpacked = false, backward_begun = false;
   OpIndex gather = -1;
-  Slice whole;                 // as gathered
+  Slice whole;                 // the gathered buffer
   std::vector<Slice> tensors;  // whole parameters, for compute
-  Slice kept;  // this rank's part of them behind forward, with reshard_after_forward: N; buffer -1: none
+  Slice kept;  // with reshard_after_forward: N, this rank's part after forward; buffer -1: none
 
-  // Gradients before the reduction; empty: none yet.
+  // Gradients before the reduction; empty if there are none yet.
   Slice flat_gradient;
   std::vector<Slice> tensor_gradients;
   std::vector<Slice> accumulated;  // version 2: of earlier micro-batches, whole, in the reduction's type
@@ -75,7 +81,7 @@ struct UnitState {
   Slice arriving;
   OpIndex scattered = -1, reduced = -1;
   bool gradient_alive = false, gradient_holds = false;
-  int64_t incomplete = 0;  // parameters of which gradients are still to come in this step
+  int64_t incomplete = 0;  // parameters whose gradients are not complete in this step
 };
 
 class Fsdp : public DataParallel {
@@ -109,7 +115,8 @@ class Fsdp : public DataParallel {
   int UnitOf(ModuleId module) const { return unit_of_module_[module]; }
   bool converts() const { return type_ != updated_; }
   bool offloads_parameters() const { return spec_.offload == Offload::kParam; }
-  // Gradients are written where the optimizer reads them: nothing is sharded, and one reduction a step sums them in place.
+  // Whether gradients are written where the optimizer reads them: nothing is sharded, and one reduction per
+  // step sums them in place.
   bool ReducesInPlace(const UnitState& unit) const;
 
   void MakeBuffers(UnitState& unit);
@@ -146,33 +153,35 @@ class Fsdp : public DataParallel {
   DataParallelSpec spec_;
   OptimizerSpec optimizer_spec_;
   Framework framework_;
-  DType type_, updated_, reduce_;  // as gathered; of shards and what the optimizer keeps of them; on the wire
+  DType type_, updated_, reduce_;  // of gathered parameters; of shards and optimizer state; on the wire
   int64_t micro_batches_;
   CollectiveStream &data_, &reshard_, &tensor_;
   NormRanks norm_ranks_;
   StreamId copies_, host_;
-  // Under no_sync version 1 keeps after backward, too, what it has kept after forward. Version 2 reshards (post_backward of
-  // _fsdp_param_group.py), but in pipelines, whose stages tell it not to (set_reshard_after_backward); where a rank has more stages than PyTorch's schedules
-  // keep, it reshards as version 1.
+  // reshards_without_sync_: whether units are resharded after a backward under no_sync. Version 1 does what
+  // it does after forward. Version 2 reshards (post_backward of _fsdp_param_group.py), except in pipelines,
+  // whose stages tell it not to (set_reshard_after_backward); if a rank has more stages than PyTorch's
+  // schedules keep, it does as version 1.
   bool reshards_after_forward_, reshards_without_sync_, splits_backward_;
   bool evaluates_ = false;  // no backward follows
   std::vector<UnitState> units_;
   std::vector<bool> is_root_;  // by module
   std::vector<int> unit_of_module_, unit_of_parameter_, place_in_unit_;
   std::vector<int> backward_order_, place_in_backward_;
-  std::vector<int>
-      stage_of_unit_;  // its root module, by unit: a stage is FSDP's own, which prefetches no other's units
+  // By unit, the root module of its stage. Each stage is an FSDP of its own and prefetches its own units
+  // only.
+  std::vector<int> stage_of_unit_;
   std::vector<bool> holds_;
   std::unique_ptr<OptimizerSteps> optimizer_;
 
   ProgramBuilder* b_ = nullptr;
   bool syncs_ = false, is_last_backward_ = false, in_backward_ = false, in_weights_ = false;
-  int last_reduced_ = kNoUnit;  // whose reduce-scatter may be under way
-  // Version 2: what the next all-gather comes after, and forward's last copying-out with what it read.
+  int last_reduced_ = kNoUnit;  // the unit whose reduce-scatter may be under way
+  // Version 2: the operator that the next all-gather comes after; forward's last copy-out, and its input.
   OpIndex gathers_after_ = -1, forward_unpacked_ = -1;
   Slice forward_whole_;
   OpIndex last_gather_ = -1, last_scatter_ = -1, last_sum_ = -1;
-  std::deque<OpIndex> released_;  // version 1: the last uses of units that were dropped, for the limiter
+  std::deque<OpIndex> released_;  // version 1: the last uses of dropped units, for the rate limiter
 };
 
 }  // namespace windtunnel

@@ -3,8 +3,9 @@
 
 namespace windtunnel {
 
-// PyTorch makes what a reduction writes on the stream that it issues reductions from (version 2's reduce-scatter stream, version 1's
-// post-backward stream), and the gradient is what it wrote. So no activation ever uses that memory again.
+// PyTorch allocates a reduction's output on the stream that it issues reductions from (version 2's
+// reduce-scatter stream, version 1's post-backward stream), and that output is the gradient. So no activation
+// ever uses its memory again.
 void Fsdp::BelongsToReductions(const UnitState& unit, Slice temporary) {
   if (unit.ranks() > 1) b_->BelongsApart(temporary, unit.shard_axis->stream());
 }
@@ -17,7 +18,7 @@ void Fsdp::AllocGradient(UnitState& unit) {
   unit.gradient_alive = true;
 }
 
-// Version 1: made when it is first written, with zeros for padding.
+// Version 1: made when it is first written, with zeros as padding.
 Slice Fsdp::FlatGradient(UnitState& unit) {
   if (unit.flat_gradient.buffer >= 0) return unit.flat_gradient;
   if (ReducesInPlace(unit)) {
@@ -52,7 +53,7 @@ Slice Fsdp::Gradient(int index) {
 
 // The unit's gradients, divided by the number of ranks, in the layout and type of the reduction; there after `ready`.
 Slice Fsdp::ReductionInput(UnitState& unit, OpIndex& ready) {
-  const int all = data_.ranks();  // over which the mean is, of experts too
+  const int all = data_.ranks();  // the mean is over all of these, for experts too
   const double share = 1.0 / static_cast<double>(all);
   const std::string name = unit.name + ".grad";
   if (spec_.version == 1 && type_ == reduce_) {
@@ -62,7 +63,7 @@ Slice Fsdp::ReductionInput(UnitState& unit, OpIndex& ready) {
       ready = AddBeside(*b_, copies_, Scale{flat.elements, share, type_}, name, flat, flat, {ready});
     return flat;
   }
-  // Version 1 without shards: what is reduced stays, as the gradient (FlatParamHandle's, after _reduce_grad_no_shard).
+  // Version 1 unsharded: the reduced buffer is the gradient (FlatParamHandle's, after _reduce_grad_no_shard).
   const bool stays = spec_.version == 1 && unit.ranks() == 1 && reduce_ == updated_ && !unit.gradient_holds &&
                      !offloads_parameters();
   if (stays) AllocGradient(unit);
@@ -96,7 +97,7 @@ Slice Fsdp::ReductionOutput(UnitState& unit, Slice input) {
   return unit.gradient;
 }
 
-// Those that are there, and not yet in the reduction's type.
+// Accumulates the gradients that are there and not yet in the reduction's type.
 void Fsdp::Accumulate(UnitState& unit) {
   if (spec_.version == 1 || type_ == reduce_) return;
   unit.accumulated.resize(unit.parameters.size());
@@ -119,7 +120,7 @@ void Fsdp::Ready(int index, bool is_last) {
   holds_[index] = true;
   if (!is_last || !splits_backward_) return;
   const int unit = unit_of_parameter_[index];
-  // Within a backward its module's end reduces it.
+  // In a backward, the end of the unit's module reduces it.
   if (--units_[unit].incomplete == 0 && in_weights_) ReduceNext(unit);
 }
 
@@ -150,7 +151,7 @@ void Fsdp::Reduce(UnitState& unit) {
   for (int index : unit.parameters) holds_[index] = false;
 }
 
-// The gradients that were reduced are free; the sum over replicas may still be under way.
+// Waits until the reduced gradients are free; the sum over replicas may still be under way.
 void Fsdp::AwaitScatter(UnitState& unit) {
   if (unit.replicate->ranks() == 1) Settle(unit);
   else if (unit.scattered >= 0) b_->WaitBeforeNextCompute(unit.scattered);

@@ -3,7 +3,7 @@
 
 namespace windtunnel {
 
-// The unit's tensors within a flat buffer of its own layout: version 1, or one rank alone.
+// The unit's tensors within a flat buffer of the unit's own layout: version 1, or one rank alone.
 std::vector<Slice> Fsdp::TensorsIn(const UnitState& unit, Slice flat) const {
   std::vector<Slice> tensors;
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
@@ -13,7 +13,8 @@ std::vector<Slice> Fsdp::TensorsIn(const UnitState& unit, Slice flat) const {
   return tensors;
 }
 
-// What is sent: the part kept behind forward, or the shard, from the host, and in the type that is gathered.
+// What the all-gather sends: the part kept after forward; or the shard, from the host if need be, in the
+// gathered type.
 Slice Fsdp::GatherSource(UnitState& unit, OpIndex& ready) {
   if (unit.kept.buffer >= 0) {
     ready = b_->LastWriterOf(unit.kept.buffer);
@@ -28,7 +29,7 @@ Slice Fsdp::GatherSource(UnitState& unit, OpIndex& ready) {
   return source;
 }
 
-// Version 1's rate limiter: while two units that were dropped may still be in use, the host waits for the first.
+// Version 1's rate limiter: while two dropped units may still be in use, the host waits for the first.
 void Fsdp::LimitAllGathers() {
   if (spec_.version != 1 || !spec_.limit_all_gathers || host_ < 0 || released_.size() < 2) return;
   b_->Add(HostWait{}, "limit_all_gathers", {}, {}, {released_.front()}, host_);
@@ -69,7 +70,7 @@ void Fsdp::FinishGather(UnitState& unit) {
   std::vector<Slice> padded;
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
     const Parameter& parameter = role_.parameters[unit.parameters[i]];
-    // Equal parts of what is kept have the padding of shards.
+    // Tensors that are kept in equal parts include their shards' padding.
     const int64_t elements =
         reshard_.ranks() > 1 ? unit.layout.shard_elements[i] * unit.ranks() : parameter.elements;
     padded.push_back(b_->Temporary(parameter.name, elements, Category::kParameters, type_));
@@ -90,7 +91,7 @@ void Fsdp::FinishGather(UnitState& unit) {
   }
 }
 
-// What forward copied out last is dropped only before the next is, or when forward ends.
+// Frees the buffer that forward copied out last: only before the next copy-out, or when forward ends.
 void Fsdp::DropForwardWhole() {
   if (forward_whole_.buffer < 0) return;
   b_->KeepUntilHere(forward_whole_);
@@ -98,7 +99,7 @@ void Fsdp::DropForwardWhole() {
   forward_whole_ = {};
 }
 
-// Of each tensor, with the padding of its shards.
+// The elements of each tensor's kept part, with the padding of its shards.
 std::vector<int64_t> Fsdp::KeptElements(const UnitState& unit) const {
   std::vector<int64_t> elements;
   for (int64_t shard : unit.layout.shard_elements)
@@ -106,7 +107,7 @@ std::vector<int64_t> Fsdp::KeptElements(const UnitState& unit) const {
   return elements;
 }
 
-// REQUIRES: version 2, and its parameters are there.
+// REQUIRES: version 2, and the unit's parameters are unpacked.
 void Fsdp::KeepPart(UnitState& unit) {
   const std::vector<int64_t> parts = KeptElements(unit);
   unit.kept =
@@ -119,7 +120,7 @@ void Fsdp::KeepPart(UnitState& unit) {
   }
 }
 
-// All of it goes at once, whatever of it was used last.
+// Frees all of the unit at once, whichever of its parameters was used last.
 void Fsdp::Reshard(UnitState& unit) {
   if (unit.is_gathered) released_.push_back(b_->LastCompute());
   if (unit.is_unpacked && unit.ranks() > 1) {
@@ -133,7 +134,7 @@ void Fsdp::Reshard(UnitState& unit) {
 
 Slice Fsdp::Values(int index) {
   UnitState& unit = units_[unit_of_parameter_[index]];
-  if (!unit.is_unpacked) {  // a weight that another of the rank's stages shares with the unit's own
+  if (!unit.is_unpacked) {  // a weight that the unit's stage shares with another of the rank's stages
     Gather(unit);
     FinishGather(unit);
   }
@@ -151,7 +152,7 @@ void Fsdp::BeforeForward(ModuleId module) {
   }
 }
 
-// The root stays: backward begins with it.
+// The root stays gathered: backward begins with it.
 void Fsdp::AfterForward(ModuleId module) {
   if (is_root_[module]) DropForwardWhole();
   if (UnitOf(module) == kNoUnit || is_root_[module] || !reshards_after_forward_) return;
@@ -170,7 +171,7 @@ void Fsdp::BeforeBackward(ModuleId module) {
   if (spec_.prefetch == Prefetch::kBackwardPre) PrefetchBackward(unit);
 }
 
-// The unit whose backward begins next. (A unit ends after those nested in it, the root after all.)
+// Gathers the unit whose backward begins next. (A unit ends after those nested in it, the root after all.)
 void Fsdp::PrefetchBackward(int unit) {
   size_t next = static_cast<size_t>(place_in_backward_[unit]) + 1;
   while (next < backward_order_.size() && units_[backward_order_[next]].backward_begun) ++next;

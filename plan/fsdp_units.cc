@@ -88,13 +88,13 @@ class Wrapper {
 
   std::string KnownNames() const {
     std::string names;
-    std::map<std::string, std::string> last;  // by what is before the number
+    std::map<std::string, std::string> last;  // by the name's part before the number
     for (size_t m = 0; m < modules_.size(); ++m) {
       if (modules_[m].is_root()) continue;
       const std::vector<std::string> parts = Parts(modules_[m].name);
       if (parts.size() > 1 && parts[1] != "0") {
         if (parts.size() == 2 && IsNumber(parts[1])) last[parts[0]] = modules_[m].name;
-        continue;  // the first of each kind says it
+        continue;  // the first of its kind is listed
       }
       names += (names.empty() ? "" : ", ") + modules_[m].name;
     }
@@ -113,7 +113,7 @@ class Wrapper {
 
   bool Reaches(int64_t elements) const { return 4 * elements >= policy_.size_bytes; }
 
-  // Of the module's whole subtree.
+  // Elements of the module's whole subtree.
   int64_t Elements(ModuleId module) const {
     int64_t elements = OwnElements(module);
     for (ModuleId child : ChildrenOf(module)) elements += Elements(child);
@@ -127,14 +127,14 @@ class Wrapper {
     return children;
   }
 
-  // What two modules share is in the root's unit.
+  // A parameter that two modules share belongs to the root's unit.
   bool HoldsTied(ModuleId module) const {
     const std::vector<int>& own = modules_[module].parameters;
     return is_tied_ &&
            std::any_of(own.begin(), own.end(), [&](int index) { return IsTied(parameters_[index]); });
   }
 
-  // Returns the elements below that are in units of their own.
+  // Returns the number of elements below that are in units of their own.
   int64_t WrapBySize(ModuleId module) {
     const int64_t elements = Elements(module);
     if (!Reaches(elements) || (HoldsTied(module) && !modules_[module].is_root())) return 0;

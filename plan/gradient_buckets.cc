@@ -19,7 +19,7 @@ Bytes BucketCap(const Scenario& scenario, Bytes of_one) {
 
 std::vector<Bytes> BucketLimits(const Scenario& scenario, Bytes of_one) {
   const Bytes cap = BucketCap(scenario, of_one);
-  // Their own instead of PyTorch's of 25 MiB.
+  // Their own limit instead of PyTorch's of 25 MiB.
   if (IsMegatronOrDeepspeed(scenario.framework) || scenario.parallel.data.bucket_cap_mb) return {cap};
   return {kDdpFirstBucket, cap};
 }

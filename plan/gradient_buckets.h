@@ -15,21 +15,26 @@ namespace windtunnel {
 
 inline constexpr Bytes kDdpFirstBucket = MiB(1);
 
-// Gradients of a bucket, each of `of_one` bytes: the scenario's bucket_cap_mb, or what the framework takes where that is not given.
-// Megatron reduces all gradients at once where nothing overlaps (as far as its local DDP of 2021 goes, which has one buffer);
-// DeepSpeed 500 million at a time (reduce_bucket_size, and buffered_allreduce_fallback's elements_per_buffer). Megatron-Core's buckets grow with the ranks, lest collectives be all latency: the larger of 40 million parameters and one million a
-// data-parallel rank (context ranks counted, as its current version does), and all of them where nothing overlaps
-// (megatron/core/distributed/distributed_data_parallel.py). Left out: later pipeline ranks and model chunks, which it does not bucket.
+// The size at which a bucket closes, for gradients of `of_one` bytes each: the scenario's bucket_cap_mb, or
+// else the framework's default. Megatron reduces all gradients at once if nothing overlaps (as far as its
+// local DDP of 2021 goes, which has one buffer); DeepSpeed 500 million at a time (reduce_bucket_size, and
+// buffered_allreduce_fallback's elements_per_buffer). Megatron-Core's buckets grow with the ranks, so that
+// collectives are not all latency: 40 million parameters or one million per data-parallel rank (context ranks
+// counted, as its current version does), whichever is larger, and all of them if nothing overlaps
+// (megatron/core/distributed/distributed_data_parallel.py). Left out: later pipeline ranks and model chunks,
+// which it does not bucket.
 Bytes BucketCap(const Scenario& scenario, Bytes of_one);
-// The limits of DDP's buckets: PyTorch's first one is small, so that a reduction begins early, unless the cap was said (`bucket_cap_mb`;
-// torch/nn/parallel/distributed.py, bucket_bytes_cap_default: its earlier versions made it small in any case).
+// The limits of DDP's buckets. PyTorch's first one is small, so that a reduction begins early, unless the cap
+// is given (`bucket_cap_mb`; torch/nn/parallel/distributed.py, bucket_bytes_cap_default: always in earlier
+// versions).
 std::vector<Bytes> BucketLimits(const Scenario& scenario, Bytes of_one);
 
-// Positions (into `sizes`) of each bucket. REQUIRES: limits not empty; sizes of one element type.
+// The positions (in `sizes`) of each bucket's tensors. REQUIRES: limits not empty; sizes of one element type.
 std::vector<std::vector<int>> AssignBuckets(const std::vector<Bytes>& sizes,
                                             const std::vector<Bytes>& limits);
 
-// torch._utils._take_tensors, of coalesced reductions: a bucket closes before the tensor that would take it beyond the limit.
+// torch._utils._take_tensors, of coalesced reductions: a bucket closes before a tensor would exceed the
+// limit.
 //
 //   TakeTensors({300, 800, 200}, 1000)  ->  {{0}, {1, 2}}
 std::vector<std::vector<int>> TakeTensors(const std::vector<Bytes>& sizes, Bytes limit);

@@ -1,12 +1,13 @@
-// Queries, keys and values by way of latents: multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1), as Megatron-Core's
-// MLASelfAttention has it.
+// Queries, keys and values from latents: multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section
+// 2.1), as in Megatron-Core's MLASelfAttention.
 //
-//   queries   x -> q_down -> norm -> q_up; without a rank of their own x -> q_up
-//   keys and  x -> kv_down, whose first kv_rank columns -> norm -> kv_up; whose last rope_dim are the part of every head's key that
-//   values    positions rotate
+//   queries   x -> q_down -> norm -> q_up; without a query rank x -> q_up
+//   keys and  x -> kv_down; its first kv_rank columns -> norm -> kv_up; its last rope_dim are the part of
+//   values    every head's key that is rotated by position
 //
-// Tensor ranks have the down-projections whole and some heads of the up-projections each. Where they split tokens, each makes the latents
-// of its own; what is gathered for the up-projections is latents, and the shared key.
+// Each tensor rank has the whole down-projections, and some heads of the up-projections. Where tensor ranks
+// split tokens, each computes the latents of its own tokens; for the up-projections the latents and the
+// shared key are gathered.
 #pragma once
 
 #include <optional>
@@ -19,7 +20,7 @@ namespace windtunnel {
 
 struct LatentProjections {
   std::string name;
-  JoinLatentHeads join;  // of the rank's heads and all its tokens
+  JoinLatentHeads join;  // for the rank's heads and all tokens that it computes with
   std::optional<Linear> q_down;
   std::optional<Norm> q_norm;
   Linear q_up, kv_down, kv_up;
@@ -33,15 +34,16 @@ struct LatentProjections {
 
   struct Saved {
     Norm::Saved queries, keys;  // x: the latents; y: as the up-projections take them
-    Slice key;                  // that all heads share, of all tokens
+    Slice key;                  // the key that all heads share, of all tokens
   };
-  // What backward keeps of `x`, the rank's own tokens where they are split; the layers take it, too.
+  // The form of `x` (the rank's own tokens where they are split) that backward keeps and the layers take.
   Slice InputToKeep(const LayerContext& c, Slice x) const;
-  // Packed projections, rotated, of all tokens. x[rows, hidden]: what InputToKeep gave.
+  // Packed projections, rotated, of all tokens. x[rows, hidden]: as InputToKeep returned it.
   Slice Forward(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const;
-  // The same of the latents and the shared key that Forward left: the up-projections with their norms, which are made again in `saved`.
+  // Recomputes the same from the latents and the shared key that Forward left: runs the up-projections and
+  // their norms, which are made again in `saved`.
   Slice UpAgain(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const;
-  // The gradient of x.
+  // Returns the gradient of x.
   Slice Backward(const LayerContext& c, Slice dqkv, Slice x, int64_t rows, const Saved& saved) const;
 
  private:
@@ -50,7 +52,7 @@ struct LatentProjections {
   Slice Joined(const LayerContext& c, Slice q, Slice kv, Slice key) const;
   Slice LatentGradient(const LayerContext& c, const Norm& norm, Slice dy, int64_t rows,
                        const Norm::Saved& saved) const;
-  // Columns [first, first + columns) of kv_down's output, and back.
+  // Copies columns [first, first + columns) of kv_down's output.
   CopyColumns OfDown(int64_t rows, int64_t first, int64_t columns, DType dtype) const;
 };
 

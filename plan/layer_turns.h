@@ -1,14 +1,17 @@
-// In what order a forward and a backward of two micro-batches take turns, so that tokens of one go to experts and back while the other
-// computes (Megatron's overlap_moe_expert_parallel_comm, DeepSeek's DualPipe). In a turn are the i-th layer of the forward and the i-th from
-// the end of the backward:
+// The order in which the forward of one micro-batch and the backward of another take turns, so that tokens of
+// one go to experts and back while the other computes (Megatron's overlap_moe_expert_parallel_comm,
+// DeepSeek's DualPipe). A turn pairs the i-th layer of the forward with the i-th from the end of the
+// backward:
 //
 //   compute    backward of what adds up | attention, router | experts' backward, weights' | experts | attention's backward, weights'
 //   exchange   combine's backward       |                   | dispatch, its backward      | combine |
 //
-// Each exchange waits for what it sends only, and its computation for what it brings, so the two micro-batches hide each other's.
-// As megatron/core/models/common/model_chunk_schedule_plan.py, whose nodes these are; but what adds up returned tokens is computed with the
-// next layer's attention here, and beside the exchange there; and of what is made again (recompute_modules) the norm before the MLP, the MLP
-// and the shared expert come before combine's backward.
+// An exchange waits only for what it sends, and a computation only for what it receives, so each micro-batch
+// hides the other's exchanges.
+// The nodes are those of megatron/core/models/common/model_chunk_schedule_plan.py. Two things differ: here
+// returned tokens are summed with the next layer's attention, there beside the exchange; and of what is
+// recomputed (recompute_modules) the norm before the MLP, the MLP and the shared expert come before combine's
+// backward.
 #pragma once
 
 #include "plan/program_builder.h"
@@ -16,27 +19,27 @@
 namespace windtunnel {
 
 enum class LayerSlot : int {
-  // of the backward: up to the exchange that brings gradients to experts
+  // backward of the sum of returned tokens, up to the exchange that brings gradients to experts
   kCombineBackward,
-  // of the forward: up to the tokens that are sent
+  // forward of attention and router, up to the tokens that are sent
   kAttention,
-  // gradients of what experts took
+  // input gradients of experts
   kExpertsBackward,
   // the exchange that brings tokens to experts, before which the host waits for their counts
   kDispatch,
-  // where gradients of weights are put off: those of experts
+  // weight gradients of experts, if these are delayed
   kExpertWeights,
   // the exchange that brings gradients back
   kDispatchBackward,
-  // or the plain MLP
+  // forward of experts, or of the plain MLP
   kExperts,
   // the exchange that brings tokens back
   kCombine,
-  // from what adds up gradients that came back on
+  // backward of attention, beginning with the sum of gradients that came back
   kAttentionBackward,
-  // of the router, too; of the head before the layers, of embeddings behind them
+  // weight gradients of attention and router; the head's before the layers, the embeddings' behind them
   kAttentionWeights,
-  // adds up tokens that came back
+  // the sum of returned tokens
   kCombined,
 };
 

@@ -30,8 +30,8 @@ DType TypeOf(Precision precision) {
 
 namespace {
 
-// Two of PyTorch's, which take turns (torch/distributed/_symmetric_memory); at most three of Transformer Engine's
-// (NVTE_COMM_OVERLAP_MAX_STREAMS); the one on which our runtime computes.
+// PyTorch's two streams, which take turns (torch/distributed/_symmetric_memory); at most three in Transformer
+// Engine (NVTE_COMM_OVERLAP_MAX_STREAMS); the single compute stream of Windtunnel's runtime.
 int StreamsOfParts(Framework framework) {
   switch (framework) {
     case Framework::kWindtunnel:
@@ -63,7 +63,7 @@ ModelTypes TypesOf(const PrecisionSpec& precision) {
             .stream = gemm == DType::kTf32 ? storage : StreamOf(storage, gemm),
             .gemm = gemm};
   }
-  // What is not a product of a block computes in 16 bits, whatever parameters are stored in.
+  // Everything but the products of blocks computes in 16 bits, whatever type parameters are stored in.
   const DType activations = storage == DType::kFloat16 ? storage : DType::kBFloat16;
   return {storage, activations, StreamOf(storage, activations), activations, precision.fp8_recipe};
 }
@@ -108,8 +108,8 @@ void Model::BackwardWeights(ProgramBuilder& builder, int micro_batch) {
 
 namespace {
 
-// Makes the parameter that of one expert rank. Of tensor ranks with experts of their own each has those behind its neighbour's, as equal
-// parts of a tensor are counted.
+// Cuts the parameter down to the part of one expert rank. If tensor ranks have experts of their own, each has
+// those behind its neighbour's, in the order in which equal parts of a tensor are counted.
 void TakeExperts(const ExpertParallel& expert, int tensor_ranks, Parameter& parameter) {
   const int ranks = expert.ranks();
   if (ranks == 1) return;
@@ -120,7 +120,7 @@ void TakeExperts(const ExpertParallel& expert, int tensor_ranks, Parameter& para
   if (ranks > neighbours) parameter.expert_stride = neighbours * parameter.elements;
 }
 
-// Makes it that of one of `ranks` tensor ranks.
+// Cuts the parameter down to the part of one of `ranks` tensor ranks.
 void SplitParameter(const ParameterSplit& split, int ranks, Parameter& parameter) {
   const int64_t rows = parameter.shape[0], columns = parameter.elements / rows;
   if (split.by == ParameterSplit::By::kNothing || ranks == 1) return;
@@ -263,7 +263,7 @@ Gemm TensorParallel::OfPart(Gemm whole) const {
   return whole;
 }
 
-// In step s a rank has the part of the rank s before it.
+// In step s a rank has the part of the rank that is s before it.
 Slice LayerContext::GatherForProducts(Slice own, const std::string& name, bool is_kept) const {
   if (!tensor.overlaps()) return GatherTokens(own, name, Neighbor::kProduct);
   const Slice all =
@@ -304,7 +304,7 @@ void LayerContext::AddProducts(const std::vector<Product>& products) const {
   }
 }
 
-// In step s a rank makes the part of the rank s + 1 ahead, last its own.
+// In step s a rank computes the part of the rank that is s + 1 ahead; its own comes last.
 Slice LayerContext::SumProductInParts(Product product) const {
   const int ranks = tensor.ranks();
   product.gemm = tensor.OfPart(product.gemm);
@@ -453,7 +453,7 @@ Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, b
   const bool is_row_parallel = split == LinearSplit::kRowParallel;
   const bool gathers_input_later = gathers() && c.deferred != nullptr;
   const Slice own_dy = dy;
-  Slice dy_by_rows = dy;  // of the weight's product
+  Slice dy_by_rows = dy;  // for the weight gradient's product
   if (is_fp8) {
     const Fp8Factors::Both factors =
         Fp8Factors(c, name + ".dy").OfTokensBothWays(dy, out, is_row_parallel, is_column_parallel);

@@ -1,7 +1,8 @@
-// Loss scaling, as torch.amp.GradScaler and Megatron's fp16 optimizer do it (docs/decisions/0021): the gradient of the loss is multiplied
-// by a scale, so that small gradients are not lost in fp16; when all of a step's are reduced and in fp32 they are divided by it (and
-// only then clipped). Where one of them is infinite or not a number, on any rank that holds a part of the model, the step is skipped on
-// all: parameters and the optimizer's state stay as they were.
+// Loss scaling as in torch.amp.GradScaler and Megatron's fp16 optimizer (docs/decisions/0021). The gradient
+// of the loss is multiplied by a scale, so that small gradients are not lost in fp16. When all gradients of a
+// step are reduced and in fp32, they are divided by it, and only then clipped. If any of them is infinite or
+// not a number, on any rank that holds a part of the model, all ranks skip the step: parameters and optimizer
+// state stay as they were.
 //
 //   AddLossScaling(role, scenario.precision);         // before any program is made
 //   InitializeLossScaling(builder);                   // in the initialisation program
@@ -21,7 +22,7 @@ namespace windtunnel {
 
 void AddLossScaling(Role& role, const PrecisionSpec& precision);
 void InitializeLossScaling(ProgramBuilder& b);
-// Whether the role's loss is scaled; then its scale is added to the loss's reads.
+// Returns whether the role's loss is scaled; if so, adds its scale to the loss's reads.
 bool ReadLossScale(ProgramBuilder& b, std::vector<Slice>& reads);
 void AddLossScaleUpdate(ProgramBuilder& b);
 

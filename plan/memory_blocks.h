@@ -1,5 +1,5 @@
-// The bookkeeping that both allocators share: segments of memory, cut into blocks, and the free blocks in the order in
-// which a best fit looks for them. And the sizes that both policies have in common.
+// The bookkeeping that both allocators share: segments of memory cut into blocks, the free blocks in best-fit
+// order, and the sizes that both policies have in common.
 //
 //   blocks.AddSegment(address, MiB(20), {stream, PoolSize::kLarge}, BlockState::kFree);
 //   Place place = blocks.BestFit({stream, PoolSize::kLarge}, MiB(3));  // 0: no free block is that large
@@ -28,14 +28,14 @@ enum class PoolSize : uint8_t { kSmall, kLarge };
 inline constexpr Bytes kLargestSmallRequest = MiB(1);
 PoolSize PoolSizeOf(Bytes rounded);
 
-// The segment that is reserved for a request when no free block fits: 2 MiB for the small pool, 20 MiB below 10 MiB, then the
-// request rounded up to 2 MiB.
+// The size of the segment that is reserved for a request when no free block fits: 2 MiB for the small pool,
+// 20 MiB for a request below 10 MiB, otherwise the request rounded up to 2 MiB.
 inline constexpr Bytes kSmallSegment = MiB(2), kMediumSegment = MiB(20);
 Bytes SegmentFor(Bytes rounded);
-// Whether what is left of a segment's block is worth a block of its own: 512 B in the small pool, more than 1 MiB in the large.
+// Whether the rest of a block is split off: at least 512 B in the small pool, more than 1 MiB in the large.
 bool IsWorthSplitting(PoolSize pool, Bytes rest);
 
-// Whose memory it is (Alloc).
+// The stream that a block is allocated for; `apart`: from the stream's second pool (MemoryOp::apart).
 struct MemoryOwner {
   StreamId stream = kComputeStream;
   bool apart = false;
@@ -49,15 +49,15 @@ struct PoolKey {
   auto operator<=>(const PoolKey&) const = default;
 };
 
-// A block's place: segments in the order in which they were reserved, and within them addresses. Choices depend on places, never on
-// addresses, so they are the same wherever the memory lies. 0: none.
+// A block's position in the order of segments (as reserved) and of addresses within a segment. Choices depend
+// on places, never on addresses, so they are the same wherever the memory lies. 0: no block.
 using Place = uint64_t;
 
 enum class BlockState : uint8_t {
   kUsed,
-  kPending,  // given back, but a stream may still work on it
+  kPending,  // freed, but a stream may still be using it
   kFree,
-  kUnmapped,  // addresses of an expandable segment without memory
+  kUnmapped,  // addresses of an expandable segment that have no memory behind them
 };
 
 struct MemoryBlock {
@@ -76,7 +76,8 @@ class MemoryBlocks {
     Place place = 0;
     auto operator<=>(const FreeBlock&) const = default;
   };
-  using FreeSet = boost::container::flat_set<FreeBlock>;  // some dozens: shifted sooner than a tree is walked
+  // A sorted array: with a few dozen elements, shifting them is faster than walking a tree.
+  using FreeSet = boost::container::flat_set<FreeBlock>;
 
   Place AddSegment(uint64_t address, Bytes bytes, PoolKey pool, BlockState state);
   // REQUIRES: a free block without neighbours.
@@ -88,11 +89,11 @@ class MemoryBlocks {
   Place BestFit(PoolKey pool, Bytes bytes) const;
   // Cuts a block in two of the same state, the first of `bytes`. REQUIRES: 0 < bytes < the block's.
   void Split(Place place, Bytes bytes);
-  // Free and unmapped blocks merge with neighbours of the same state: returns the place of what became of the block.
+  // Free and unmapped blocks merge with neighbours of the same state. Returns the resulting block's place.
   Place SetState(Place place, BlockState state);
 
   const std::map<PoolKey, FreeSet>& free() const { return free_; }
-  // Of one pool; empty when it has none.
+  // The free blocks of one pool, and its unmapped ones; empty if there are none.
   const FreeSet& FreeOf(PoolKey pool) const;
   const std::set<Place>& UnmappedOf(PoolKey pool) const;
 

@@ -1,9 +1,10 @@
-// The device mesh: which rank does what in tensor, context, data and pipeline parallelism, and the groups that follow.
+// The device mesh: each rank's place in tensor, context, data and pipeline parallelism, and the groups.
 //
-// Ranks that are next to each other share the tensor axis, then the context axis, then the data axis, then the pipeline (Megatron's
-// order "tp-cp-ep-dp-pp"), so that what talks most is closest: rank = tensor + T (context + C (data + D pipeline)).
-// The ranks that hold the same part of the weights, whose gradients are added up, are those of one tensor and pipeline place, of all
-// contexts and replicas: the data axis has them all.
+// Neighbouring ranks differ in their tensor place first, then context, data and pipeline (Megatron's order
+// "tp-cp-ep-dp-pp"), so that the ranks that communicate most are closest:
+//   rank = tensor + T (context + C (data + D pipeline))
+// Ranks that differ only in context and data place hold the same part of the weights, and their gradients are
+// added up. They form the groups of the data axis.
 //
 //   DeviceMesh mesh(scenario.parallel);            // pipeline 2, data 2: ranks 0 1 are the first stage's, 2 3 the second's
 //   mesh.PlaceOf(3);                               // {.tensor = 0, .context = 0, .data = 1, .pipeline = 1}
@@ -30,7 +31,7 @@ class DeviceMesh {
   int context() const { return context_; }
   int data() const { return data_; }
   int pipeline() const { return pipeline_; }
-  int copies() const { return context_ * data_; }  // ranks of the data axis
+  int copies() const { return context_ * data_; }  // the size of the data axis
   int world_size() const { return tensor_ * copies() * pipeline_; }
 
   MeshPlace PlaceOf(int rank) const;
@@ -39,12 +40,13 @@ class DeviceMesh {
   Axis TensorAxis() const;
   Axis PipelineAxis() const;
   Axis ContextAxis() const;
-  // Ranks of the data axis that are next to each other; with tensor ranks, that have experts of their own, all of theirs.
+  // `size` neighbouring ranks of the data axis. With `with_tensor_ranks` (tensor ranks have different
+  // experts), `size` neighbouring ranks including the tensor ranks.
   Axis ExpertAxis(int size, bool with_tensor_ranks) const;
   Axis DataAxis() const;
   // Part of the data axis: groups of `size` of its ranks, `stride` of its ranks apart. size x stride must divide copies().
   Axis DataAxis(std::string name, int size, int stride) const;
-  // Pairs of ranks at the same place of two pipeline ranks, `from` before `to` in their group; other ranks are in none.
+  // Pairs of ranks that differ only in their pipeline rank, `from` first; other ranks are in no group.
   Axis PairAxis(std::string name, int from, int to) const;
 
  private:

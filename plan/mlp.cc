@@ -1,8 +1,8 @@
 // A multi-layer perceptron with a mean-squared-error loss: the model of DDP tutorials.
 //
-// Tensor parallelism goes by pairs of layers, as in PyTorch's tensor-parallel tutorial (and Megatron's MLP): the first of a pair is
-// column-parallel, the second row-parallel, and what is between them stays in parts; a last layer without a partner is whole on every
-// rank. Input, output and loss are whole everywhere.
+// Tensor parallelism applies to pairs of layers, as in PyTorch's tensor-parallel tutorial (and Megatron's
+// MLP): the first of a pair is column-parallel, the second row-parallel, and the activations between them
+// stay split. A last layer without a partner is whole on every rank. So are input, output and loss.
 #include <cmath>
 #include <map>
 
@@ -13,7 +13,7 @@
 namespace windtunnel {
 namespace {
 
-// A micro-batch on its way: inputs and pre-activations of the stage's layers.
+// The state of a micro-batch between forward and backward: inputs and pre-activations of the stage's layers.
 struct Pass {
   Slice targets;
   std::vector<Slice> inputs, sums;
@@ -38,7 +38,7 @@ class Mlp : public Model {
       const int64_t in = spec_.widths[i], out = spec_.widths[i + 1];
       const LinearSplit split = SplitOf(i);
       const ModuleId module = AddModule(name, kRootModule);
-      // torch.nn.Linear: uniform in +-1/sqrt(in), weights and biases.
+      // As torch.nn.Linear: weights and biases are uniform in +-1/sqrt(in).
       const ParameterInit init{InitializeParameter::Distribution::kUniform,
                                1.0 / std::sqrt(static_cast<double>(in))};
       Linear linear{name, OwnWidth(i), OwnWidth(i + 1)};
@@ -125,7 +125,7 @@ class Mlp : public Model {
     if (layer % 2 == 1) return LinearSplit::kRowParallel;
     return layer + 2 < spec_.widths.size() ? LinearSplit::kColumnParallel : LinearSplit::kNone;
   }
-  // Features of a row that the rank has in front of layer `layer`, or behind the last.
+  // The number of features that the rank has at the input of layer `layer`, or at the output of the last one.
   int64_t OwnWidth(size_t layer) const {
     const bool in_parts = layer + 1 < spec_.widths.size() && SplitOf(layer) == LinearSplit::kRowParallel;
     return spec_.widths[layer] / (in_parts ? tensor_.ranks() : 1);
@@ -164,7 +164,7 @@ class Mlp : public Model {
     return stage_.is_last ? pass.sums.back() : pass.inputs.back();
   }
 
-  // From the gradient of the stage's output to that of its input. Activations belong to the layer before them.
+  // Turns the gradient of the stage's output into that of its input. Activations belong to the layer before.
   Slice BackwardLayers(const LayerContext& c, const Pass& pass, Slice dy) {
     BackwardScope scope(c.hooks, kRootModule);
     if (!stage_.is_last) ActivationGradient(c, pass, layers_.size() - 1, dy);
@@ -180,7 +180,7 @@ class Mlp : public Model {
     return dy;
   }
 
-  // In the place of dy, like the gradient of what was dropped before.
+  // Replaces dy by the gradient before dropout and activation, in place.
   void ActivationGradient(const LayerContext& c, const Pass& pass, size_t index, Slice dy) {
     const Linear& layer = layers_[index];
     const Slice sum = pass.sums[index];

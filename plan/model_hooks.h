@@ -12,8 +12,9 @@ namespace windtunnel {
 using ModuleId = int;
 inline constexpr ModuleId kRootModule = 0;
 
-// A part of the model that strategies may treat as one: a tree with the whole model, or the stage, at its root, in forward order
-// (preorder). The modules of a rank that holds several stages are their trees, one after the other.
+// A part of the model that strategies may treat as a unit. Modules form a tree with the whole model, or the
+// stage, at its root, listed in forward order (preorder). If a rank holds several stages, its modules are
+// their trees, one after the other.
 struct Module {
   std::string name;  // "blocks.0.attn"; the root's is empty
   ModuleId parent = -1;
@@ -22,31 +23,31 @@ struct Module {
   bool is_root() const { return parent < 0; }
 };
 
-// What a model's hooks and a strategy's have in common.
+// The hooks that a model's view (ModelHooks) and a strategy (DataParallel) have in common.
 class ParameterHooks {
  public:
   virtual ~ParameterHooks() = default;
 
-  // A module's part of a micro-batch begins, or is over; nested as the modules are. What recomputes in backward calls the forward
-  // pair again, inside the backward pair.
+  // Called where a module's part of a micro-batch begins or ends; nested as the modules are. Recomputation in
+  // backward calls the forward pair again, inside the backward pair.
   virtual void BeforeForward(ModuleId) {}
   virtual void AfterForward(ModuleId) {}
   virtual void BeforeBackward(ModuleId) {}
   virtual void AfterBackward(ModuleId) {}
 
-  // Where parameter `index` has its values for the next operator, in the type that the model computes in.
+  // Where the next operator finds the values of parameter `index`, in the type that the model computes in.
   virtual Slice Values(int index) = 0;
-  // Where it has its gradient, of the same type; allocated if need be.
+  // Where its gradient is, of the same type; allocates it if necessary.
   virtual Slice Gradient(int index) = 0;
-  // Whether the gradient already holds a value of this step, to be added to.
+  // Whether the gradient already holds a value of this step, which the next operator must add to.
   virtual bool HoldsValue(int index) const = 0;
-  // It holds a value, and another operator of this micro-batch will add to it.
+  // Reports that it holds a value, to which another operator of this micro-batch will add.
   virtual void Wrote(int index) = 0;
 };
 
 class ModelHooks : public ParameterHooks {
  public:
-  // The last operator that writes this gradient in this micro-batch has been added.
+  // Reports that the last operator that writes this gradient in this micro-batch has been added.
   virtual void Ready(int index) = 0;
 };
 
@@ -65,7 +66,7 @@ class ForwardScope {
   ModuleId module_;
 };
 
-// And of its backward.
+// The same for its backward.
 class BackwardScope {
  public:
   BackwardScope(ModelHooks& hooks, ModuleId module) : hooks_(hooks), module_(module) {

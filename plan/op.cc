@@ -18,7 +18,7 @@ std::string AttentionKey(std::string_view direction, const Attention& a) {
                      a.window == 0 ? "" : fmt::format(" w={}", a.window));
 }
 
-// Of experts.
+// For operators over experts.
 std::string GroupsSuffix(int64_t groups) {
   return groups == 0 ? std::string() : fmt::format(" groups={}", groups);
 }

@@ -1,4 +1,4 @@
-// What functions over kinds of operators share.
+// Helpers of the functions over kinds of operators.
 #pragma once
 
 #include <cstdint>

@@ -5,9 +5,9 @@
 namespace windtunnel {
 namespace {
 
-// Forward of causal attention: QK^T and PV, of the pairs that are seen, half of the seq x seq square or less; backward has five such
-// products, of which the flash kind recomputes one (Dao 2022, section 3.1; eager keeps the probabilities and
-// has four). Three of the five are as wide as keys (QK^T, dQ, dK), two as values (dV, dP).
+// FLOPs of causal attention. Forward: QK^T and PV over the visible pairs, at most half of seq x seq.
+// Backward: five such matmuls, one of which flash recomputes (Dao 2022, section 3.1; eager keeps the
+// probabilities and has four). Three are as wide as keys (QK^T, dQ, dK), two as values (dV, dP).
 template <typename Attention>
 double CausalProducts(const Attention& a, int64_t of_keys, int64_t of_values) {
   const int64_t columns = of_keys * a.head_dim + of_values * a.values();
@@ -29,8 +29,9 @@ Bytes AttentionSaved(const Attention& a) {
                                          : Bytes(4) * (a.batch * a.heads * a.seq);
 }
 
-// Queries of half a rank's tokens each see, of the keys of a rank's two halves: in its own, half of one square for each of the two and all
-// of one beside (n^2 / 2 + n / 2 for n tokens); of another rank's, two whole squares of the four.
+// FLOPs of one matmul. A rank has two halves of n / 2 tokens each, so queries and keys of two ranks form four
+// squares. With its own keys, the rank sees half of two squares (each half on itself) and one whole square:
+// n^2 / 2 + n / 2 pairs. With the keys of another rank it sees two whole squares.
 template <typename Attention>
 double ContextProduct(const Attention& a) {
   const double n = static_cast<double>(a.seq);
@@ -65,7 +66,7 @@ Bytes BytesOf(const RouteTokens& r) {
 Bytes BytesOf(const RouteTokensBackward& r) {
   return SizeOf(r.dtype) * (r.tokens * r.experts) + F32(r.tokens * (r.experts + 2 * r.top_k));
 }
-// Copies of tokens among the rows: of tokens that arrived, some of whose experts are elsewhere, no more than there are rows.
+// The number of token copies among the rows. It is less than tokens x top_k if some experts are elsewhere.
 int64_t CopiesIn(const TokenRows& t) { return std::min(t.tokens * t.top_k, t.rows); }
 Bytes BytesOf(const DispatchTokens& d) { return SizeOf(d.dtype) * ((CopiesIn(d) + d.rows) * d.hidden); }
 Bytes BytesOf(const CombineTokens& c) { return SizeOf(c.dtype) * ((CopiesIn(c) + c.tokens) * c.hidden); }
@@ -88,7 +89,7 @@ Bytes BytesOf(const AddBias& a) {
 }
 Bytes BytesOf(const NormForward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 2)); }
 Bytes BytesOf(const NormBackward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 3)); }
-// Value heads pass through, forward; backward nothing is to be done to them.
+// Forward copies value heads; backward does nothing to them.
 Bytes BytesOf(const HeadNormForward& n) {
   return SizeOf(n.dtype) * (2 * n.tokens * (n.heads + 2 * n.kv_heads) * n.head_dim) +
          F32(n.tokens * (n.heads + n.kv_heads));
@@ -163,7 +164,7 @@ Bytes BytesOf(const LoadBatch& l) {
   return F32(l.rows * (l.columns + (l.targets > 0 ? l.targets : (1 + l.further) * l.columns)));
 }
 Bytes BytesOf(const HostWait&) { return Bytes(0); }
-// Of messages, MessageBytes.
+// TrafficOf takes MessageBytes for these.
 Bytes BytesOf(const Collective&) { return {}; }
 Bytes BytesOf(const Send&) { return {}; }
 Bytes BytesOf(const Receive&) { return {}; }

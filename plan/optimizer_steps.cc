@@ -15,7 +15,7 @@ int StatesPerTarget(const OptimizerSpec& spec) {
   return 2;
 }
 
-// The sizes of PyTorch's tensors in what one target updates: FSDP 2 shards each parameter by itself, FSDP 1 all of a unit as one.
+// The sizes of the PyTorch tensors in one target: FSDP 2 shards parameters separately, FSDP 1 whole units.
 std::vector<int64_t> TensorsOf(const Role& role, const Slice& values) {
   std::vector<int64_t> sizes;
   int64_t sum = 0;
@@ -55,7 +55,7 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, Collective
   }
 }
 
-// Where a parameter's gradient, or the rank's shard of it, is: in its target's gradient as the values are in the target's values.
+// A parameter's gradient, or the rank's shard of it. Gradients are laid out like the target's values.
 Slice OptimizerSteps::GradientOf(const Parameter& parameter) const {
   const Placement& place = parameter.values;
   const auto target = std::find_if(targets_.begin(), targets_.end(),
@@ -64,12 +64,12 @@ Slice OptimizerSteps::GradientOf(const Parameter& parameter) const {
   const Slice &values = target->values, &gradient = target->gradient;
   const int64_t within = (place.in_whole ? place.start : place.offset) - values.offset;
   Slice slice{gradient.buffer, gradient.offset, parameter.elements, gradient.per_rank};
-  if (place.per_rank > 0 && !place.in_whole) {  // cut by its placement
+  if (place.per_rank > 0 && !place.in_whole) {  // the parameter's placement shards it
     slice.offset += within;
     slice.axis = place.axis;
     slice.shard = place.per_rank;
     slice.start = place.start;
-  } else if (values.per_rank > 0) {  // whole, of which the target is a part
+  } else if (values.per_rank > 0) {  // the parameter is whole; the target is the rank's part of a buffer
     slice.axis = values.axis;
     slice.shard = values.per_rank;
     slice.start = within;
@@ -108,7 +108,7 @@ void OptimizerSteps::AddTensorSums(ProgramBuilder& b, StreamId copies) {
     offset += gradient.elements;
   }
   if (sharded)
-    b.Add(Fill{elements}, name, {}, {gathered});  // what the rank has not is summed as well, to no use
+    b.Add(Fill{elements}, name, {}, {gathered});  // other ranks' shards are summed, too, and not used
   const CopyTensors copy{elements, static_cast<int64_t>(gradients.size())};
   b.Add(copy, name, gradients, parts);
   OpIndex there = b.LastCompute();
@@ -122,7 +122,7 @@ void OptimizerSteps::AddTensorSums(ProgramBuilder& b, StreamId copies) {
   b.Add(copy, name, parts, gradients);
 }
 
-// The norm of what the rank counts. Where all counts alike, targets need not be taken apart.
+// The norm over the gradients that the rank counts: over whole targets if all parameters count alike.
 GradientNorm OptimizerSteps::NormOf(std::vector<Slice>& gradients) const {
   GradientNorm norm;
   for (const OptimizerTarget& target : targets_) norm.elements += target.gradient.elements;
@@ -212,7 +212,7 @@ OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int 
   }
   const std::string roots = fmt::format("roots of second moments ({})", name);
   const OpIndex updated = b.Add(update, std::move(name), std::move(gradients), std::move(writes));
-  // On the host tensors are updated one by one (torch/optim/optimizer.py, _default_to_fused_or_foreach).
+  // On the host, tensors are updated one by one (torch/optim/optimizer.py, _default_to_fused_or_foreach).
   const bool is_on_device = role_.buffers[targets_[begin].values.buffer].space == MemorySpace::kDevice;
   if (is_multi_tensor_ && is_on_device) {
     for (int i = begin; i < end; ++i) {

@@ -1,5 +1,5 @@
-// The optimizer's part of a step: gradients summed over tensor ranks where each has a part of the sum, unscaling where the loss was
-// scaled, clipping by the global norm, lazily made state, the update.
+// The optimizer's part of a step: summing gradients over tensor ranks where each has a part of the sum,
+// unscaling if the loss was scaled, clipping by the global norm, making the state at first use, the update.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace windtunnel {
 
-// What the optimizer updates as one tensor: a parameter, or a shard of many. All fp32.
+// What the optimizer updates as one tensor: a parameter, or a shard of several. All fp32.
 struct OptimizerTarget {
   std::string name;
   Slice values, gradient;
@@ -17,25 +17,27 @@ struct OptimizerTarget {
 
 class OptimizerSteps {
  public:
-  // The states lie in the memory of the values that they belong to. `tensor`: the axis whose ranks have parts of the parameters.
-  // `dense_copies`: how many of the ranks that the norm is summed over have the same part of what is not of experts.
+  // The states are in the same memory space (device or host) as their values. `tensor`: the axis whose ranks
+  // have parts of the parameters. `dense_copies`: the number of ranks, of those that the norm is summed over,
+  // that have the same part of the parameters that are not experts'.
   OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
                  const std::vector<OptimizerTarget>& targets, Framework framework, int dense_copies = 1);
 
-  // Other gradients than before (buffers of another program); everything else must stay the same.
+  // Sets other gradients (buffers of another program); everything else must stay the same.
   void SetTargets(std::vector<OptimizerTarget> targets) { targets_ = std::move(targets); }
 
-  // Sums over the tensor axis the gradients that each of its ranks has from its own tokens (Parameter::is_partial_gradient), in one
-  // all-reduce. Of a parameter that is sharded as well the rank has, and sums, a part. Gradients in the host's memory are put together
-  // there, and go to the device and back on stream `copies`.
+  // Sums over the tensor axis, in one all-reduce, the gradients that each rank has computed from its own
+  // tokens only (Parameter::is_partial_gradient). If the parameter is also sharded, the rank sums its shard.
+  // Gradients in host memory are packed there, and copied to the device and back on stream `copies`.
   void AddTensorSums(ProgramBuilder& b, StreamId copies = kComputeStream);
-  // Divides all gradients by the loss scale, and lets the ranks that hold parts of them, over the axes `agree_over`, agree on whether
-  // one overflowed; then updates write nothing. Nothing without loss scaling.
+  // Divides all gradients by the loss scale. The ranks that hold parts of them, over the axes `agree_over`,
+  // agree on whether one overflowed; if so, updates write nothing. Does nothing without loss scaling.
   void AddUnscaling(ProgramBuilder& b, const std::vector<CollectiveStream*>& agree_over);
-  // Clips all gradients. `sum_over`: the axes over which the ranks hold parts of them. What several of
-  // them hold counts once: copies (Parameter::is_copy), and what every tensor rank has, and `dense_copies`. Nothing without clip_norm.
+  // Clips all gradients. `sum_over`: the axes over which the ranks hold parts of them. What several of these
+  // ranks hold counts once: copies (Parameter::is_copy), parameters that every tensor rank has whole, and
+  // `dense_copies`. Does nothing without clip_norm.
   void AddClipping(ProgramBuilder& b, bool first, const std::vector<CollectiveStream*>& sum_over);
-  // Updates targets [begin, end); `first` makes their state, as torch.optim in its first step.
+  // Updates targets [begin, end). `first` also makes their state, as torch.optim does in its first step.
   OpIndex AddUpdate(ProgramBuilder& b, bool first, int begin, int end, std::string name = "optimizer");
 
   int targets() const { return static_cast<int>(targets_.size()); }
@@ -51,8 +53,8 @@ class OptimizerSteps {
   std::vector<OptimizerTarget> targets_;
   int states_per_target_;
   std::vector<Slice> states_;  // first moments of all targets, then second moments
-  bool is_multi_tensor_ =
-      false;  // PyTorch's, of a device, which makes the roots of all second moments at once
+  // PyTorch's foreach optimizer on a device, which computes the roots of all second moments at once.
+  bool is_multi_tensor_ = false;
 };
 
 }  // namespace windtunnel

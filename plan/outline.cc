@@ -12,7 +12,7 @@ Plan OutlineOf(const Scenario& scenario) {
   return plan;
 }
 
-// Of the whole model on one rank.
+// Registers the whole model on one rank to count its parameters.
 ModelStatistics StatisticsOf(const Scenario& scenario) {
   Role role;
   const std::unique_ptr<Model> model = MakeModel(scenario, WholeModel(scenario.model));

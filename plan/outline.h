@@ -7,14 +7,14 @@
 
 namespace windtunnel {
 
-// Its scenario, mesh and world size: what costs depend on.
+// A plan with only its scenario, mesh and world size: what costs depend on.
 Plan OutlineOf(const Scenario& scenario);
 
-// What CompilePlan refuses of any scenario, whatever its pipeline: sizes that cannot be simulated, splits that do not come out, types that do
-// not go together. Errors: those.
+// Checks what CompilePlan refuses regardless of the pipeline. Errors: sizes that cannot be simulated, splits
+// with a remainder, and types that cannot be combined.
 Status CheckSupported(const Scenario& scenario);
 
-// Its Plan::model. REQUIRES: CheckSupported.
+// The scenario's Plan::model. REQUIRES: CheckSupported.
 ModelStatistics StatisticsOf(const Scenario& scenario);
 
 }  // namespace windtunnel

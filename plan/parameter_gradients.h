@@ -7,8 +7,8 @@
 
 namespace windtunnel {
 
-// A buffer of its own for every parameter's gradient, allocated when backward first writes it and freed by the next
-// step's zero_grad (set_to_none, as torch.optim's default).
+// Each parameter's gradient has its own buffer, allocated when backward first writes it and freed by the next
+// step's zero_grad (set_to_none, torch.optim's default).
 class ParameterGradients {
  public:
   ParameterGradients(Role& role, DType type);
@@ -17,7 +17,7 @@ class ParameterGradients {
   void ZeroGrad(ProgramBuilder& builder, bool alive_at_start);
 
   Slice Gradient(int index);
-  Slice Place(int index) const { return gradients_[index]; }  // whether allocated or not
+  Slice Place(int index) const { return gradients_[index]; }  // does not allocate
   bool HoldsValue(int index) const { return holds_value_[index]; }
   void Wrote(int index) { holds_value_[index] = true; }
 

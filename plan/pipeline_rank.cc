@@ -11,12 +11,12 @@
 namespace windtunnel {
 namespace {
 
-// How often each parameter's gradient has become ready, of how often it will be in a step: the last time, it may be reduced.
+// By parameter, how often its gradient has become ready and will in a step. The last time, it may be reduced.
 struct ReadyCounts {
   std::vector<int64_t> seen, expected;
 };
 
-// A stage's model, as the strategy for all stages of the rank sees it.
+// Passes the hooks of one stage's model to the strategy, which serves all stages of the rank.
 class StageHooks : public ModelHooks {
  public:
   StageHooks(DataParallel& strategy, ModuleId first_module, ReadyCounts& counts)
@@ -80,12 +80,12 @@ class PipelineRank::Walk {
   Slice TakeInput(const Key& key, int from_stage, std::map<Key, Slice>& local);
   void AwaitMessages();
   void EndBackward();
-  struct Part {  // a stage, with its hooks, which operators that are deferred refer to
+  struct Part {  // a stage and its hooks; deferred operators keep references to the hooks
     const Stage& stage;
     StageHooks hooks;
   };
   Part& PartAt(int index);
-  // Of the computation that takes or makes a message of this kind in `stage`.
+  // The position of the forward or backward that takes or makes such a message in `stage`.
   size_t PositionIn(bool forward, int stage, int64_t micro_batch) const;
   bool IsLastBackward(const Action& action) const;
   void ReduceWithSchedule(const Action& backward);
@@ -100,8 +100,8 @@ class PipelineRank::Walk {
   std::set<int> begun_;  // stages that have had a forward
   std::vector<Action> backwards_;
   bool in_backward_ = false;
-  bool has_exchanged_ = false;                         // messages since the last computation
-  std::map<std::pair<bool, Key>, Received> received_;  // forward; for which stage
+  bool has_exchanged_ = false;  // whether there were messages since the last computation
+  std::map<std::pair<bool, Key>, Received> received_;  // by whether it is forward, and receiving stage
   std::vector<Sent> sent_;
 };
 
@@ -161,7 +161,7 @@ void PipelineRank::Walk::Run(bool forward_only) {
   for (const Sent& sent : sent_) b_.WaitBeforeNextCompute(sent.op);
 }
 
-// And whatever else is under way.
+// If the framework's host waits for messages, it waits for everything else in flight, too.
 void PipelineRank::Walk::AwaitMessages() {
   if (!std::exchange(has_exchanged_, false) || rank_.how_.host < 0) return;
   std::vector<OpIndex> under_way;
@@ -170,7 +170,7 @@ void PipelineRank::Walk::AwaitMessages() {
   b_.Add(HostWait{}, "messages", {}, {}, std::move(under_way), rank_.how_.host);
 }
 
-// Only when the next computation begins: what the strategy waits for then must not hold up the message that comes first.
+// Only when the next computation begins: what the strategy waits for must not delay a message before that.
 void PipelineRank::Walk::EndBackward() {
   if (in_backward_) strategy_.EndBackward();
   in_backward_ = false;
@@ -204,7 +204,7 @@ void PipelineRank::Walk::Add(const Action& action) {
   }
 }
 
-// Either run is added as if the other were not there, so neither may be the first that waits for a stage's values (overlap_param_gather).
+// Runs are added separately, so neither may be the first to wait for a stage's values (overlap_param_gather).
 void PipelineRank::Walk::AddPair(const Action& forward, const Action& backward) {
   WT_CHECK(begun_.contains(forward.stage) && begun_.contains(backward.stage));
   AwaitMessages();
@@ -219,7 +219,8 @@ void PipelineRank::Walk::AddPair(const Action& forward, const Action& backward) 
   ReduceWithSchedule(backward);
 }
 
-// Rank r is that many backwards ahead of the first rank, so that behind so many further ones all ranks' reductions begin together.
+// Rank r is r backwards ahead of the first rank. So it reduces a stage r backwards after the stage's last
+// one: then the reductions of all ranks begin together.
 void PipelineRank::Walk::ReduceWithSchedule(const Action& backward) {
   backwards_.push_back(backward);
   const int due = static_cast<int>(backwards_.size()) - 1 - rank_.rank_;
@@ -251,7 +252,7 @@ bool PipelineRank::Walk::IsLastBackward(const Action& action) const {
   return *last == action;
 }
 
-// What stage `from_stage` made for `key`'s stage: on this rank, or received.
+// The result of stage `from_stage` that `key`'s stage takes: made on this rank, or received.
 Slice PipelineRank::Walk::TakeInput(const Key& key, int from_stage, std::map<Key, Slice>& local) {
   if (rank_.schedule_.rank_of_stage[from_stage] == rank_.rank_) {
     auto made = local.extract(Key{from_stage, key.second});
@@ -262,7 +263,7 @@ Slice PipelineRank::Walk::TakeInput(const Key& key, int from_stage, std::map<Key
   WT_CHECK(!found.empty());
   const Received& received = found.mapped();
   b_.WaitBeforeNextCompute(received.op);
-  // Whatever the sender needed for making it has arrived there.
+  // The sender needed these messages to compute what was received, so they have arrived there.
   std::erase_if(sent_, [&](const Sent& sent) {
     const bool has_arrived = sent.to == received.from && sent.needed <= received.made;
     if (has_arrived) b_.WaitBeforeNextCompute(sent.op);

@@ -1,10 +1,13 @@
-// What one pipeline rank does between zero_grad and the optimizer: the forwards and backwards of its stages in the order of the
-// schedule, and the messages to and from other ranks. A model in one piece is a pipeline of one rank.
+// The operators of one pipeline rank between zero_grad and the optimizer: the forwards and backwards of its
+// stages in the order of the schedule, and the messages to and from other ranks. A model without a pipeline
+// is a pipeline of one rank.
 //
-// Messages from one rank to another have a stream of their own, in each direction. A receive is issued where the schedule has it
-// (as early as its message is made), and waited for by the operators that need it. The memory of what is sent lives until what
-// came back shows that it has arrived, or until all backwards are done. Computation waits for no send before that; the host does where the
-// framework's does (MessageHandling), and keeps what it has sent all the same, as Megatron and DeepSpeed keep outputs for their backwards.
+// Each ordered pair of ranks has a stream for its messages. A receive is issued where the schedule has it (as
+// early as its message is made), and the operators that need it wait for it. A sent tensor stays allocated
+// until a message received from the peer proves that it has arrived, or until all backwards are done;
+// computation does not wait for the send before that. The host waits for sends earlier where the framework's
+// does (MessageHandling), but the tensor stays allocated even so, as Megatron and DeepSpeed keep outputs for
+// their backwards.
 #pragma once
 
 #include <map>
@@ -22,25 +25,28 @@ namespace windtunnel {
 struct Stage {
   int index = 0;  // in the pipeline
   std::unique_ptr<Model> model;
-  ModuleId first_module = 0;  // of its modules, among those of all stages of the rank
+  ModuleId first_module = 0;  // the index of its first module among those of all stages of the rank
 };
 
-// What frameworks do about messages beside sending them.
+// What frameworks do about messages besides sending them (MessageProtocol).
 struct MessageHandling {
-  StreamId host = -1;  // on which the host waits for all that was issued after each batch; -1: it does not
-  CollectiveStream* tensor =
-      nullptr;  // of the ranks among which each is scattered, and gathered; null: they are sent whole
+  // Host stream: the host waits on it, after each batch of messages, for everything issued. -1: no waiting.
+  StreamId host = -1;
+  // The tensor ranks over which each message is scattered; the receivers gather it. null: it is sent whole.
+  CollectiveStream* tensor = nullptr;
 };
 
 class PipelineRank {
  public:
-  // `schedule` has communication; `type` is that of what stages hand to each other; `weights` what whole backwards do about gradients of
-  // weights. Stages, schedule, role and what `how` names outlive it. Adds the streams of messages to the role.
+  // `schedule` includes communication. `type` is the type of the tensors passed between stages. `weights`
+  // says how undivided backwards (kBackward) handle the gradients of weights. Stages, schedule, role and what
+  // `how` refers to must outlive this object. Adds the streams of messages to the role.
   PipelineRank(Role& role, const Schedule& schedule, int rank, const std::vector<Stage>& stages,
                const PlanAxes& axes, DType type, WeightGradients weights = WeightGradients::kWithInput,
                const MessageHandling& how = {});
 
-  // All micro-batches. `losses` of the last stage, else empty. `forward_only`: no backwards; the rest in the same order.
+  // Adds all micro-batches. `losses`: those of the last stage; empty on ranks without it. `forward_only`:
+  // leaves out backwards; the rest stays in the same order.
   void AddMicroBatches(ProgramBuilder& b, DataParallel& strategy, const std::vector<Slice>& losses,
                        bool forward_only = false);
 
@@ -54,8 +60,8 @@ class PipelineRank {
   const DType type_;
   const WeightGradients weights_;
   const MessageHandling how_;
-  std::map<std::pair<int, int>, MessageStream> messages_;  // from rank to rank
-  std::map<Action, size_t> positions_;                     // of all ranks' computations in their lists
+  std::map<std::pair<int, int>, MessageStream> messages_;  // by sender and receiver
+  std::map<Action, size_t> positions_;  // of every rank's actions, the index in its rank's list
 };
 
 }  // namespace windtunnel

@@ -19,27 +19,28 @@
 
 namespace windtunnel {
 
-// A parameter's first values.
+// How a parameter's initial values are drawn.
 struct ParameterInit {
   InitializeParameter::Distribution distribution = InitializeParameter::Distribution::kZeros;
   double scale = 0;
 };
 
-// Where a tensor's elements are. Whole: `elements` of the buffer from `offset` on, on every rank. Sharded (per_rank > 0): the
-// tensor lies from element `start` on in a flat tensor, of which rank r of its group on `axis` holds the elements
-// [r per_rank, (r + 1) per_rank), in the buffer from `offset` on.
+// Where a tensor's elements are. Whole: in the buffer from element `offset` on, on every rank. Sharded
+// (per_rank > 0): the tensor begins at element `start` of a flat tensor. Rank r of its group on `axis` holds
+// the elements [r per_rank, (r + 1) per_rank) of the flat tensor, in the buffer from element `offset` on.
 struct Placement {
   BufferId buffer = -1;
   int64_t offset = 0;
   int64_t per_rank = 0;
   int64_t start = 0;
   AxisId axis = 0;
-  bool in_whole =
-      false;  // sharded, but each rank's part is where it belongs in a buffer of the whole flat tensor
+  // Sharded, but the buffer has room for the whole flat tensor, and each rank's part is at its place in it.
+  bool in_whole = false;
 };
 
-// The part of a sharded tensor that rank `position` of its group holds: elements [first, first + elements) of the tensor,
-// from element `offset` of the buffer on. All of it where it is whole; no elements where the rank has none.
+// The part of a tensor that rank `position` of its group holds: elements [first, first + elements) of the
+// tensor, beginning at element `offset` of the buffer. If the tensor is not sharded, all of it; if the rank
+// holds none of it, no elements.
 struct LocalPart {
   int64_t first = 0, elements = 0, offset = 0;
 };
@@ -51,40 +52,42 @@ struct Parameter {
   std::vector<int64_t> shape;  // row-major
   int64_t elements = 0;
   ParameterInit init;
-  Placement values;     // that the optimizer updates (fp32), between steps
-  int64_t ordinal = 0;  // in the registration order of the whole model, of which the role may hold a stage
-  int layer = -1;       // of the model's, that it is a part of; -1: of none
+  Placement values;     // where the values that the optimizer updates (fp32) are between steps
+  int64_t ordinal = 0;  // index in the registration order of the whole model (the role may hold only a stage)
+  int layer = -1;       // the model's layer that it belongs to; -1: none
   // Tied weights in two pipeline stages: another role has the parameter, too, and their gradients are summed. The copy counts
   // neither in the model's size nor in the gradients' norm.
   bool is_shared = false, is_copy = false;
-  // With tensor parallelism all else here is of the rank's part, which lies in a tensor of `whole_shape` as `part` says; where `part`
-  // is empty every tensor rank has the whole. Is its gradient then a sum over the tensor axis, to be made before the update?
+  // With tensor parallelism, the other members describe the rank's part, and `part` says where this lies in a
+  // tensor of `whole_shape`. If `part` is empty, every tensor rank has the whole tensor; is_partial_gradient:
+  // its gradient must then be summed over the tensor axis before the update.
   std::vector<int64_t> whole_shape = {};
   TensorPart part = {};
   bool is_partial_gradient = false;
-  // With expert parallelism, of experts: the part begins this much further in the whole for each rank of the data axis that has others.
-  // Such gradients are added up over the ranks with the same experts only.
+  // Parameters of experts with expert parallelism: the start of the part moves by this many elements of the
+  // whole tensor for each further rank of the data axis with other experts (Plan::ExpertRankOf). The
+  // gradients are summed only over ranks with the same experts.
   int64_t expert_stride = 0;
   bool is_of_experts() const { return expert_stride > 0; }
 };
-// Of the whole tensor.
+// The number of elements of the whole tensor.
 int64_t WholeElements(const Parameter& parameter);
 
-// What the optimizer keeps of parameters between steps: element i of `state` is of the value that is element i of `values`.
+// Optimizer state that is kept between steps: element i of `state` belongs to element i of `values`.
 struct OptimizerState {
   std::string name;  // as in torch.optim: "exp_avg", "exp_avg_sq"; "momentum"
   Slice values, state;
 };
 
-// Of a role whose loss is scaled (plan/loss_scaling.h).
+// The buffers and rule of a role with loss scaling (plan/loss_scaling.h). `numbers`: kLossScaleNumbers of
+// fp32 (plan/op.h); `found_inf`: whether this step's gradients overflowed.
 struct LossScaling {
-  Slice numbers,
-      found_inf;     // kLossScaleNumbers of fp32 (plan/op.h), and whether this step's gradients overflowed
+  Slice numbers, found_inf;
   double first = 0;  // the scale of the first step
   UpdateLossScale update;
 };
 
-// The numbers between steps.
+// The values of LossScaling::numbers between steps.
 struct LossScaleState {
   double scale = 0;
   int64_t growth_tracker = 0, skipped_steps = 0;
@@ -93,7 +96,7 @@ struct LossScaleState {
 
 // Ranks that execute the same programs.
 struct Role {
-  // Made and copied in one place, not in every file that has one.
+  // Defined in plan.cc, so that not every file that uses a Role compiles them.
   Role();
   Role(const Role&);
   Role(Role&&) noexcept;
@@ -107,20 +110,20 @@ struct Role {
   std::vector<Buffer> buffers;
   std::vector<Parameter> parameters;
   Program initialize;            // parameters, initial broadcast, first buckets
-  std::vector<Program> startup;  // the first steps, where they differ from the steady one
+  std::vector<Program> startup;  // the first steps, if they differ from the steady one
   Program steady;
-  // When the values between steps (Parameter::values) have been replaced, makes from them what else holds them: 16-bit copies, the
-  // parts that other ranks have. Between any two programs.
+  // Run after the values between steps (Parameter::values) have been replaced: updates what is derived from
+  // them (16-bit copies, the parts that other ranks have). May run between any two programs.
   Program restore;
-  // Forward alone, of a step's micro-batches, on data that training does not see; empty unless asked for (CompileOptions).
+  // A step's forwards alone, on data that training does not see; empty unless asked for (CompileOptions).
   Program evaluate;
-  std::vector<OptimizerState> optimizer_states = {};  // that step 0 makes
-  std::vector<Slice>
-      losses;  // fp32 scalars, one per micro-batch; their mean is the step's loss. Of the last stage only
+  std::vector<OptimizerState> optimizer_states = {};  // made by step 0
+  // Only on the last stage: fp32 scalars, one per micro-batch; their mean is the step's loss.
+  std::vector<Slice> losses;
   BufferId gradient_norm = -1;  // fp32 scalar, when clipping
   std::optional<LossScaling> loss_scaling = {};
 
-  // Of step 0, 1, …
+  // The program of step 0, 1, …
   const Program& StepProgram(int64_t step) const {
     return step < static_cast<int64_t>(startup.size()) ? startup[step] : steady;
   }
@@ -130,18 +133,18 @@ struct ModelStatistics {
   int64_t parameters = 0;
   int64_t parameters_without_positions = 0;
   int64_t tokens_per_step = 0;  // over all ranks; samples for an MLP
-  Flops
-      flops_per_token;  // PaLM convention: 6N + 12 L H Q T; 6N for an MLP. N: of experts those that a token sees
+  // PaLM convention: 6N + 12 L H Q T; 6N for an MLP. N counts only the experts that a token is routed to.
+  Flops flops_per_token;
 };
 
-// Pipeline stages: which layers each has, and what each pipeline rank does when (its sends and receives included).
+// The layers of each pipeline stage, and the schedule of each pipeline rank, including sends and receives.
 struct PipelinePlan {
   std::vector<StageRange> stages;
   Schedule schedule;
 };
 
 struct Plan {
-  // Made and copied in one place, not in every file that has one.
+  // Defined in plan.cc, as Role's.
   Plan();
   Plan(const Plan&);
   Plan(Plan&&) noexcept;
@@ -158,7 +161,7 @@ struct Plan {
   std::optional<PipelinePlan> pipeline;  // with more than one stage
   ModelStatistics model;
 
-  // The rank's position among those of the data axis that have different experts.
+  // The rank's position among the ranks of the data axis that have different experts.
   int ExpertRankOf(int rank) const {
     const int copy = rank / mesh.tensor() % mesh.copies();
     return copy % static_cast<int>(scenario.parallel.ExpertDataRanks());
@@ -170,13 +173,14 @@ struct Plan {
 
 struct CompileOptions {
   bool evaluates = false;  // make Role::evaluate
-  int threads = 1;         // at most, on which the roles of a pipeline's stages are made
-  bool checks = true;      // the programs made, by FindProgramError: not for those of thousands of plans that are evaluated once
-  // Nothing will run it: without what predictions do not look at. Operators have no operands, and Role::startup has no operators unless memory
-  // depends on them.
+  int threads = 1;         // the maximum number of threads that compile the roles of a pipeline
+  bool checks = true;  // run FindProgramError on the programs; searches over thousands of plans turn it off
+  // The plan is only for predictions, and leaves out what these do not use: operators have no operands, and
+  // Role::startup has no operators unless memory depends on them.
   bool predicts = false;
-  // For who puts a steady step together of parts (sim/composed), of strategies that learn nothing from the first steps: without
-  // Role::startup; of all steps what is done once alone, without micro-batches.
+  // For callers that compose a steady step from parts (sim/composed), with strategies whose steady step does
+  // not depend on the first steps. !starts_up: without Role::startup. !computes: steps without micro-batches,
+  // only what is done once per step.
   bool starts_up = true, computes = true;
 };
 

@@ -21,7 +21,7 @@ Slice ProgramBuilder::Temporary(std::string name, int64_t elements, Category cat
   return slice;
 }
 
-// Copies between both memories are the device's; so is communication. Without a stream of the host's there is one memory.
+// Copies between the memories and communication are on the device. Without a host stream there is one memory.
 bool ProgramBuilder::IsOnHost(const Op& op) const {
   const auto in_host_memory = [this](const Slice& slice) {
     return role_.buffers[slice.buffer].space == MemorySpace::kHost;
@@ -101,7 +101,7 @@ std::vector<ProgramBuilder::Arrival> ProgramBuilder::TakeParts(const Slice& whol
   const auto found = coming_.find(whole.buffer);
   if (found == coming_.end()) return {};
   const auto start = std::move(found->second);
-  coming_.erase(found);  // first: what starts them uses it
+  coming_.erase(found);  // before start(), which uses `whole` itself
   return start();
 }
 
@@ -181,7 +181,7 @@ std::vector<OpIndex> ProgramBuilder::InOrder(const Turns& turns) const {
   return order;
 }
 
-// What happens to memory stays before the operators that come behind it in the same place of its run. `order` is the operators' own.
+// Within a place, memory operations stay before the operators that they precede. `order`: of the operators.
 void ProgramBuilder::PutMemoryInOrder(const Turns& turns, const std::vector<OpIndex>& order) {
   std::vector<size_t> by_place(turns.memory_places.size());
   std::iota(by_place.begin(), by_place.end(), size_t{0});
@@ -244,12 +244,12 @@ OpIndex ProgramBuilder::LastWriterOf(BufferId buffer) const {
 }
 
 std::vector<OpIndex> ProgramBuilder::WaitedForBy() const {
-  // From the last operator to the first: what waits for an operator, or for a later one of its stream, comes behind it.
+  // Goes backwards: whatever waits for an operator, or for a later one of its stream, follows it.
   const auto size = static_cast<OpIndex>(ops_.size());
   const bool ends_with_memory = !memory_.empty() && memory_.back().before == size;
   const OpIndex last = ends_with_memory ? size : size - 1;
   std::vector<OpIndex> waits(ops_.size(), last);
-  std::unordered_map<StreamId, OpIndex> of_next;  // of the stream's next operator
+  std::unordered_map<StreamId, OpIndex> of_next;  // by stream: the result for its next operator
   for (OpIndex index = size - 1; index >= 0; --index) {
     const Op& op = ops_[index];
     OpIndex first = index;
@@ -263,7 +263,7 @@ std::vector<OpIndex> ProgramBuilder::WaitedForBy() const {
 }
 
 std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() const {
-  std::vector<int32_t> position(role_.buffers.size(), -1);  // by buffer; -1: it is no temporary
+  std::vector<int32_t> position(role_.buffers.size(), -1);  // by buffer; -1: not a temporary
   for (size_t i = 0; i < temporaries_.size(); ++i) position[temporaries_[i]] = static_cast<int32_t>(i);
   std::vector<Lifetime> lifetimes(temporaries_.size());
   for (const auto& [buffer, op] : worked_in_) lifetimes[position[buffer]] = {op, op};
@@ -294,10 +294,11 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
   return lifetimes;
 }
 
-// All of it: of one gap between operators, first what was used for the last time before it, last what is used behind it.
+// All memory operations. In each gap: frees of temporaries last used by the operator before it, memory_,
+// frees of temporaries that end before the next operator, allocations for the next operator.
 std::vector<MemoryOp> ProgramBuilder::PlaceMemory() const {
   const std::vector<Lifetime> lifetimes = LifetimesOfTemporaries();
-  // Temporaries by the operator that they are allocated or freed beside; of one operator, as they were made.
+  // Temporaries by the operator next to which they are allocated or freed; those of one operator as created.
   struct Beside {
     OpIndex op;
     size_t temporary;

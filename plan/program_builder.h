@@ -29,27 +29,28 @@ class ProgramBuilder {
   void SetStage(int stage) { stage_ = stage; }  // -1: outside the stages
   void SetMicroBatch(int micro_batch) { micro_batch_ = micro_batch; }
 
-  // A buffer that lives from its first use in this program to its last; memory that an operator of another stream uses lives
-  // until the compute stream waits for that operator.
+  // A buffer that lives from its first use in this program to its last. If an operator of another stream uses
+  // it, it lives until the compute stream waits for that operator.
   Slice Temporary(std::string name, int64_t elements, Category category, DType dtype = DType::kFloat32,
                   MemorySpace space = MemorySpace::kDevice);
 
-  // The temporary belongs to the stream that uses it first, and is freed while the compute stream may still use it; a caching
-  // allocator that keeps memory by stream (PyTorch's) has to be told (Tensor.record_stream).
+  // The temporary belongs to the stream that uses it first, and is freed while the compute stream may still
+  // use it. A caching allocator with a pool per stream (PyTorch's) must be told so (Tensor.record_stream).
   void RecordOnCompute(Slice temporary) { recorded_.push_back(temporary.buffer); }
 
-  // The temporary belongs to a stream apart (MemoryOp::apart), whichever uses it first.
+  // The temporary belongs to the second pool (MemoryOp::apart) of `stream`, whichever stream uses it first.
   void BelongsApart(Slice temporary, StreamId stream) { apart_[temporary.buffer] = stream; }
 
-  // The temporary lives, beside its uses, until the last operator of the compute stream so far.
+  // The temporary lives at least until the end of the last operator that is on the compute stream so far.
   void KeepUntilHere(Slice temporary) { kept_.emplace_back(temporary.buffer, LastCompute()); }
 
-  // Memory that operator `op` of the compute stream works in, and nothing else, though none of its operands says so.
+  // The temporary is a workspace of operator `op` of the compute stream alone, and not among its operands.
   void WorkedInBy(OpIndex op, Slice temporary) { worked_in_.emplace_back(temporary.buffer, op); }
 
-  // Two runs of operators that take turns on the device, neither of which needs what the other makes: each is added as if the other were
-  // not there, first one, then, from NextRun to EndTurns, the other. Where an operator goes is said by AtTurn before it: Finish has them by
-  // turn, by slot within it, and as they were added within that. Outside of BeginTurns and EndTurns AtTurn does nothing.
+  // Interleaves two runs of operators that are independent of each other. Each run is added as if the other
+  // did not exist, the first from BeginTurns to NextRun, the second from NextRun to EndTurns. AtTurn and
+  // AtSlot set the position of the operators added next. Finish sorts the operators of both runs by turn,
+  // then by slot, then in the order of adding. Outside of BeginTurns and EndTurns, AtTurn has no effect.
   void BeginTurns();
   void NextRun();
   void EndTurns();
@@ -57,39 +58,40 @@ class ProgramBuilder {
   void AtSlot(int slot) { AtTurn(turn_, slot); }
   static constexpr int kLastTurn = 1 << 24;
 
-  // All temporaries belong to the compute stream, whichever stream uses them first: where, in what is modelled, communication is
-  // enqueued on the stream that computes.
+  // All temporaries belong to the compute stream, whichever stream uses them first: for frameworks, predicted
+  // only, that enqueue communication on the compute stream.
   void BelongToCompute() { belong_to_compute_ = true; }
 
-  // Adds an operator on the compute stream, or on `stream` with dependencies on other streams' operators.
+  // Adds an operator on `stream`. `dependencies`: operators of other streams that it waits for.
   OpIndex Add(OpKind kind, std::string name, std::vector<Slice> reads, std::vector<Slice> writes,
               std::vector<OpIndex> dependencies = {}, StreamId stream = kComputeStream);
 
-  // Says whose values or gradients a communication operator carries, for reports. Nothing when `op` is -1.
+  // Records whose values or gradients a communication operator carries, for reports. If `op` is -1: nothing.
   void Carries(OpIndex op, const std::vector<int>& parameters);
 
-  // The next operator on the compute stream also waits for `op` of another stream; nothing when it is -1.
+  // The next operator on the compute stream also waits for `op` of another stream; if `op` is -1: nothing.
   void WaitBeforeNextCompute(OpIndex op);
 
-  // What uses `slice`'s buffer next, on the compute stream or before that on others, waits for `op` of another stream; nothing when
-  // that is -1.
+  // The next use of `slice`'s buffer on the compute stream, and uses on other streams before that, wait for
+  // `op` of another stream. Does nothing if `op` is -1.
   void WaitBeforeUse(const Slice& slice, OpIndex op);
 
-  // What uses `other`'s buffer next waits for what uses of `slice` wait for, and those no longer do. REQUIRES: both wait for one stream.
+  // Moves the wait of `slice` (WaitBeforeUse) to `other`: the next use of `other`'s buffer waits for it, and
+  // uses of `slice` no longer do. REQUIRES: both wait for operators of the same stream.
   void AwaitWith(const Slice& slice, const Slice& other);
 
-  // A part of the rows of what is gathered, and the operator of another stream that it comes with; -1: it is there.
+  // A part of the rows of a gathered tensor, and the operator of another stream that brings it; -1: none.
   struct Arrival {
     Slice part;
     OpIndex op = -1;
   };
-  // `whole` comes in parts, which `start` sends on their way when something first uses it; they come in the order that it returns. What uses
-  // `whole` without asking for its parts waits for the last.
+  // `whole` arrives in parts. `start` adds their transfers when something first uses `whole`, and returns
+  // them in the order of arrival. An operator that uses `whole` without TakeParts waits for the last part.
   void ComesInParts(const Slice& whole, std::function<std::vector<Arrival>()> start);
   bool WillComeInParts(const Slice& whole) const { return coming_.contains(whole.buffer); }
-  // Starts them where they have not been: what uses `whole` next waits for the last.
+  // Starts the parts if they have not been started: the next use of `whole` waits for the last one.
   void StartParts(const Slice& whole);
-  // Starts them; from now on it is the caller who waits for each. Empty: it is there, or comes at once.
+  // Starts the parts and returns them; the caller must wait for each. Empty: `whole` is not coming in parts.
   std::vector<Arrival> TakeParts(const Slice& whole);
 
   // Allocates or frees a buffer that outlives this program (Role::buffers, not a temporary).
@@ -99,7 +101,7 @@ class ProgramBuilder {
   }
   void Free(BufferId id) { AddMemory({.kind = MemoryOp::Kind::kFree, .buffer = id}); }
 
-  // What the next operator on the compute stream comes after: the last one there, and what it will wait for.
+  // What the next operator on the compute stream follows: the last one there, and those it will wait for.
   std::vector<OpIndex> BeforeNextCompute() const;
   // The last operator added on the compute stream; -1: none yet.
   OpIndex LastCompute() const { return LastOn(kComputeStream); }
@@ -108,59 +110,61 @@ class ProgramBuilder {
   OpIndex LastWriterOf(BufferId buffer) const;
   StreamId StreamOf(OpIndex op) const { return ops_[op].stream; }
 
-  // Places where temporaries are allocated and freed. The builder is spent.
+  // Adds the allocations and frees of temporaries and returns the program. The builder is then used up.
   Program Finish();
 
   Role& role() { return role_; }
 
  private:
   void AddMemory(MemoryOp op);
-  // The operators of two runs that take turns: ops_[begin, next) and [next, end), and the place of each among them; and what they do to
-  // memory, memory_[begin_memory, end_memory).
+  // Two interleaved runs: the operators ops_[begin, next) and ops_[next, end), their memory operations
+  // memory_[begin_memory, end_memory), and the sort key of each of these (Place).
   struct Turns {
     OpIndex begin = -1, next = -1, end = -1;
     size_t begin_memory = 0, end_memory = 0;
     std::vector<int32_t> places = {}, memory_places = {};
-    // As they were at the beginning, and what the first run left to be awaited.
+    // last_on_ and awaited_ at the beginning, and awaited_ as the first run left it.
     std::vector<OpIndex> last_on = {}, awaited = {}, left_awaited = {};
   };
   void AtTurn(int turn, int slot) { turn_ = turn, slot_ = slot; }
-  int32_t Place() const;  // of what is added now
-  // That each stream has the operators of either run in the order in which they were added, on which what they wait for counts.
+  int32_t Place() const;  // the sort key of what is added next: turn, then slot
+  // Checks that sorting keeps each run's order of adding on every stream, which the operators' waits rely on.
   void CheckOrder(const Turns& turns) const;
   std::vector<OpIndex> InOrder(const Turns& turns) const;
   void PutMemoryInOrder(const Turns& turns, const std::vector<OpIndex>& order);
   void PutInOrder();
-  // Freed after `last`, which uses it; or before `last`, which begins only when another stream has done with it.
+  // A temporary is freed after `last`, which uses it; with `ends_before` it is freed before `last`, an
+  // operator that waits until another stream has finished using it.
   struct Lifetime {
     OpIndex first = -1, last = -1;
     bool ends_before = false;
   };
-  // By operator of another stream: the first later operator of the compute stream that begins after it is done, whether it waits for
-  // that itself, for a later one of its stream, or for one that waited for it; the program's last one when nothing waits.
+  // For each operator of another stream, the first later operator of the compute stream that begins after it
+  // has finished: one that waits for it, for a later operator of its stream, or for an operator that waited
+  // for it. The program's last operator if nothing waits.
   std::vector<OpIndex> WaitedForBy() const;
   std::vector<Lifetime> LifetimesOfTemporaries() const;  // indexed as temporaries_
   std::vector<MemoryOp> PlaceMemory() const;
 
   bool IsOnHost(const Op& op) const;
 
-  // In blocks: operators are large and many, and do not move until they have their places.
+  // A deque: operators are large and many, and growing it does not move them.
   using BlockOptions = boost::container::deque_options<boost::container::block_size<1024>>;
   Role& role_;
   std::string name_;
   boost::container::deque<Op, void, BlockOptions::type> ops_;
-  std::vector<MemoryOp> memory_;  // but for temporaries
+  std::vector<MemoryOp> memory_;  // without those of temporaries
   Phase phase_ = Phase::kForward;
   int layer_ = -1;
   int stage_ = -1;
   int micro_batch_ = -1;
   std::vector<OpIndex> last_on_;  // by stream
-  std::vector<OpIndex> awaited_;  // by the next operator on the compute stream
+  std::vector<OpIndex> awaited_;  // what the next operator on the compute stream waits for
   std::unordered_map<BufferId, OpIndex> awaited_by_use_;
   std::unordered_map<BufferId, std::function<std::vector<Arrival>()>> coming_;
   std::vector<BufferId> temporaries_;
   std::vector<BufferId> recorded_;
-  std::unordered_map<BufferId, StreamId> apart_;  // temporaries, and whose they are
+  std::unordered_map<BufferId, StreamId> apart_;  // temporaries in a second pool, and its stream
   std::vector<std::pair<BufferId, OpIndex>> kept_, worked_in_;
   bool belong_to_compute_ = false;
   std::vector<Turns> turns_;

@@ -23,9 +23,9 @@ class ProgramGraph {
     Duration length;
     std::vector<OpIndex> ops;  // from first to last
   };
-  // The longest path where operator i takes lengths[i]: a lower bound of the step whatever the resources.
+  // The longest path if operator i takes lengths[i]: a lower bound of the step's time with any resources.
   Path CriticalPath(const std::vector<Duration>& lengths) const;
-  // How much later each operator could end without making the critical path longer.
+  // How much later each operator could end without lengthening the critical path.
   std::vector<Duration> Slack(const std::vector<Duration>& lengths) const;
 
  private:

@@ -16,7 +16,7 @@ Slice Projections::Enter(const LayerContext& c, Slice x) const {
                         : c.GatherForProducts(x, first.name, /*is_kept=*/true);
 }
 
-// torch.compile makes one conversion of what several layers convert alike.
+// torch.compile merges the layers' identical conversions of the input into one.
 Slice Projections::InputOf(const LayerContext& c, Slice input) const {
   const Linear& first = layers[0];
   return is_fp8()
@@ -51,7 +51,7 @@ void Projections::AddProducts(const LayerContext& c, Slice x, int64_t rows,
       c.AddProducts({layers[i].ProductOf(c, x, rows, layers[i].bias >= 0, outputs[i])});
     return;
   }
-  std::vector<LayerContext::Product> products;  // each part is taken by all, as soon as it is there
+  std::vector<LayerContext::Product> products;  // all layers process a part as soon as it has arrived
   for (size_t i = 0; i < layers.size(); ++i)
     products.push_back(layers[i].ProductOf(c, x, rows, layers[i].bias >= 0, outputs[i]));
   c.AddProducts(products);

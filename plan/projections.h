@@ -1,11 +1,12 @@
-// The linear layers that a part of a block begins with: from its norm's output to queries, keys and values, or into the MLP; and the
-// head's.
+// The first linear layers of attention (queries, keys and values) and of the MLP (gate and up), and the head.
 //
-//   stacked    one layer, whose weights are stacked: Windtunnel's and Megatron's. Tensor parallelism is Linear's own.
-//   modules    a layer with weights of its own for each output, as PyTorch's Llamas have (Meta's, Hugging Face's, torchtitan's); or one.
-//              With tensor parallelism as DTensor's PrepareModuleInput and ColwiseParallel (torch/distributed/tensor/parallel/style.py):
-//              the input is gathered before the module, once, and kept as gathered. The gradients of the layers' inputs are added up one
-//              after the other, as autograd's input buffers are, and scattered when all are there; nothing runs beside.
+//   stacked  one layer with stacked weights: Windtunnel's and Megatron's. Tensor parallelism is Linear's own.
+//   modules  a layer with its own weights for each output, as in PyTorch's Llamas (Meta's, Hugging Face's,
+//            torchtitan's); or a single layer. Tensor parallelism is that of DTensor's PrepareModuleInput and
+//            ColwiseParallel (torch/distributed/tensor/parallel/style.py): the input is gathered once, before
+//            the module, and kept gathered. The gradients of the layers' inputs are added up one after the
+//            other, as in autograd's input buffers, and reduce-scattered when all are there; nothing overlaps
+//            with that.
 #pragma once
 
 #include <string>
@@ -18,21 +19,21 @@ namespace windtunnel {
 struct Projections {
   enum class Style : uint8_t { kStacked, kModules } style = Style::kStacked;
   std::vector<Linear> layers;  // kStacked: one
-  // torch.compile: a product adds to the gradient that is there already (addmm); else a kernel of its own does.
+  // torch.compile: a GEMM adds to the existing input gradient (addmm); otherwise a separate kernel does.
   bool adds_in_products = false;
 
-  // x as the layers take it, and as backward wants it: gathered, where that is done before the layers.
+  // Returns x as the layers take it and backward needs it: gathered, if that is done before the layers.
   Slice Enter(const LayerContext& c, Slice x) const;
-  // The outputs, one after the other in one buffer.
+  // Returns the outputs, one after the other in one buffer.
   Slice Forward(const LayerContext& c, Slice input, int64_t rows) const;
-  // The outputs, each in a buffer of its own.
+  // Returns the outputs, each in its own buffer.
   std::vector<Slice> ForwardApart(const LayerContext& c, Slice input, int64_t rows) const;
   // One layer's output.
   Slice ForwardLayer(const LayerContext& c, int layer, Slice input, int64_t rows) const;
   // As Linear::Backward; dys: the gradient of each output.
   Slice Backward(const LayerContext& c, const std::vector<Slice>& dys, Slice input, int64_t rows,
                  bool weight_ready = true) const;
-  // The parts of the gradient of what Forward returned.
+  // Splits what Forward returned, or its gradient, into one part per layer.
   std::vector<Slice> PartsOf(Slice outputs, int64_t rows) const;
 
  private:

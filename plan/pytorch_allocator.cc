@@ -7,7 +7,7 @@
 namespace windtunnel {
 namespace {
 
-// Of an empty block: any address but null.
+// The result of a request of no bytes. Its address is arbitrary but not null.
 constexpr Allocation kNothing{static_cast<uint64_t>(kBlockRounding.count()), Bytes(0), 0};
 
 }  // namespace
@@ -42,12 +42,12 @@ bool PytorchAllocator::SplitsOff(PoolSize pool, Bytes rest) const {
   return expandable_ ? rest >= kBlockRounding : IsWorthSplitting(pool, rest);
 }
 
-// A free block of at least `rounded`, over new memory.
+// Reserves memory and returns a free block in it of at least `rounded`.
 Result<Place> PytorchAllocator::Reserve(PoolKey pool, Bytes rounded) {
   if (expandable_) {
     const Bytes before = expandable_->mapped();
     auto place = expandable_->Grow(pool, rounded);
-    NoteReserved(expandable_->mapped() - before);  // when it failed, too
+    NoteReserved(expandable_->mapped() - before);  // also if Grow failed
     return place;
   }
   const Bytes segment = SegmentFor(rounded);

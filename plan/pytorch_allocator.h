@@ -1,11 +1,11 @@
-// PyTorch's caching allocator for CUDA, as a policy: what it would reserve for a program, and where it would run out of memory. Facts
-// are those of c10/cuda/CUDACachingAllocator.cpp with its default settings; plan/allocator.h has the rules that it shares
-// with Windtunnel's allocator. Its own:
+// PyTorch's caching allocator for CUDA, as a policy: what it would reserve for a program, and where it would
+// run out of memory. Facts are from c10/cuda/CUDACachingAllocator.cpp with its default settings.
+// plan/allocator.h has the rules that it shares with Windtunnel's allocator. Its own:
 //
 // 1. A block belongs to the stream that it was allocated for and serves no other.
-// 2. A block that another stream was recorded on (Tensor.record_stream) comes back when that stream's work is known to be done.
-//    PyTorch polls; here the host knows only what it has waited for (HostWait, the end of a program), which is what PyTorch sees
-//    when the host is far ahead of the device.
+// 2. A freed block that another stream was recorded on (Tensor.record_stream) is reusable when that stream's
+//    work is known to be done. PyTorch polls; here the host knows only what it has waited for (HostWait, the
+//    end of a program), which is what PyTorch sees when the host is far ahead of the device.
 // 3. When a segment cannot be reserved, the allocator waits for what is pending, gives back every segment that is wholly free, and
 //    tries once more; then it fails.
 // 4. A request of no bytes takes no memory.
@@ -28,8 +28,8 @@ class PytorchAllocator : public Allocator {
  public:
   struct Options {
     bool expandable = false;
-    // Rule 3 waits. False where work on a pending block may really be under way and nobody here can wait for it: such blocks stay
-    // pending.
+    // Rule 3 waits for pending blocks. False if real work on them may be under way that the allocator cannot
+    // wait for: they stay pending.
     bool can_wait = true;
   };
   PytorchAllocator(SegmentSource* source, const Options& options);

@@ -1,5 +1,6 @@
-// Parameters whole on every rank: one device alone, or DistributedDataParallel (plan/ddp.h). Megatron's keeps gradients in buffers of the
-// type that is reduced, micro-batches add to them, and its optimizer reads them there: as its distributed optimizer, with one shard.
+// Parameters whole on every rank: one device alone, or DistributedDataParallel (plan/ddp.h). Megatron's DDP
+// keeps gradients in buffers of the reduction's type; micro-batches accumulate into them, and the optimizer
+// reads them there. That is its distributed optimizer with one shard (MakeZero).
 #include "plan/data_parallel.h"
 #include "plan/ddp.h"
 #include "plan/whole_parameters.h"
@@ -39,11 +40,11 @@ class Replicated : public DataParallel {
 
   Role& role_;
   WholeParameters parameters_;
-  std::unique_ptr<DdpReducer> reducer_;            // over several ranks, or
-  std::unique_ptr<ParameterGradients> gradients_;  // nothing to reduce
+  std::unique_ptr<DdpReducer> reducer_;            // with several data-parallel ranks
+  std::unique_ptr<ParameterGradients> gradients_;  // with one: nothing to reduce
 };
 
-// What the norm of gradients is summed over: of experts each rank of the expert axis has others.
+// The axes over which the gradients' norm is summed, including the expert axis: its experts are different.
 std::vector<CollectiveStream*> PartsOf(const StrategyContext& context) {
   std::vector<CollectiveStream*> parts = context.model_parts;
   parts.push_back(&context.expert);
@@ -86,7 +87,8 @@ void Replicated::Update(ProgramBuilder& b, bool first) {
   parameters_.Update(b, first, gradients);
 }
 
-// Megatron of 2021 has such buffers by default, too, but of gradients in 16 bits it makes others in fp32 first, parameter by parameter.
+// Megatron of 2021 has such buffers by default, too; but if they are of 16 bits, it first converts them to
+// separate fp32 gradients, parameter by parameter.
 bool HasMegatronsBuffers(const Scenario& scenario) {
   if (scenario.framework == Framework::kMegatronCore) return true;
   return scenario.framework == Framework::kMegatron && scenario.precision.reduce == Precision::kFp32;

@@ -12,7 +12,8 @@
 namespace windtunnel {
 namespace {
 
-// The schedule of a model in one piece: micro-batches one after the other. In pairs: each backward along with the next one's forward.
+// The schedule of a model without a pipeline: micro-batches one after the other. With `pairs`, each backward
+// is paired with the forward of the next micro-batch.
 Schedule OnePiece(int64_t micro_batches, bool pairs) {
   Schedule schedule{"", micro_batches, {0}, {{}}};
   std::vector<Action>& actions = schedule.ranks[0];
@@ -221,7 +222,7 @@ Program RoleCompiler::Evaluate() {
   return builder.Finish();
 }
 
-// As Megatron: the first and the last stage add up their gradients of the tied weights, so that both make the same update.
+// As Megatron: the first and the last stage sum the gradients of tied weights, so both make the same update.
 void RoleCompiler::SumTiedGradient(ProgramBuilder& builder) {
   builder.SetPhase(Phase::kGradientSync);
   for (size_t i = 0; i < role_.parameters.size(); ++i) {
@@ -234,7 +235,7 @@ void RoleCompiler::SumTiedGradient(ProgramBuilder& builder) {
   }
 }
 
-// After everything on this rank.
+// The barrier waits for everything on this rank.
 void RoleCompiler::CloseWithBarrier(ProgramBuilder& builder) {
   builder.SetPhase(Phase::kEnd);
   std::vector<OpIndex> last;

@@ -12,13 +12,13 @@ namespace windtunnel {
 
 class RoleCompiler {
  public:
-  // Of pipeline rank `pipeline_rank`. All outlive it.
+  // Compiles the role of pipeline rank `pipeline_rank`. All arguments must outlive it.
   RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_rank);
-  // Once. Errors: those of the strategy.
+  // To be called once. Errors: those of the strategy.
   Result<Role> Compile(const CompileOptions& options);
 
  private:
-  // Devices with streams of their own: the host only issues operators.
+  // Whether the host runs the kernels. Otherwise a device does, in its own streams, and the host issues.
   bool host_computes() const { return scenario_.cluster.device == "cpu"; }
   StreamId AddStream(StreamKind kind, const char* name);
   CollectiveStream* AddCollectives(AxisId axis, const char* name, bool between_stages);
@@ -47,7 +47,7 @@ class RoleCompiler {
   CollectiveStream *tensor_ = nullptr, *context_ = nullptr, *pipeline_ = nullptr, *embedding_ = nullptr;
   CollectiveStream *expert_ = nullptr, *expert_part_ = nullptr, *expert_data_ = nullptr,
                    *expert_shard_ = nullptr, *expert_replicate_ = nullptr;
-  std::unique_ptr<CollectiveStream> alone_;  // for the axes of one rank
+  std::unique_ptr<CollectiveStream> alone_;  // stands for all axes with a single rank
   std::unique_ptr<PipelineRank> work_;
   StreamId host_ = -1;
   std::unique_ptr<DataParallel> strategy_;

@@ -5,7 +5,7 @@
 namespace windtunnel {
 namespace {
 
-// A set of actions of a schedule, as bits by stage and micro-batch.
+// A set of actions of a schedule: a byte for each stage and micro-batch, with one bit per kind.
 class ActionSet {
  public:
   explicit ActionSet(const Schedule& schedule)
@@ -35,7 +35,8 @@ static_assert(static_cast<int>(ActionKind::kReceiveGradient) < 8, "a kind is a b
 
 using Fault = std::optional<ScheduleFault>;
 
-// One rank's list by itself: places, doubles, and the order of the actions of one stage and micro-batch.
+// Checks each rank's list by itself: ranges, placement, duplicates, the order of actions of one stage and
+// micro-batch, and missing actions.
 class ListCheck {
  public:
   explicit ListCheck(const Schedule& schedule) : schedule_(schedule), seen_(schedule) {}
@@ -136,7 +137,7 @@ class ListCheck {
   bool has_communication_ = false;
 };
 
-// Runs all lists as far as they go. REQUIRES: ListCheck found nothing.
+// Executes all lists as far as possible to find deadlocks. REQUIRES: ListCheck found nothing.
 class DryRun {
  public:
   explicit DryRun(const Schedule& schedule)
@@ -167,7 +168,7 @@ class DryRun {
   }
   int RankOf(const Action& action) const { return schedule_.rank_of_stage[action.stage]; }
 
-  // What must have happened before `action` can run, if anything. Where ranks exchange messages, that is its receive.
+  // What must be done before `action` can run, if anything; its receive, if the schedule has communication.
   std::optional<Action> Needs(const Action& action) const {
     const auto [kind, stage, i] = action;
     const auto input = [&, stage = stage, i = i](int producer, ActionKind made, ActionKind received) {
@@ -216,7 +217,7 @@ class DryRun {
     return true;
   }
 
-  // A forward, whose input is there, along with the backward behind it.
+  // Runs a forward whose input is there, together with the backward that follows it.
   bool StepPair(int rank, const Action& backward) {
     if (const auto needed = Needs(backward); needed && !IsDone(*needed)) return false;
     for (int i = 0; i < 2; ++i) {
@@ -226,14 +227,14 @@ class DryRun {
     return true;
   }
 
-  // What the stuck `action` waits for.
+  // The action that the blocked `action` waits for.
   Action WaitsFor(const Action& action) const {
     if (const auto needed = Needs(action); needed && !IsDone(*needed)) return *needed;
     if (schedule_.paired.contains(action)) return *Needs((&action)[1]);
     return Counterpart(action);
   }
 
-  // From one stuck rank to the one that it waits for, until a rank comes up again: those form the circle.
+  // Follows the waits from one blocked rank to the next until a rank repeats: these ranks form the cycle.
   Fault Deadlock(int rank) const {
     std::vector<int> path;
     while (std::find(path.begin(), path.end(), rank) == path.end()) {
@@ -254,7 +255,7 @@ class DryRun {
 
   const Schedule& schedule_;
   ActionSet done_;
-  std::vector<size_t> next_;  // by rank, the position that it is at
+  std::vector<size_t> next_;  // by rank, its current position
   bool has_communication_ = false;
 };
 

@@ -61,7 +61,7 @@ std::optional<Action> ParseAction(std::string_view cell) {
   return action;
 }
 
-// One of torch's "compute_comms": stage, name, and (of messages) micro-batch.
+// Whether the cell is one of torch's "compute_comms": stage, name, and (for messages) micro-batch.
 bool IsCommunicationOfTorch(std::string_view cell) {
   constexpr std::string_view kDigits = "0123456789";
   const size_t name_begin = cell.find_first_not_of(kDigits);
@@ -73,7 +73,7 @@ bool IsCommunicationOfTorch(std::string_view cell) {
   return has_micro_batch && (name == "SEND_F" || name == "RECV_F" || name == "SEND_B" || name == "RECV_B");
 }
 
-// The actions of a cell: none when it is empty or communication, several when it is an overlapped pair. Nothing when it is malformed.
+// The actions of a cell: none if it is empty or communication, several for a pair, nullopt if malformed.
 std::optional<std::vector<Action>> ParseCell(std::string_view cell) {
   constexpr std::string_view kPairEnd = ")OVERLAP_F_B";
   cell = Trim(cell);
@@ -103,7 +103,7 @@ class Reader {
     std::vector<std::string_view> rows = Split(text, '\n');
     while (!rows.empty() && Trim(rows.back()).empty()) rows.pop_back();
     if (static_cast<int>(rows.size()) != ranks) {
-      const size_t first = std::min(rows.size(), static_cast<size_t>(ranks));  // that is missing, or too many
+      const size_t first = std::min(rows.size(), static_cast<size_t>(ranks));  // missing, or too many
       return InvalidInput("{}: {} rows, but a row for each of the pipeline's {} ranks is expected",
                           At(Place{first + 1, 1}), rows.size(), ranks);
     }
@@ -143,7 +143,7 @@ class Reader {
     return Ok();
   }
 
-  // Stages follow from the rows that they stand in.
+  // Places each stage on the rank in whose row it first stands.
   Status PlaceStages() {
     size_t count = 0;
     for (const auto& actions : schedule_.ranks) count += actions.size();
@@ -151,7 +151,7 @@ class Reader {
     for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
       for (size_t i = 0; i < schedule_.ranks[rank].size(); ++i) {
         const size_t stage = static_cast<size_t>(schedule_.ranks[rank][i].stage);
-        if (stage >= count) {  // some stage below it has no action
+        if (stage >= count) {  // then some lower stage has no action
           return InvalidInput("{}: stage {} in a file of {} actions", At(rank, i), stage, count);
         }
         if (stage >= rank_of_stage.size()) rank_of_stage.resize(stage + 1, -1);

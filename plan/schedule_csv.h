@@ -1,11 +1,11 @@
 // Schedule files, as torch.distributed.pipelining reads and writes them: a row for each rank, a cell for each action (stage, F B
-// I or W, micro-batch), empty cells where torch draws a rank as idle:
+// I or W, micro-batch), and empty cells where torch shows a rank as idle:
 //
 //   0F0,0F1,,,0B0,,0B1
 //   ,1F0,1B0,1F1,1B1
 //
 // Idle cells carry no meaning and are not kept. torch's pair "(0F1;3B0)OVERLAP_F_B" is read as its actions one after the other.
-// Communication ("compute_comms": 0UNSHARD, 0SEND_F0, …) is read past: messages and gathers follow from schedule and strategy.
+// Communication ("compute_comms": 0UNSHARD, 0SEND_F0, …) is skipped: it follows from schedule and strategy.
 #pragma once
 
 #include <string>
@@ -15,9 +15,9 @@
 
 namespace windtunnel {
 
-// Rows become ranks, and a stage belongs to the rank in whose row it stands. The schedule is checked as plan/schedule_check.h
-// does. Errors begin with NAME:LINE:COLUMN of the offending cell, or with NAME where an action is missing. `ranks` and
-// `micro_batches` are what the pipeline that it is for has.
+// Rows become ranks, and a stage belongs to the rank in whose row it stands. The schedule is checked as in
+// plan/schedule_check.h. Errors begin with NAME:LINE:COLUMN of the cell, or of the row that lacks an action.
+// `ranks` and `micro_batches` are those of the pipeline that the schedule is for.
 Result<Schedule> ParseScheduleCsv(const std::string& name, const std::string& text, int ranks,
                                   int64_t micro_batches);
 Result<Schedule> LoadScheduleCsv(const std::string& path, int ranks, int64_t micro_batches);

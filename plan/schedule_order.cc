@@ -8,11 +8,11 @@
 namespace windtunnel {
 namespace {
 
-constexpr Duration kUnit =
-    Picoseconds(1);  // times are counted by their picoseconds (ForEachMoment), so the shortest
+// The shortest, since ForEachMoment has a moment for each picosecond.
+constexpr Duration kUnit = Picoseconds(1);
 constexpr StageTimes kUnitTimes{kUnit, kUnit, kUnit};
 
-// Nothing where the result stays on its rank.
+// Whether another rank needs the action's result; if so, sets `send`.
 bool NeedsSend(const Schedule& schedule, const Action& action, Action& send) {
   const bool is_forward = action.kind == ActionKind::kForward;
   if (action.kind == ActionKind::kWeightGradient) return false;
@@ -24,7 +24,7 @@ bool NeedsSend(const Schedule& schedule, const Action& action, Action& send) {
   return true;
 }
 
-// When the rank is done with the action, or with both of a pair.
+// When the rank has finished the action, or both actions of a pair.
 Duration EndOf(const Schedule& schedule, const ScheduleTimes& times, int rank, size_t i) {
   const std::vector<Action>& actions = schedule.ranks[rank];
   Duration end = times.starts[rank][i] + kUnitTimes.Of(actions[i].kind);
@@ -33,8 +33,8 @@ Duration EndOf(const Schedule& schedule, const ScheduleTimes& times, int rank, s
   return end;
 }
 
-// Calls `f(moment, action, rank)` for all that happens. At one time messages go first: they were made by what ended then, for what begins
-// then.
+// Calls `f(moment, action, rank)` for every event. At the same time messages come first: they are made by
+// actions that end then, for actions that begin then.
 template <typename F>
 void ForEachMoment(const Schedule& schedule, const ScheduleTimes& times, F f) {
   for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
@@ -50,11 +50,11 @@ void ForEachMoment(const Schedule& schedule, const ScheduleTimes& times, F f) {
 
 }  // namespace
 
-// Little happens at each moment: a counting sort of them, and a small one of each.
+// A counting sort by moment, then a sort of the few events of each moment.
 std::vector<ScheduleEvent> InOneOrder(const Schedule& schedule) {
   const ScheduleTimes times = RunSchedule(schedule, kUnitTimes);
   const size_t moments = 2 * (static_cast<size_t>(times.makespan.picoseconds()) + 1);
-  std::vector<size_t> next(moments + 1);  // where the next event of each goes
+  std::vector<size_t> next(moments + 1);  // by moment: the index of its next event
   ForEachMoment(schedule, times, [&](size_t moment, const Action&, int) { ++next[moment + 1]; });
   for (size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];
   std::vector<ScheduleEvent> events(next.back());
@@ -62,7 +62,7 @@ std::vector<ScheduleEvent> InOneOrder(const Schedule& schedule) {
     events[next[moment]++] = {action, rank};
   });
   size_t begin = 0;
-  for (size_t i = 0; i < moments; ++i) {  // each `next` is where its moment ends now
+  for (size_t i = 0; i < moments; ++i) {  // next[i] is the end of moment i here
     std::sort(events.begin() + static_cast<ptrdiff_t>(begin),
               events.begin() + static_cast<ptrdiff_t>(next[i]),
               [](const ScheduleEvent& a, const ScheduleEvent& b) { return a.action < b.action; });

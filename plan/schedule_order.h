@@ -1,6 +1,6 @@
-// One order of all that a pipeline's schedule does, computations and messages of all ranks: whatever one of them waits for comes before it.
+// A total order of a schedule's computations and messages: whatever an event waits for comes before it.
 //
-// By the time at which things happen when F, I and W take one unit of time each, and messages none.
+// Events are sorted by when they happen if F, I and W take one unit of time each, and messages none.
 #pragma once
 
 #include <vector>
@@ -11,10 +11,11 @@ namespace windtunnel {
 
 struct ScheduleEvent {
   Action action;  // a computation; or a send, which stands for the whole message
-  int rank = 0;   // that does it
+  int rank = 0;   // the rank that computes or sends
 };
 
-// A message for each result that another rank needs. REQUIRES: computation only, and no fault (plan/schedule_check.h).
+// The computations of `schedule`, plus a message for each result that another rank needs.
+// REQUIRES: computation only, and no fault (plan/schedule_check.h).
 std::vector<ScheduleEvent> InOneOrder(const Schedule& schedule);
 
 }  // namespace windtunnel

@@ -9,7 +9,7 @@
 namespace windtunnel {
 namespace {
 
-// `TimeOf`: an ActionTime, or what the compiler sees through.
+// `TimeOf`: an ActionTime, or a lambda that the compiler can inline.
 template <typename TimeOf>
 class Run {
  public:
@@ -48,7 +48,7 @@ class Run {
     return ends[static_cast<size_t>(stage) * schedule_.micro_batches + micro_batch];
   }
 
-  // When what stage `from` made is where stage `to` is.
+  // When the result that stage `from` made at `made` is on the rank of stage `to`.
   Duration Arrival(Duration made, int from, int to) const {
     if (made == kNotMade || schedule_.rank_of_stage[from] == schedule_.rank_of_stage[to]) return made;
     return made + message_;
@@ -75,7 +75,7 @@ class Run {
     return kNotMade;
   }
 
-  // The actions that the rank runs next: one, or both of a pair.
+  // How many actions the rank runs next: one, the two of a pair, or none at the end.
   size_t CountNext(size_t rank) const {
     const size_t next = result_.starts[rank].size(), left = schedule_.ranks[rank].size() - next;
     return left > 1 && schedule_.paired.contains(schedule_.ranks[rank][next]) ? 2 : std::min<size_t>(left, 1);
@@ -108,8 +108,8 @@ class Run {
   const Schedule& schedule_;
   const TimeOf& time_;
   const Duration message_;
-  std::vector<Duration> activations_,
-      gradients_;  // when each stage's output and input gradient of a micro-batch is made
+  // By stage and micro-batch: when the stage's output, and the gradient of its input, are made.
+  std::vector<Duration> activations_, gradients_;
   ScheduleTimes result_;
 };
 

@@ -1,4 +1,5 @@
-// How long a schedule takes: each rank runs its list in order, and an action starts once the rank is free and its input is there.
+// How long a schedule takes: each rank runs its list in order, and an action starts once the rank is free and
+// its input is there.
 #pragma once
 
 #include <functional>
@@ -9,7 +10,7 @@
 
 namespace windtunnel {
 
-// Times of one stage and one micro-batch. (With v virtual stages a stage is a v-th of a rank's layers.)
+// Times of one stage and one micro-batch. (With v virtual stages a stage is 1/v of a rank's layers.)
 struct StageTimes {
   Duration forward;
   Duration input_gradient;
@@ -21,21 +22,21 @@ struct StageTimes {
 };
 
 struct ScheduleTimes {
-  std::vector<std::vector<Duration>>
-      starts;  // by rank and position in its list; both of a pair start at once
-  std::vector<Duration> work, done;           // by rank: of its actions; the end of the last
+  // By rank and position in its list; both actions of a pair start at the same time.
+  std::vector<std::vector<Duration>> starts;
+  std::vector<Duration> work, done;  // by rank: the total time of its actions; the end of the last one
   Duration makespan;
 };
 
-// With a time for every action, and `message` for what one rank makes and another needs. REQUIRES: computation only, and no fault
-// (plan/schedule_check.h).
+// Runs `schedule` with `time` for every action and `message` for every message between ranks.
+// REQUIRES: computation only, and no fault (plan/schedule_check.h).
 using ActionTime = std::function<Duration(const Action&)>;
 ScheduleTimes RunSchedule(const Schedule& schedule, const ActionTime& time, Duration message = {});
 // Every stage takes the same time, and messages are free.
 ScheduleTimes RunSchedule(const Schedule& schedule, const StageTimes& times);
 
-// The makespan less one rank's own work: what a rank idles, waiting for others, before its first action, between its actions
-// and after its last. All ranks have the same work.
+// The makespan less one rank's own work: the time that a rank idles before its first action, between its
+// actions and after its last. All ranks have the same work.
 Duration Bubble(const Schedule& schedule, const StageTimes& times);
 
 }  // namespace windtunnel

@@ -1,15 +1,15 @@
-// The memory that the collectives of the live runtime need beside their operands (runtime/ring.cc). It is a
+// The memory that the collectives of the live runtime need besides their operands (runtime/ring.cc). It is a
 // buffer of the program, so the simulator knows it to the byte.
 //
-// Only sums need any: what a ring receives must be added to what is there, so it cannot be received in place.
-// A ring takes its part (1/n of the message) in segments; while one segment is added, the next arrives in the
-// other half of the scratch. Segments of 1 MiB are the measured optimum on loopback TCP: smaller ones cost
-// more hand-overs between threads, larger ones leave nothing to overlap. A part of at most one segment needs
-// no second half, unless partial sums are passed on from the scratch: in a reduce-scatter of more than two
-// ranks, one segment arrives while the one before it leaves.
+// Only reductions need any: what a rank receives in the ring must be added to its own data, so it cannot be
+// received in place. A rank processes its part (1/n of the message) in segments; while one segment is added,
+// the next arrives in the other half of the scratch. Segments of 1 MiB are the measured optimum on loopback
+// TCP: smaller ones cost more hand-overs between threads, larger ones leave nothing to overlap. A part of at
+// most one segment needs no second half, unless partial sums are sent on from the scratch: in a
+// reduce-scatter of more than two ranks, one segment arrives while the one before it leaves.
 //
-// Where it makes a rank send at most 256 KiB, every message goes to every peer in one step instead
-// (runtime/direct.cc), through the communicator's own fixed buffers: no scratch.
+// If a rank would send at most 256 KiB that way (and there are at most 8 ranks), every message goes to every
+// peer in one step instead (runtime/direct.cc), through the communicator's own fixed buffers: no scratch.
 #include <algorithm>
 
 #include "plan/op.h"

@@ -17,9 +17,10 @@ class SegmentSource {
   // REQUIRES: `address` is from Reserve(bytes) and not released yet.
   virtual void Release(uint64_t address, Bytes bytes) = 0;
 
-  // Addresses without memory, for segments that grow. They last as long as the source.
+  // Reserves addresses without memory, for expandable segments. They stay valid as long as the source exists.
   virtual Result<uint64_t> ReserveAddresses(Bytes bytes) = 0;
-  // Puts memory behind a part of them, all of it or (Failed) none. REQUIRES: whole multiples of 2 MiB from their start.
+  // Maps memory to a part of reserved addresses; if it fails (Failed), to none of them.
+  // REQUIRES: whole multiples of 2 MiB from the start of the addresses.
   virtual Status Map(uint64_t address, Bytes bytes) = 0;
   // REQUIRES: mapped, whole multiples of 2 MiB from the start of the addresses.
   virtual void Unmap(uint64_t address, Bytes bytes) = 0;

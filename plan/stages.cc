@@ -26,7 +26,7 @@ std::vector<StageRange> StagesOf(const ModelSpec& model, const std::vector<int64
 
 namespace {
 
-// Costs of the layers [first, end), by sums from the first on.
+// The cost of any stage with layers [first, end), from prefix sums.
 class StageCosts {
  public:
   explicit StageCosts(const LayerCosts& costs) : input_(costs.input), output_(costs.output), sums_(1) {
@@ -42,10 +42,10 @@ class StageCosts {
   std::vector<double> sums_;
 };
 
-// The dearest stage's cost, then the sum of squares.
+// The objective: the cost of the most expensive stage, then the sum of squared costs.
 struct Dearness {
   double dearest = 0, squares = 0;
-  // Costs are sums of products: differences in the last digits are none.
+  // Costs are sums of products, so differences in the last digits are rounding errors.
   bool operator<(const Dearness& other) const {
     const double slack = 1e-9 * std::max(1.0, other.dearest);
     if (dearest < other.dearest - slack) return true;
@@ -60,13 +60,13 @@ std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages, const St
   const StageCosts of(costs);
   const int64_t layers = of.layers();
   WT_CHECK(stages >= 1 && stages <= layers);
-  // best[s][n]: the first n layers in s stages, and where the last of those begins.
+  // best[s][n]: the optimum for the first n layers in s stages; begin[s][n]: where the last of these begins.
   std::vector<std::vector<Dearness>> best(stages + 1, std::vector<Dearness>(layers + 1));
   std::vector<std::vector<int64_t>> begin(stages + 1, std::vector<int64_t>(layers + 1, -1));
   for (int s = 1; s <= stages; ++s) {
     for (int64_t n = s; n <= layers - (stages - s); ++n) {
       for (int64_t first = n - 1; first >= s - 1; --first) {
-        if (s > 1 ? begin[s - 1][first] < 0 : first > 0) continue;  // cannot be reached
+        if (s > 1 ? begin[s - 1][first] < 0 : first > 0) continue;  // no balance of the layers before
         if (fits && !fits(s - 1, first, n)) continue;
         const Dearness& before = best[s - 1][first];
         const double cost = of.Of(first, n);

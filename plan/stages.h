@@ -1,4 +1,4 @@
-// A model's stages: contiguous layers, balanced by hand or by what they cost.
+// A model's pipeline stages: contiguous layers, balanced by hand or by cost.
 #pragma once
 
 #include <cstdint>
@@ -9,33 +9,34 @@
 
 namespace windtunnel {
 
-// The part of a model that is one stage of a pipeline: layers [first, end) (blocks of a transformer), with the model's input
-// before the first stage's and its loss behind the last's.
+// The part of a model that is one pipeline stage: layers [first, end) (blocks of a transformer). The first
+// stage also has the model's input, and the last one the loss.
 struct StageRange {
   int64_t first = 0, end = 0;
   bool is_first = true, is_last = true;
-  // A replica of the model on a part of the batch, which a strategy loads, and takes the loss of, as a whole (DataParallel): the
-  // first stage continues from inputs that it is given, and the last one returns its output (logits, predictions), with whose
-  // gradient backward begins.
+  // A replica of the model on a part of the batch. The strategy (DataParallel) loads the whole batch and
+  // computes its loss. So the first stage receives its inputs, the last one returns its output (logits,
+  // predictions), and backward begins with the gradient of that.
   bool is_replica = false;
 };
-// All of it.
+// The whole model as one stage.
 StageRange WholeModel(const ModelSpec& model);
-// Layers of the model that stages are made of.
+// The number of layers that are divided among stages.
 int64_t LayerCount(const ModelSpec& model);
 
-// `balance` layers for each stage in turn. REQUIRES: they add up to the model's.
+// Stage i has balance[i] layers. REQUIRES: they add up to the model's layers.
 std::vector<StageRange> StagesOf(const ModelSpec& model, const std::vector<int64_t>& balance);
 
-// What the parts of a model cost, in any unit: the layers in order, what is before the first, what is behind the last.
+// The costs of a model's layers in order, of its input and of its output, in any unit.
 struct LayerCosts {
   std::vector<double> layers;
   double input = 0, output = 0;
 };
 
-// Layers for each of `stages` stages, such that the most expensive stage is as cheap as can be; among such balances the one with the
-// least sum of squares, and of those the one with the fewest layers in the last stages. Every stage has a layer at least, and none
-// is as `fits` (a stage's number and its layers [first, end)) forbids; empty, when that forbids all.
+// The number of layers of each of `stages` stages that minimizes the cost of the most expensive stage; among
+// such balances the one with the smallest sum of squared costs, and of those the one with the fewest layers
+// in the last stages. Every stage has at least one layer. `fits` may reject a stage with layers [first, end).
+// Returns empty if no balance fits.
 // REQUIRES: 1 <= stages <= layers.
 // Worked example: six layers of 1 before an output of 2, in two stages: {4, 2}.
 using StageFits = std::function<bool(int stage, int64_t first, int64_t end)>;

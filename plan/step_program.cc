@@ -34,7 +34,7 @@ std::string CheckSlice(const Slice& slice, const std::vector<Buffer>& buffers, c
   const Buffer& buffer = buffers[slice.buffer];
   if (!alive[slice.buffer]) return fmt::format("uses '{}', which is not allocated", buffer.name);
   const int64_t capacity = buffer.bytes.count() / SizeOf(buffer.dtype).count();
-  // Where ranks' slices are equally far apart, those of the first and the last say it for all; in a cycle they are the same, turned.
+  // If the ranks' slices are evenly spaced, the first and the last suffice; a cycle only permutes them.
   const int last = slice.per_rank == 0 && slice.shard == 0 ? 0 : axes[slice.axis].size() - 1;
   const int step = slice.shard == 0 ? std::max(last, 1) : 1;
   Slice straight = slice;

@@ -6,8 +6,8 @@
 namespace windtunnel {
 namespace {
 
-// A stretch of the compute stream's time and what it went to: an operator that ran (`waited` false), an operator that was waited
-// for, or dispatch (op -1).
+// A stretch of the compute stream's time and its cause: an operator that ran (`waited` false), an operator
+// that was waited for, or dispatch (op -1).
 struct Stretch {
   Duration length;
   OpIndex op = -1;
@@ -21,7 +21,8 @@ std::vector<Duration> EndsByOperator(const Timeline& timeline, const Program& pr
   return ends;
 }
 
-// Splits the gap [from, to) before an operator: up to the end of each awaited operator it is a wait, the rest dispatch.
+// Splits the gap [from, to) before an operator: until the last awaited operator ends it is waiting for them,
+// in order of their ends; the rest is dispatch.
 void SplitGap(Duration from, Duration to, std::vector<OpIndex> awaited, const std::vector<Duration>& ends,
               const std::function<void(const Stretch&)>& emit) {
   std::sort(awaited.begin(), awaited.end(),

@@ -1,4 +1,4 @@
-// A stage of a transformer around its blocks: embedding, head, losses, and the passes through all of it.
+// A transformer's stage around its blocks: embedding, head, losses, and forward and backward of the whole.
 #include "plan/transformer.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ Slice Transformer::Load(ProgramBuilder& b, int micro_batch, int64_t micro_batche
   return targets;
 }
 
-// With the targets of tokens further on.
+// Loads ids and targets, including those of multi-token prediction.
 void Transformer::LoadPass(ProgramBuilder& b, int micro_batch, TransformerPass& pass) const {
   pass.ids = MakeInputs(b, 1);
   if (predictors_.empty()) {
@@ -72,8 +72,9 @@ void Transformer::AddWholeLoss(ProgramBuilder& b, int64_t micro_batches, Slice l
   b.Add(op, term.name, std::move(reads), std::move(writes));
 }
 
-// What losses hold beside the logits. In fp32: Megatron's copy, which becomes the exponentials and then the gradient; PyTorch's log-softmax,
-// its gradient and that of what it comes from (the copy is gone by then). Fused losses of PyTorch: the gradient, in the logits' type.
+// The memory of a loss besides the logits. In fp32: for Megatron a copy, which becomes the exponentials and
+// then the gradient; for PyTorch the log-softmax, its gradient and the gradient of its input (the fp32 copy
+// is freed by then). For PyTorch's fused losses: the gradient, in the logits' type.
 void Transformer::AddLossWorkspace(ProgramBuilder& b, const std::string& name, int64_t logits,
                                    std::vector<Slice>& writes) const {
   if (has_fused_loss()) {
@@ -86,8 +87,9 @@ void Transformer::AddLossWorkspace(ProgramBuilder& b, const std::string& name, i
     writes.push_back(b.Temporary(fmt::format("{}.fp32.{}", name, copy), logits, Category::kActivations));
 }
 
-// What one stage hands to the next is one tensor: the addition that the next norm would have done comes first. The sum takes the
-// branch's place, which no backward needs; or, where that is kept all the same, the stream's, which is made again.
+// A stage passes a single tensor to the next, so the addition that the next norm would have fused is done
+// first. The sum overwrites the branch, which no backward needs; or, if the branch is kept even so, the
+// residual stream, which is recomputed.
 Slice Transformer::SumAtBoundary(const LayerContext& c, Slice x, Slice branch) {
   if (branch.buffer < 0) return x;
   branch = c.InType(types_.stream, branch, "stage.output");
@@ -96,7 +98,7 @@ Slice Transformer::SumAtBoundary(const LayerContext& c, Slice x, Slice branch) {
   return sum;
 }
 
-// The logits, or the end of the stage's residual stream.
+// Returns the logits, or the stage's output: its residual stream.
 Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, TransformerPass& pass,
                                  const LossTerm& loss) {
   ForwardScope scope(c.hooks, kRootModule);
@@ -124,7 +126,7 @@ Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Transformer
   return head_.Forward(c, pass.head_input, tokens_);
 }
 
-// The gradient takes the logits' place.
+// The gradient overwrites the logits.
 void Transformer::AddLoss(const LayerContext& c, Slice logits, Slice targets, const LossTerm& term) {
   c.b.SetPhase(Phase::kLoss);
   if (tensor_.splits()) return AddVocabParallelLoss(c, logits, targets, term);
@@ -158,14 +160,14 @@ void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slic
   c.b.Add(op, name, std::move(reads), std::move(writes));
 }
 
-// Back to the gradient of the residual stream's end. The head's comes from all tokens that are predicted.
+// Returns the gradient of the last block's output. All predictions contribute to the head's weight gradient.
 Slice Transformer::HeadBackward(const LayerContext& c, TransformerPass& pass, Slice dlogits) {
   Slice dy;
   std::vector<Slice> dys_further(predictors_.size());
   if (!predictors_.empty()) c.b.AtTurn(-1 - static_cast<int>(predictors_.size()));
   {
     BackwardScope head(c.hooks, head_module_);
-    // A tied weight is ready only once embeddings have added their part.
+    // A tied weight is ready only after the embeddings have added their part.
     const bool is_last = !spec_.tie_embeddings || (!stage_.is_first && predictors_.empty());
     dy = head_.Backward(c, {dlogits}, pass.head_input, tokens_,
                         /*weight_ready=*/is_last && predictors_.empty());
@@ -174,7 +176,7 @@ Slice Transformer::HeadBackward(const LayerContext& c, TransformerPass& pass, Sl
                                       /*weight_ready=*/is_last && i == 0);
   }
   if (!predictors_.empty()) {
-    // What comes of all heads is there before the modules' backward begins, though most of it is used later.
+    // All heads' input gradients arrive before the modules' backward begins, though most are used later.
     const Slice used_first = dys_further.back();
     c.b.AwaitWith(dy, used_first);
     for (size_t i = 0; i + 1 < dys_further.size(); ++i) c.b.AwaitWith(dys_further[i], used_first);
@@ -266,9 +268,9 @@ ModelStatistics Transformer::Statistics(int64_t parameters) const {
   statistics.parameters_without_positions =
       statistics.parameters - (learned_positions() ? spec_.seq_len * spec_.hidden : 0);
   const int64_t matrices = gated() ? 3 : 2;
-  double unseen = 0;  // parameters of experts that a token does not go to
+  double unseen = 0;  // parameters of experts that a token is not routed to
   if (const auto& experts = spec_.experts) {
-    // Where there is not room for all, what exceeds it goes to none.
+    // With a capacity factor below 1, tokens beyond the capacity are dropped.
     const double room = experts->capacity_factor > 0 ? std::min(experts->capacity_factor, 1.0) : 1;
     const double seen = static_cast<double>(experts->top_k) * room;
     const int64_t of_predictors = spec_.HasExperts(spec_.layers - 1) ? spec_.MtpLayers() : 0;
@@ -276,9 +278,10 @@ ModelStatistics Transformer::Statistics(int64_t parameters) const {
              static_cast<double>((spec_.LayersWithExperts() + of_predictors) * matrices * spec_.hidden *
                                  spec_.ffn);
   }
-  // The head is used once more for each token further on.
+  // Multi-token prediction uses the head once more per module.
   const double heads_again = static_cast<double>(spec_.MtpLayers() * spec_.vocab * spec_.hidden);
-  // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token; heads of values may have another width, and layers a window.
+  // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token. Value heads may have another
+  // width, and layers a window.
   statistics.flops_per_token = Flops(
       6.0 * (static_cast<double>(statistics.parameters_without_positions) - unseen + heads_again) +
       6.0 * static_cast<double>(spec_.heads * (spec_.head_dim + spec_.ValueDim())) * spec_.AttentionTokens());

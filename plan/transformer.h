@@ -1,17 +1,19 @@
 // GPT- and Llama-style decoder: embedding, blocks of (norm, attention, norm, MLP) with residuals, final norm, head.
 // The residual additions are fused into the norm that follows them.
 //
-// Recomputation drops activations after a block's forward and makes them again in its backward, at its start but for single modules:
+// Recomputation drops activations after a block's forward and makes them again at the beginning of its
+// backward (single modules: later):
 //   full          keeps the block's input (the sum that its first norm makes) and runs everything after it again
-//   selective     runs modules again (Scenario::recompute_modules), each right before its own backward or, where Megatron discards what a
-//                 module gave, before that of what took it: by default the attention core, for the probabilities (eager) or
-//                 log-sum-exps (flash) alone
-//   selective_op  keeps what every second matmul made, and attention's output; runs the others again, and what is between. Which these
-//                 are depends on whether projections are modules of their own (plan/projections.h), as torchtitan counts them; PyTorch
-//                 keeps what is reduce-scattered over tensor ranks, too
-// Its collectives come with what is run again.
-// What backward does not need is not run again, as torch.utils.checkpoint's early stop; frameworks of another name than
-// windtunnel are taken to run the whole block, or module, again.
+//   selective     runs modules again (Scenario::recompute_modules): each right before its own backward, or
+//                 before the backward of its output's consumer if Megatron discards that output. By default
+//                 the attention core, only for the probabilities (eager) or log-sum-exps (flash)
+//   selective_op  keeps the output of every second matmul, and attention's output; runs the other matmuls and
+//                 what is between again. Which matmuls these are depends on whether projections are separate
+//                 modules (plan/projections.h), as torchtitan counts them. PyTorch also keeps what is
+//                 reduce-scattered over tensor ranks
+// The collectives of what is run again are run again, too.
+// What backward does not need is not run again, as with torch.utils.checkpoint's early stop; `framework`
+// values other than windtunnel run the whole block, or module, again.
 #pragma once
 
 #include <map>
@@ -31,39 +33,40 @@ namespace windtunnel {
 struct TransformerBlock {
   ModuleId module, attention_module, mlp_module;
   Norm norm1, norm2;
-  std::optional<Norm> attention_post_norm, mlp_post_norm;  // of either branch, before it joins the stream
-  Projections qkv, up;                                     // up: gate and up where it is gated
-  std::optional<LatentProjections> latent;  // instead of qkv
+  std::optional<Norm> attention_post_norm, mlp_post_norm;  // of a branch, before it joins the stream
+  Projections qkv, up;                                     // up: gate and up if the activation is gated
+  std::optional<LatentProjections> latent;                 // instead of qkv
   std::optional<HeadNorm> head_norm;
   Linear projection, down;
-  std::optional<ExpertMlp>
-      experts;  // instead of up and down, which are then those of the shared expert, if there is one
-  bool has_dense = true;  // up and down are there
-  int64_t window = 0;     // tokens that a token sees; 0: all before
+  // Instead of up and down, which then belong to the shared expert, if there is one.
+  std::optional<ExpertMlp> experts;
+  bool has_dense = true;  // whether up and down exist
+  int64_t window = 0;     // the number of tokens that a token attends to; 0: all preceding ones
 };
 
-// What one block's forward leaves for its backward; what is dropped has no buffer.
+// What a block's forward saves for its backward; slices of dropped activations have no buffer.
 struct BlockActivations {
   Norm::Saved norm1, norm2, attention_post_norm, mlp_post_norm;
-  Slice qkv_input, up_input;  // the norms' outputs as projections take them
+  Slice qkv_input, up_input;  // the norms' outputs, in the form that the projections take
   HeadNorm::Saved head_norm;
   LatentProjections::Saved latents;
-  Slice qkv;                       // as attention's core takes it
-  ContextAttention::Core core;     // and what that made
-  Slice attention;                 // its output as the projection takes it
-  Slice projected;                 // and gives it back to the residual stream
-  Slice attention_mask, mlp_mask;  // of dropout, behind either half
+  Slice qkv;                       // the input of the attention core
+  ContextAttention::Core core;     // the results of the attention core
+  Slice attention;                 // the input of the output projection
+  Slice projected;                 // the output of that projection, if it is kept
+  Slice attention_mask, mlp_mask;  // of the dropout after attention and after the MLP
   std::vector<Slice> up;           // one, or gate and up
   Slice activated;
   Slice between;                // KeptBetweenOperators
-  std::vector<Slice> unneeded;  // that a policy keeps all the same, until the block's backward is nearly over
+  std::vector<Slice> unneeded;  // not needed, but kept by a policy almost to the end of backward
   ExpertMlp::Saved experts;
 };
 
-// Multi-token prediction (ModelSpec::mtp): of the rows that the module before made, normalised, and of the embeddings of the tokens that come
-// behind those which these predict, both normalised once more and side by side, a projection makes the rows that a block takes. Head and
-// embedding are the model's. As Megatron-Core's MultiTokenPredictionLayer, but that tensor ranks have the projection whole, each for its
-// own tokens, where Megatron's have some of its columns and gather.
+// A multi-token prediction module (ModelSpec::mtp). Its inputs are the previous module's output, after its
+// final norm, and the embeddings of the tokens that this predicts. Both are normalised once more and
+// concatenated; a projection turns them into the input of a block. Head and embedding are the model's. As
+// Megatron-Core's MultiTokenPredictionLayer, except that every tensor rank has the whole projection and
+// applies it to its own tokens; in Megatron each has some of its columns and gathers.
 struct TokenPredictor {
   std::string name;
   ModuleId module;
@@ -73,12 +76,12 @@ struct TokenPredictor {
   Norm final_norm;
 };
 
-// What its forward leaves for its backward.
+// What its forward saves for its backward.
 struct TokenPredictorPass {
-  Slice ids, targets;  // one token further on than the module before has
+  Slice ids, targets;  // one token further on than those of the previous module
   Slice embedding, embedding_mask, hidden;
   Norm::Saved embedding_norm, hidden_norm;
-  Slice joined;  // as the projection takes it
+  Slice joined;  // the input of the projection
   BlockActivations block;
   Norm::Saved final_norm;
   Slice head_input, dlogits;
@@ -90,14 +93,14 @@ inline std::string AttentionName(const TransformerBlock& block) {
 inline std::string MlpName(const TransformerBlock& block) {
   return block.experts ? block.experts->name : block.down.name.substr(0, block.down.name.size() - 5);
 }
-// Of up and down: the MLP, or the shared expert.
+// The name of the activation between up and down, of the MLP or the shared expert.
 inline std::string ActivationName(const TransformerBlock& block) {
   return block.down.name.substr(0, block.down.name.size() - 5) + ".activation";
 }
 
-// Tensors of an activation's output's size that eager PyTorch keeps between the operators that make it up: what silu or GELU, or ReLU before
-// it is squared, gave, and of gpt-oss's (transformers, modeling_gpt_oss.py) the clamped gate, its sigmoid, their product, and the value with
-// one added.
+// The number of intermediate tensors, each of the size of the activation's output, that eager PyTorch keeps
+// for backward: the output of silu or GELU, or of ReLU before it is squared; and for gpt-oss (transformers,
+// modeling_gpt_oss.py) the clamped gate, its sigmoid, their product, and the value plus one.
 constexpr int KeptBetweenOperators(ActivationKind kind) {
   switch (kind) {
     case ActivationKind::kGelu:
@@ -113,7 +116,7 @@ constexpr int KeptBetweenOperators(ActivationKind kind) {
   return 0;
 }
 
-// A micro-batch on its way.
+// The state of a micro-batch between its forward and its backward.
 struct TransformerPass {
   Slice ids, targets;
   Slice embedding_mask;
@@ -149,7 +152,7 @@ class Transformer : public Model {
       types_.norms_keep_fp32 = SizeOf(types_.stream) == Bytes(2);
     }
     if (framework_ == Framework::kMegatronCore) {
-      // Where units are gathered anew, so are their weights' conversions.
+      // FSDP gathers units again, and so their weights are converted again.
       types_.keeps_weights_in_fp8 = scenario.parallel.data.kind != DataParallelKind::kFsdp;
       types_.fp8_weights_shared_by = types_.keeps_weights_in_fp8 ? scenario.batch.accumulate : 1;
       types_.keeps_inputs_in_fp8 = types_.gathers_factors() && recompute_ != Recompute::kSelectiveOp;
@@ -174,7 +177,7 @@ class Transformer : public Model {
  private:
   Slice AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
                     DeferredOps* deferred, bool delays) override;
-  // A projection's outputs: the layers' names in a framework that has one for each, and their columns (of all tensor ranks).
+  // An output of a projection: its layer's name in frameworks that have one, and columns of all tensor ranks.
   struct Output {
     const char* name;
     int64_t columns;
@@ -201,7 +204,7 @@ class Transformer : public Model {
     return LayerContext{b, hooks, types_, deferred, tensor_, &pass.copies, delays};
   }
   void LoadPass(ProgramBuilder& b, int micro_batch, TransformerPass& pass) const;
-  // `ends`: ids may be kNoToken. The mask is that of what is dropped.
+  // `ends`: ids may be kNoToken. `mask` receives the dropout mask.
   Slice Embed(const LayerContext& c, Slice ids, const std::string& name, bool ends, Slice& mask);
   Slice BlockForward(const LayerContext& c, const TransformerBlock& block, Slice x, Slice branch,
                      BlockActivations& saved);
@@ -217,10 +220,10 @@ class Transformer : public Model {
   void ProjectUp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void ForwardDenseToDown(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice MlpForwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
-  // Of kSelective's modules, bits by RecomputeModule.
+  // The modules that kSelective runs again, as bits by RecomputeModule.
   static uint32_t ModulesAgain(const Scenario& scenario);
   bool RunsAgain(RecomputeModule module) const { return (again_ >> static_cast<int>(module) & 1) != 0; }
-  // Whether of the dense MLP, or the shared expert, only its input is kept.
+  // Whether the dense MLP, or the shared expert, is run again, with only its input kept.
   bool RunsDenseAgain(const TransformerBlock& block) const;
   void DropActivations(const TransformerBlock& block, BlockActivations& saved) const;
   void DropModules(const TransformerBlock& block, BlockActivations& saved) const;
@@ -239,7 +242,7 @@ class Transformer : public Model {
                       Slice dx);
   Slice AttentionBackwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved,
                              Slice dout);
-  // A loss: where it goes, what its gradient is multiplied by, and the share of rows that it is the mean over (CrossEntropy::counted).
+  // A loss: where it goes, its gradient's factor, and the share of rows in its mean (CrossEntropy::counted).
   struct LossTerm {
     Slice loss;
     double gradient_scale = 1, counted = 1;
@@ -258,37 +261,37 @@ class Transformer : public Model {
   void EmbedBackward(const LayerContext& c, Slice ids, const std::string& name, bool ends, Slice mask,
                      Slice dx, bool table_ready);
 
-  // Tokens further on: plan/transformer_mtp.cc.
+  // Multi-token prediction: plan/transformer_mtp.cc.
   void PredictFurther(const LayerContext& c, TransformerPass& pass);
   void JoinInputs(const LayerContext& c, const TokenPredictor& predictor, TokenPredictorPass& pass);
   void PredictorForward(const LayerContext& c, const TokenPredictor& predictor, TokenPredictorPass& pass);
   void AddFurtherLosses(const LayerContext& c, TransformerPass& pass, const LossTerm& loss);
-  // From the heads' gradients of what the predictors made; returns that of the final norm's output.
+  // `dys`: the heads' gradients of the predictors' outputs. Returns the gradient of the final norm's output.
   Slice PredictorsBackward(const LayerContext& c, TransformerPass& pass, const std::vector<Slice>& dys);
   Slice PredictorBackward(const LayerContext& c, const TokenPredictor& predictor, TokenPredictorPass& pass,
                           Slice dy);
 
   bool learned_positions() const { return spec_.position == PositionKind::kLearned; }
-  // By kernels that another framework would not take by itself.
+  // Whether a framework other than windtunnel computes the loss by fused kernels, which is not its default.
   bool has_fused_loss() const {
     return cross_entropy_ == CrossEntropyKind::kFused && framework_ != Framework::kWindtunnel;
   }
   bool is_pytorch() const { return IsPytorch(framework_); }
-  // What torchtitan keeps beside products: sums over tensor ranks, so that they need not be made again.
+  // torchtitan also keeps sums over tensor ranks, so that their collectives are not run again.
   bool keeps_sums() const { return is_pytorch() && tensor_.splits_tokens(); }
-  // Whether what is run again begins before the products of a block, and converts their weights again.
+  // Whether recomputation includes the GEMMs of a block, and so converts their weights again.
   bool runs_products_again() const {
     return recompute_ == Recompute::kFull || recompute_ == Recompute::kSelectiveOp;
   }
-  // Than kernels that repeat their bits: flash attention in 16 bits on a GPU.
+  // Whether non-deterministic kernels would be faster: for flash attention in 16 bits on a GPU.
   bool OthersWouldBeFaster(const Scenario& scenario) const {
     const bool is_16_bit = SizeOf(types_.activations) == Bytes(2);
     return scenario.cluster.device != "cpu" && spec_.attention == AttentionKind::kFlash && is_16_bit;
   }
-  // Of kSelectiveOp: flash attention keeps but its log-sum-exps.
+  // With kSelectiveOp: eager attention is run again, since flash attention keeps only its log-sum-exps.
   bool runs_attention_again() const { return spec_.attention == AttentionKind::kEager; }
-  // torchtitan's policy counts products (mm) of a block: queries, keys, values, the attention's projection, gate, up, down. (Those with a
-  // bias are another operator, addmm.)
+  // torchtitan's policy counts a block's matmuls (mm): queries, keys, values, the attention's projection,
+  // gate, up, down, and keeps the odd ones. (Those with a bias are another operator, addmm.)
   bool KeepsDown(const TransformerBlock& block) const {
     return recompute_ == Recompute::kSelectiveOp && framework_ == Framework::kPytorch && gated() &&
            !block.experts && !spec_.bias && !spec_.qkv_bias;
@@ -334,7 +337,7 @@ class Transformer : public Model {
   Framework framework_;
   bool deterministic_;
   int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens
-  int64_t rows_;  // tokens of the residual stream that the rank has: all, or its own where tokens are split
+  int64_t rows_;  // rows of the residual stream: tokens_, or the rank's share if tokens are split
   int64_t heads_, kv_heads_, vocab_;  // of the rank's part
   ModuleId embedding_module_ = 0, norm_module_ = 0, head_module_ = 0;
   int table_ = -1, positions_ = -1;

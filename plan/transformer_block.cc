@@ -1,4 +1,4 @@
-// One block of a transformer: its forward, what it drops and makes again, its backward.
+// One block of a transformer: its forward, recomputation and backward.
 #include "plan/transformer.h"
 
 #include "scenarios/words.h"
@@ -16,7 +16,7 @@ void Transformer::ProjectQkv(const LayerContext& c, const TransformerBlock& bloc
   PrepareHeads(c, block, block.qkv.Forward(c, saved.qkv_input, tokens_), saved);
 }
 
-// What is between the projections and attention's core.
+// The operators between the projections and the attention core.
 void Transformer::PrepareHeads(const LayerContext& c, const TransformerBlock& block, Slice qkv,
                                BlockActivations& saved) {
   if (block.head_norm) qkv = block.head_norm->Forward(c, qkv, tokens_, saved.head_norm);
@@ -61,7 +61,7 @@ void Transformer::ProjectUp(const LayerContext& c, const TransformerBlock& block
   saved.up = block.up.ForwardApart(c, saved.up_input, tokens_);
 }
 
-// The dense MLP, or the shared expert, as far as its last product.
+// The dense MLP, or the shared expert, up to the input of its last GEMM.
 void Transformer::ForwardDenseToDown(const LayerContext& c, const TransformerBlock& block,
                                      BlockActivations& saved) {
   if (!block.has_dense) return;
@@ -77,7 +77,7 @@ Slice Transformer::MlpForwardOps(const LayerContext& c, const TransformerBlock& 
   return ProjectDown(c, block, saved);
 }
 
-// All of the experts that tokens are sent to, too.
+// The last GEMM of the dense MLP or the shared expert, and all of the routed experts.
 Slice Transformer::ForwardDown(const LayerContext& c, const TransformerBlock& block,
                                BlockActivations& saved) {
   Slice out = kNoSlice, dense = kNoSlice;
@@ -101,13 +101,13 @@ Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& bl
 
 namespace {
 
-// What joins the residual stream.
+// Returns the branch that joins the residual stream, normalised if there is a post-norm.
 Slice PostNorm(const LayerContext& c, const std::optional<Norm>& norm, Slice branch, int64_t rows,
                Norm::Saved& saved) {
   return norm ? norm->ForwardBranch(c, branch, rows, saved) : branch;
 }
 
-// dx of the stream, which stays, becomes that of the branch.
+// Returns the branch's gradient, given that of the residual stream, which it does not overwrite.
 Slice PostNormBackward(const LayerContext& c, const std::optional<Norm>& norm, Slice dx, int64_t rows,
                        const Norm::Saved& saved) {
   return norm ? norm->BackwardBranch(c, dx, saved, rows) : dx;
@@ -125,7 +125,7 @@ Slice Transformer::BlockForward(const LayerContext& c, const TransformerBlock& b
   return PostNorm(c, block.mlp_post_norm, MlpForwardOps(c, block, saved), rows_, saved.mlp_post_norm);
 }
 
-// From the first norm's output to the second's.
+// The operators from the first norm's output to the second's.
 void Transformer::ForwardToMlp(const LayerContext& c, const TransformerBlock& block,
                                BlockActivations& saved) {
   const Slice attention = AttentionForwardOps(c, block, saved);
@@ -145,7 +145,7 @@ bool Transformer::RunsDenseAgain(const TransformerBlock& block) const {
   return block.has_dense && (RunsAgain(RecomputeModule::kMoe) || RunsAgain(RecomputeModule::kSharedExperts));
 }
 
-// What modules that run again make, but for what they begin with.
+// Drops what the modules that run again have made, except for their inputs.
 void Transformer::DropModules(const TransformerBlock& block, BlockActivations& saved) const {
   if (RunsAgain(RecomputeModule::kCoreAttention))
     saved.core.saved = saved.core.dropped = saved.core.mask = kNoSlice;
@@ -166,7 +166,7 @@ void Transformer::DropModules(const TransformerBlock& block, BlockActivations& s
   if (block.experts && RunsAgain(RecomputeModule::kMoeActivation)) saved.experts.activated = kNoSlice;
 }
 
-// A slice that backward does not name lives no longer than its last use in forward.
+// Drops slices from `saved`: a slice that backward does not use lives only until its last use in forward.
 void Transformer::DropActivations(const TransformerBlock& block, BlockActivations& saved) const {
   switch (recompute_) {
     case Recompute::kNone:
@@ -213,7 +213,7 @@ void Transformer::RunAgain(const LayerContext& c, const TransformerBlock& block,
   c.b.SetPhase(Phase::kBackward);
 }
 
-// Before the MLP's backward. Megatron's modules go to their end, where others stop once there is what backward needs.
+// Runs before the MLP's backward. Megatron runs modules to the end; others stop when backward has its inputs.
 void Transformer::RunMlpAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
   const bool runs_dense = RunsDenseAgain(block);
   const bool runs_experts = block.experts && RunsAgain(RecomputeModule::kMoe);
@@ -233,7 +233,7 @@ void Transformer::RunMlpAgain(const LayerContext& c, const TransformerBlock& blo
   if (!stops_early()) block.down.Forward(c, saved.activated, tokens_);
 }
 
-// Before the backward of the attention's projection.
+// Runs before the backward of the attention's output projection.
 void Transformer::RunAttentionNormAgain(const LayerContext& c, const TransformerBlock& block,
                                         BlockActivations& saved) {
   if (!RunsAgain(RecomputeModule::kLayerNorm)) return;
@@ -244,7 +244,7 @@ void Transformer::RunAttentionNormAgain(const LayerContext& c, const Transformer
   c.b.SetPhase(Phase::kBackward);
 }
 
-// Behind it.
+// Runs after the backward of the attention's output projection.
 void Transformer::RunAttentionAgain(const LayerContext& c, const TransformerBlock& block,
                                     BlockActivations& saved) {
   c.b.SetPhase(Phase::kRecompute);
@@ -262,16 +262,18 @@ void Transformer::RecomputeBlock(const LayerContext& c, const TransformerBlock& 
   {
     ForwardScope scope(c.hooks, block.mlp_module);
     ForwardDenseToDown(c, block, saved);
-    // What comes back from experts is needed for their weights, the mask of what comes out, and what is normalised.
+    // Needed for the routing weights (what experts returned), the dropout mask and the post-norm.
     if (!stops_early() || block.experts || spec_.dropout > 0 || block.mlp_post_norm)
       out = ProjectDown(c, block, saved);
   }
   PostNorm(c, block.mlp_post_norm, out, rows_, saved.mlp_post_norm);
 }
 
-// Kept: qkv, attention (not what eager attention is made of: batched products are not kept) and up. Run again: the projection, and the norms and the activation, which are no matmuls; not the down
-// projection, whose output nobody needs. Heads' norms are no matmuls either: what they normalise is kept. Of modules, the second of queries, keys and values and of gate and up are run again, too; keys
-// have kept their place in one buffer.
+// Kept: qkv, attention (except the parts of eager attention: batched matmuls are not kept) and up. Run again:
+// the output projection, and the norms and the activation, which are not matmuls; but not the down
+// projection, whose output nothing needs. Head norms are not matmuls either: their input is kept. With
+// separate modules, the second layer of queries, keys and values and that of gate and up are run again, too;
+// the keys' place in the common buffer has been kept.
 void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const TransformerBlock& block,
                                              BlockActivations& saved) {
   saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, rows_);
@@ -348,7 +350,7 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Transformer
   return block.qkv.Backward(c, block.qkv.PartsOf(dqkv, tokens_), saved.qkv_input, tokens_);
 }
 
-// dx is the gradient of the stream after the block; it becomes, in place, that of the stream before it.
+// dx is the gradient of the residual stream after the block; it becomes, in place, that of the stream before.
 Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& block,
                                  BlockActivations& saved, Slice dx) {
   BackwardScope scope(c.hooks, block.module);

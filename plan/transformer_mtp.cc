@@ -1,5 +1,6 @@
-// Multi-token prediction behind a transformer's last layer: forward, losses and backward of its modules (TokenPredictor). In a last stage's
-// order, as Megatron-Core's: the modules, then their heads and losses, then the model's own; backward from the heads, the model's first.
+// Multi-token prediction after a transformer's last layer: forward, losses and backward of its modules
+// (TokenPredictor). The order in the last stage is Megatron-Core's: the modules, then their heads and losses,
+// then the model's own; backward begins with the heads, the model's first.
 #include <fmt/format.h>
 
 #include "plan/transformer.h"
@@ -18,7 +19,7 @@ void Transformer::PredictFurther(const LayerContext& c, TransformerPass& pass) {
   if (!predictors_.empty()) c.b.AtTurn(ProgramBuilder::kLastTurn + 1 + static_cast<int>(predictors_.size()));
 }
 
-// What a block takes of rows and embeddings.
+// Combines hidden states and embeddings into the block's input.
 void Transformer::JoinInputs(const LayerContext& c, const TokenPredictor& predictor,
                              TokenPredictorPass& pass) {
   pass.embedding_norm = predictor.embedding_norm.Forward(c, pass.embedding, kNoSlice, rows_);
@@ -52,7 +53,7 @@ void Transformer::PredictorForward(const LayerContext& c, const TokenPredictor& 
   pass.final_norm = predictor.final_norm.Forward(c, x, branch, rows_);
 }
 
-// The mean of the modules' losses counts, each over the tokens that are so far from the end.
+// The mean of the modules' losses is used, each over the tokens that have a target so far ahead.
 void Transformer::AddFurtherLosses(const LayerContext& c, TransformerPass& pass, const LossTerm& loss) {
   const auto count = static_cast<int64_t>(predictors_.size());
   const double seq = static_cast<double>(spec_.seq_len);
@@ -85,7 +86,7 @@ Slice Transformer::PredictorsBackward(const LayerContext& c, TransformerPass& pa
   return dhidden;
 }
 
-// The gradient of what the module before made.
+// Returns the gradient of the previous module's output.
 Slice Transformer::PredictorBackward(const LayerContext& c, const TokenPredictor& predictor,
                                      TokenPredictorPass& pass, Slice dy) {
   Slice dembedding, dhidden;

@@ -10,7 +10,7 @@ namespace {
 using Distribution = InitializeParameter::Distribution;
 constexpr double kInitDeviation = 0.02;  // GPT-2 and Llama: weights from N(0, 0.02^2)
 
-// Products of the block take 16 bits, whatever those of others do.
+// The block's GEMMs use 16 bits, even if other blocks use fp8.
 void LeaveIn16Bits(TransformerBlock& block) {
   if (block.latent)
     for (Linear* layer : block.latent->layers()) layer->is_fp8 = false;
@@ -20,12 +20,12 @@ void LeaveIn16Bits(TransformerBlock& block) {
   if (block.experts) block.experts->up.is_fp8 = block.experts->down.is_fp8 = false;
 }
 
-// Whole on every tensor rank, with gradients from the tokens that it has.
+// Whole on every tensor rank, with gradients from the rank's own tokens.
 const ParameterSplit kOfOwnTokens{ParameterSplit::By::kNothing, {}, true};
 
 }  // namespace
 
-// To `outputs` side by side, of each of which tensor ranks have equal parts.
+// A layer with several outputs side by side, of `outputs` columns. Tensor ranks have equal parts of each.
 Linear Transformer::RegisterColumnParallel(Role& role, ModuleId module, const std::string& name, int64_t in,
                                            const std::vector<int64_t>& outputs, bool bias) {
   const int64_t out = std::accumulate(outputs.begin(), outputs.end(), int64_t{0});
@@ -60,7 +60,7 @@ Projections Transformer::ProjectionsOf(std::vector<Linear> layers) const {
   return {Projections::Style::kModules, std::move(layers), framework_ == Framework::kPytorchCompile};
 }
 
-// Back into the residual stream. GPT-2: these projections are scaled down by the number of residual layers.
+// A projection into the residual stream. GPT-2: its initial weights are scaled by 1 / sqrt(residual layers).
 Linear Transformer::RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in,
                                         bool bias) {
   const double deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(spec_.layers));
@@ -82,7 +82,7 @@ Norm Transformer::RegisterNorm(Role& role, ModuleId module, const std::string& n
   return norm;
 }
 
-// From each token's rows, whole on every tensor rank.
+// A layer applied token by token, with its weights whole on every tensor rank.
 Linear Transformer::RegisterWhole(Role& role, ModuleId module, const std::string& name, int64_t in,
                                   int64_t out) {
   Linear linear{name, in, out};
@@ -162,7 +162,7 @@ TransformerBlock Transformer::RegisterBlock(Role& role, const std::string& name,
   return block;
 }
 
-// The shared expert has no biases, as the others have none.
+// The shared expert has no biases.
 void Transformer::RegisterMlp(Role& role, const std::string& prefix, bool has_experts,
                               TransformerBlock& block) {
   if (!has_experts) return RegisterDense(role, prefix + "mlp.", block, spec_.DenseFfn(), spec_.bias);
@@ -194,7 +194,7 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   experts.kept_between = kept_between();
   experts.router = Linear{prefix + "mlp.router", spec_.hidden, count};
   experts.sends_own_tokens = expert_.splits() && tensor_.splits_tokens();
-  // Tensor ranks that share an expert.
+  // The number of tensor ranks that share an expert.
   const int sharing = expert_.with_tensor_ranks ? 1 : tensor_.ranks();
   if (experts.sends_own_tokens) experts.senders = sharing;
   ParameterSplit sees_partial_sums;
@@ -214,7 +214,7 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   ParameterSplit by_columns{ParameterSplit::By::kColumns};
   by_columns.experts = count;
   experts.down = ExpertLinear{prefix + "mlp.experts.down", own, spec_.ffn / sharing, spec_.hidden};
-  // Transformer Engine's grouped linear layers take it; torchao's conversion leaves experts in 16 bits.
+  // Transformer Engine's grouped linear layers support fp8; torchao's conversion leaves experts in 16 bits.
   experts.up.is_fp8 = experts.down.is_fp8 =
       types_.fp8 != Fp8Recipe::kNone && types_.fp8 != Fp8Recipe::kRowwise && types_.fp8_weights_shared_by > 0;
   experts.down.weight = AddParameter(role, experts.module, experts.down.name + ".weight",
@@ -249,7 +249,7 @@ int64_t Fp8Weights(TransformerBlock& block) {
 
 }  // namespace
 
-// Both ways round.
+// Adds buffers for the fp8 weights, each as it lies and transposed.
 void Transformer::KeepWeightsInFp8(Role& role) {
   if (types_.fp8 == Fp8Recipe::kNone || !types_.keeps_weights_in_fp8) return;
   const auto keep = [&](int64_t elements, const std::string& of) {
@@ -266,7 +266,8 @@ void Transformer::KeepWeightsInFp8(Role& role) {
   keep(of_predictors, "mtp");
 }
 
-// What Transformer Engine has of fp4 leaves these in 16 bits (megatron/core/transformer/multi_token_prediction.py).
+// With fp4, Transformer Engine leaves these modules in 16 bits
+// (megatron/core/transformer/multi_token_prediction.py).
 TokenPredictor Transformer::RegisterPredictor(Role& role, int64_t index) {
   const std::string name = fmt::format("mtp.{}", index);
   const bool is_fp8 = types_.fp8 != Fp8Recipe::kNone && types_.fp8 != Fp8Recipe::kNvfp4;
@@ -284,7 +285,7 @@ TokenPredictor Transformer::RegisterPredictor(Role& role, int64_t index) {
   return predictor;
 }
 
-// Behind the last layer, with the embedding where the stage has it not.
+// Adds the predictors after the last layer, with a copy of the embedding if the stage does not have it.
 void Transformer::RegisterPredictors(Role& role, int64_t table_ordinal) {
   if (!spec_.mtp) return;
   if (stage_.is_last && !stage_.is_first) {

@@ -1,5 +1,6 @@
-// The parameters and the optimizer's state of a rank that holds all of them. With parameters of 16 bits the optimizer updates fp32
-// masters of its own, and the parameters are made from them anew after each step; unless precision.optimizer says that it updates them.
+// The parameters and the optimizer's state of a rank that holds all of them. With 16-bit parameters the
+// optimizer updates fp32 masters, which are converted to the parameters after each step; or, if
+// precision.optimizer says so, the parameters themselves.
 #pragma once
 
 #include <memory>
@@ -12,19 +13,18 @@ namespace windtunnel {
 
 class WholeParameters {
  public:
-  // Sets the parameters' placements. `tensor` and `model_parts`: the tensor axis, and all axes over which the parts of one model are
-  // spread (StrategyContext).
-  // `dense_copies` as in OptimizerSteps.
+  // Sets the parameters' placements. `tensor`: the tensor axis. `model_parts`: all axes over which the parts
+  // of one model are spread (StrategyContext). `dense_copies` as in OptimizerSteps.
   WholeParameters(Role& role, const Scenario& scenario, CollectiveStream& tensor, int dense_copies,
                   std::vector<CollectiveStream*> model_parts);
 
-  // As the model computes with them, by parameter.
+  // The values that the model computes with, by parameter.
   const std::vector<Slice>& values() const { return values_; }
-  // Allocates them and gives them their first values.
+  // Allocates the parameters and gives them their initial values.
   void Initialize(ProgramBuilder& b);
   // Clips `gradients` (by parameter, of the type of the values) and updates. `first`: the optimizer makes its state.
   void Update(ProgramBuilder& b, bool first, const std::vector<Slice>& gradients);
-  // The parameters of 16 bits from the masters.
+  // Converts the masters to the 16-bit parameters.
   void Restore(ProgramBuilder& b);
 
  private:

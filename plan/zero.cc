@@ -1,25 +1,29 @@
-// ZeRO-1 and ZeRO-2 (Rajbhandari et al. 2020), with parameters and gradients in contiguous buckets as Megatron's distributed
-// optimizer has them: in reversed registration order, closed at BucketCap, padded to a multiple of the shard group.
+// ZeRO-1 and ZeRO-2 (Rajbhandari et al. 2020), with parameters and gradients in contiguous buckets as
+// Megatron's distributed optimizer has them: in reverse registration order, closed at BucketCap, padded to a
+// multiple of the shard group.
 //
-// A full bucket of gradients is reduce-scattered while backward goes on (and all-reduced over the replicas of the shard,
-// where there are several); each rank updates its shard of the bucket, and an all-gather brings the new values to all.
-//   zero1  keeps whole gradients until the step is over; the shard is summed in place. Micro-batches add to them before, and only
-//          the last one reduces; with sync: every_micro_batch each reduces, and gradients are handled as in zero2
+// A full bucket of gradients is reduce-scattered while backward goes on (and all-reduced over the replicas of
+// the shard, if any). Each rank updates its shard of the bucket, and an all-gather spreads the new values.
+//   zero1  keeps whole gradients until the end of the step; the shard is summed in place. All micro-batches
+//          add to them, and only the last one reduces. With sync: every_micro_batch each reduces, and
+//          gradients are handled as in zero2
 //   zero2  keeps only the shard of the sum; a bucket's gradients live until it is reduced, in every micro-batch
-// Megatron-Core's pipelines (1f1b, interleaved) reduce at the same time on all stages (--align-grad-reduce, on by default), since communication
-// slows computation down and every stage would wait for each other's (megatron/core/pipeline_parallel/schedules.py):
-//   1f1b         the first stage reduces bucket by bucket in its last backward; the others behind all of theirs, in the bubble, all at once
-//   interleaved  a stage's gradients behind as many further backwards as the rank's number, after its last one; what is left behind all
+// Megatron-Core's pipelines (1f1b, interleaved) reduce on all stages at the same time (--align-grad-reduce,
+// on by default). Otherwise, as communication slows computation down, the stages would delay one another
+// (megatron/core/pipeline_parallel/schedules.py):
+//   1f1b         the first stage reduces bucket by bucket in its last backward; the others all at once, in
+//                the bubble after their last backward
+//   interleaved  pipeline rank r reduces a stage r backwards after the stage's last one; the rest at the end
 // Only the first stage of the first rank has more than one bucket then (distributed_data_parallel.py, disable_bucketing).
-// overlap_param_gather: the all-gathers are left to the next step's forward (Megatron's --overlap-param-gather): the first bucket's
-// begins with the step, each other one's when the values of the bucket before it are first needed.
-// Frameworks differ from Windtunnel's own:
-//   megatron, megatron_core  keep zero1's gradients from step to step (grad_data is made once), and gather values behind the whole update
-//   deepspeed                sums whole buckets in an all-reduce, of which each rank takes its shard (use_multi_rank_bucket_allreduce:
-//                            twice a reduce-scatter's traffic), and gathers values behind the whole update
-//   pytorch, pytorch_compile gather values behind the whole update
+// overlap_param_gather: the all-gathers run in the next step's forward (Megatron's --overlap-param-gather):
+// the first bucket's begins with the step, each other one's when the bucket before it is first needed.
+// Frameworks differ from Windtunnel's own implementation: they all-gather values after the whole update, and
+//   megatron, megatron_core  keep zero1's gradients from step to step (grad_data is made once)
+//   deepspeed                sums whole buckets in an all-reduce, of which each rank takes its shard
+//                            (use_multi_rank_bucket_allreduce: twice a reduce-scatter's traffic)
+//   pytorch, pytorch_compile have no other difference
 // With 16-bit parameters the optimizer's fp32 masters are sharded as well. offload: optimizer keeps masters and state in
-// host memory: the gradients' shard goes there, the new values come back.
+// host memory: the gradients' shard is copied there, and the new values are copied back.
 #include <algorithm>
 
 #include "base/check.h"
@@ -32,21 +36,21 @@ namespace {
 
 struct Bucket {
   std::vector<int> parameters;
-  CollectiveStream* shard_axis = nullptr;  // that its states are divided among
-  CollectiveStream* replicate = nullptr;   // that hold the same shard
-  CollectiveStream* all = nullptr;         // that hold the same values
-  int64_t elements = 0, shard = 0;         // padded; of one rank
-  Slice values, own_values;                // whole; this rank's part of it
-  Slice master;                            // fp32 shard, where the values themselves are not updated
-  Slice whole_gradient;  // zero1: persistent; else of the micro-batch under way (buffer -1: none yet)
-  Slice own_gradient;    // that the optimizer reads
-  Slice arriving;        // what the reduction under way writes
+  CollectiveStream* shard_axis = nullptr;  // the ranks that its states are sharded over
+  CollectiveStream* replicate = nullptr;   // the ranks that hold the same shard
+  CollectiveStream* all = nullptr;         // the ranks that hold the same values
+  int64_t elements = 0, shard = 0;         // without padding; the size of one rank's shard
+  Slice values, own_values;                // the whole bucket; this rank's shard of it
+  Slice master;          // fp32 shard, if the optimizer does not update the values themselves
+  Slice whole_gradient;  // zero1: persistent; else of the current micro-batch (buffer -1: none yet)
+  Slice own_gradient;    // the shard of the sum
+  Slice arriving;        // the destination of the reduction in flight
   Slice for_update;      // own_gradient as the optimizer reads it: fp32, on the host with offload
   bool whole_alive = false, own_alive = false, own_holds = false;
-  bool is_gathered = true;  // this step; else its values are awaited where they are first needed
+  bool is_gathered = true;  // in this step; else the first use of its values waits for them
   OpIndex gather = -1;
-  int pending = 0;
-  OpIndex reduced = -1;  // the last operator of the reduction under way
+  int pending = 0;       // parameters whose gradients are not ready
+  OpIndex reduced = -1;  // the last operator of the reduction in flight
 };
 
 class Zero : public DataParallel {
@@ -75,7 +79,7 @@ class Zero : public DataParallel {
  private:
   enum class Launches { kInBackward, kWithSchedule, kBehindBackwards };
   Launches LaunchesOf(const StrategyContext& context) const;
-  // Of the rank's stages the parameter's; 0 where reductions do not follow a schedule.
+  // Which of the rank's stages the parameter belongs to; 0 if reductions are not aligned.
   int StageOf(int parameter) const;
   Bytes CapOf(int stage, Bytes cap) const {
     return is_aligned_ && (pipeline_rank_ > 0 || stage > 0) ? Bytes::Max() : cap;
@@ -84,8 +88,8 @@ class Zero : public DataParallel {
   Slice SliceOf(Slice whole, int parameter) const {
     return Slice{whole.buffer, offset_[parameter], role_.parameters[parameter].elements};
   }
-  bool writes_into_bucket() const { return type_ == reduce_; }  // else gradients are converted on their way
-  // Of whole gradients, from step to step.
+  bool writes_into_bucket() const { return type_ == reduce_; }  // else gradients are converted into it
+  // Whether buffers of whole gradients live across steps.
   bool keeps_buffers() const {
     return keeps_whole_ && (framework_ == Framework::kMegatron || framework_ == Framework::kMegatronCore);
   }
@@ -118,7 +122,7 @@ class Zero : public DataParallel {
   bool is_aligned_ = false;
   int pipeline_rank_;
   std::vector<int> first_parameters_;  // by stage of the rank
-  MemorySpace space_;  // of the optimizer's
+  MemorySpace space_;                  // of the optimizer's state
   CollectiveStream &data_, &tensor_;
   NormRanks norm_ranks_;
   StreamId copies_;
@@ -126,12 +130,12 @@ class Zero : public DataParallel {
   std::vector<int> bucket_of_;
   std::vector<int64_t> offset_;   // of each parameter in its bucket
   std::vector<Slice> gradient_;   // of each parameter in this micro-batch, when it is converted
-  std::vector<bool> holds_;       // the place that the model writes
-  std::vector<bool> slot_holds_;  // the bucket's slot, when gradients are converted
+  std::vector<bool> holds_;       // whether the place that the model writes holds a value
+  std::vector<bool> slot_holds_;  // the same of the bucket's slot, when gradients are converted
   std::unique_ptr<OptimizerSteps> optimizer_;
   ProgramBuilder* b_ = nullptr;
-  size_t ready_ = 0;  // parameters whose gradients are in the buckets of the reduction under way
-  size_t next_ = 0;
+  size_t ready_ = 0;  // parameters whose gradients are in the buckets of the current reduction
+  size_t next_ = 0;   // the next bucket to reduce
 };
 
 Zero::Zero(const StrategyContext& context)
@@ -173,8 +177,9 @@ int Zero::StageOf(int parameter) const {
   return static_cast<int>(behind - first_parameters_.begin()) - 1;
 }
 
-// Parameters from the last to the first, in buckets, those of experts in buckets of their own. A weight that two stages share is in a bucket of its own: so its shards are alike
-// in both, and their gradients can be summed shard by shard.
+// Parameters from the last to the first, in buckets, with separate buckets for experts' parameters. A weight
+// that two stages share has its own bucket: then its shards are the same in both, and the gradients can be
+// summed shard by shard.
 std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
   std::vector<std::vector<int>> buckets;
   std::vector<int> run;
@@ -244,8 +249,8 @@ void Zero::MakeBuffers(Bucket& bucket, const std::string& name) {
   }
   for (int parameter : bucket.parameters) {
     Placement& place = role_.parameters[parameter].values;
-    const bool is_stale =
-        gathers_late_ && bucket.shard_axis->ranks() > 1;  // between steps, but for the own part
+    // Between steps, all values but the rank's own shard are stale.
+    const bool is_stale = gathers_late_ && bucket.shard_axis->ranks() > 1;
     if (bucket.master.buffer < 0 && is_stale)
       place = {bucket.values.buffer, 0, bucket.shard, offset_[parameter], bucket.shard_axis->axis(), true};
     else if (bucket.master.buffer < 0) place = {bucket.values.buffer, offset_[parameter], 0, 0, 0};
@@ -259,10 +264,10 @@ void Zero::Initialize(ProgramBuilder& b) {
 }
 
 void Zero::InitializeBucket(ProgramBuilder& b, Bucket& bucket) {
-  const std::string name =
-      role_.buffers[bucket.values.buffer].name;  // a copy: temporaries are added to the buffers
+  // A copy, since adding temporaries moves the role's buffers.
+  const std::string name = role_.buffers[bucket.values.buffer].name;
   b.Alloc(bucket.values.buffer);
-  Slice first = bucket.values;  // fp32
+  Slice first = bucket.values;  // the initial values in fp32
   if (type_ != DType::kFloat32)
     first = b.Temporary(name + " (fp32)", bucket.values.elements, Category::kParameters);
   std::vector<Slice> places;
@@ -322,7 +327,7 @@ void Zero::Gather(int index, std::vector<OpIndex> after) {
   b_->Carries(bucket.gather, bucket.parameters);
 }
 
-// Before the next operator of the compute stream; the next bucket's are on their way from then on.
+// Makes the next compute operator wait for the bucket's values, and starts the next bucket's all-gather.
 void Zero::AwaitValues(int index) {
   Bucket& bucket = buckets_[index];
   if (bucket.is_gathered) return;
@@ -335,7 +340,7 @@ void Zero::AwaitValues(int index) {
   }
 }
 
-// The bucket's gradients before the reduction, made when first written, with zeros for padding.
+// The bucket's gradients before the reduction. They are allocated at the first write, with zeros as padding.
 Slice Zero::WholeGradient(Bucket& bucket) {
   if (bucket.whole_alive) return bucket.whole_gradient;
   bucket.whole_alive = true;
@@ -381,7 +386,7 @@ void Zero::Ready(int index, bool is_last) {
   if (launches_ == Launches::kInBackward) LaunchReady();
 }
 
-// Buckets are those of the last stage first, as backwards are.
+// Buckets are in the order of backwards: those of the last stage first.
 void Zero::ReduceStage(int stage) {
   if (launches_ != Launches::kWithSchedule) return;
   while (next_ < buckets_.size() && buckets_[next_].pending == 0 &&
@@ -394,14 +399,14 @@ void Zero::LaunchReady() {
 }
 
 void Zero::LaunchNext() {
-  // At most one reduction is under way beside the bucket that fills.
+  // At most one reduction is in flight besides the bucket that is being filled.
   if (next_ > 0 && !keeps_whole_) Settle(buckets_[next_ - 1]);
   Launch(buckets_[next_], fmt::format("bucket {}", next_));
   ++next_;
 }
 
 void Zero::Launch(Bucket& bucket, const std::string& name) {
-  if (data_.ranks() > 1) {  // over which the mean is, of experts too
+  if (data_.ranks() > 1) {  // the mean is over all data-parallel ranks, also for experts
     b_->Add(Scale{bucket.whole_gradient.elements, 1.0 / static_cast<double>(data_.ranks()), reduce_}, name,
             {bucket.whole_gradient}, {bucket.whole_gradient});
   }
@@ -432,7 +437,7 @@ void Zero::Launch(Bucket& bucket, const std::string& name) {
   bucket.reduced = sum >= 0 ? sum : op;
 }
 
-// Waits for the bucket's reduction, and adds what came to the shard where it did not come there.
+// Waits for the bucket's reduction, and adds its result to the shard unless it was written there.
 void Zero::Settle(Bucket& bucket) {
   if (bucket.arriving.buffer < 0) return;
   b_->WaitBeforeNextCompute(bucket.reduced);
@@ -451,19 +456,19 @@ void Zero::EndBackward() {
   LaunchReady();
   for (Bucket& bucket : buckets_) Settle(bucket);
   if (keeps_whole_) return;
-  // The next micro-batch's are others.
+  // The next micro-batch's gradients are new buffers.
   for (Bucket& bucket : buckets_) bucket.whole_alive = false;
   holds_.assign(holds_.size(), false);
   slot_holds_.assign(slot_holds_.size(), false);
 }
 
-// Only a tied weight's is asked for, which has a bucket of its own.
+// Called for tied weights only, which have their own bucket.
 Slice Zero::ReducedGradient(int index) {
   WT_CHECK_EQ(Of(index).parameters.size(), size_t{1});
   return Of(index).own_gradient;
 }
 
-// The optimizer works in fp32, and on the host where its state is offloaded to.
+// The optimizer's tensors: fp32, and on the host if its state is offloaded.
 std::vector<OptimizerTarget> Zero::Targets() {
   std::vector<OptimizerTarget> targets;
   for (size_t i = 0; i < buckets_.size(); ++i) {
@@ -474,7 +479,7 @@ std::vector<OptimizerTarget> Zero::Targets() {
   return targets;
 }
 
-// Gradients as the optimizer reads them: fp32, in `space`.
+// Copies gradients to where the optimizer reads them: as fp32, in `space`.
 void Zero::CopyGradients(const char* where, MemorySpace space) {
   for (size_t i = 0; i < buckets_.size(); ++i) {
     Bucket& bucket = buckets_[i];
@@ -527,7 +532,7 @@ OpIndex Zero::CopyFromMaster(ProgramBuilder& b, size_t index, OpIndex after) {
                    fmt::format("bucket {}", index), bucket.master, bucket.own_values, {after});
 }
 
-// Step 0 takes all values as gathered, whatever the later steps do.
+// Gathers all values, since step 0 takes them as gathered, even with overlap_param_gather.
 void Zero::Restore(ProgramBuilder& b) {
   b_ = &b;
   for (size_t i = 0; i < buckets_.size(); ++i) {

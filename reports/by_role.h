@@ -1,4 +1,4 @@
-// Where a step's time goes, by role or by rank: of a pipeline, by stage.
+// Where a step's time goes, by role or by rank. In a pipeline the roles are its stages.
 #pragma once
 
 #include <string>
@@ -10,18 +10,18 @@
 namespace windtunnel {
 
 struct RoleTime {
-  std::string name;         // the role's: "stage 0", "replica"
+  std::string name;         // of the role: "stage 0", "replica"
   std::vector<int> ranks;   // ascending
-  StepBreakdown breakdown;  // the mean over those of them that have a timeline
+  StepBreakdown breakdown;  // the mean over those of the ranks that have a timeline
 
   double bubble_fraction() const {
     return breakdown.step > Duration() ? breakdown.bubble / breakdown.step : 0.0;
   }
 };
 
-// A role each, in the plan's order; roles without a timeline are left out. `ranks` are all of the role's.
+// One entry per role with a timeline, in the plan's order. `ranks` are all ranks of the role.
 std::vector<RoleTime> TimeByRole(const Plan& plan, const std::vector<Timeline>& timelines);
-// Each rank's.
+// One entry per rank.
 std::vector<RoleTime> TimeByRank(const Plan& plan, const std::vector<StepBreakdown>& by_rank);
 
 }  // namespace windtunnel

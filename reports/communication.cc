@@ -46,7 +46,7 @@ std::vector<CommunicationUse> CommunicationUses(const Role& role, const Timeline
     CommunicationUse use{.op = span->op, .ready = {}, .start = span->start, .end = span->end, .hidden = {}};
     for (OpIndex dependency : op.dependencies)
       if (span_of[dependency]) use.ready = std::max(use.ready, span_of[dependency]->end);
-    // What runs on the compute stream itself hides nothing of itself.
+    // An operator on the compute stream itself is not hidden by its own time there.
     if (span->stream != kComputeStream) use.hidden = computation.Between(span->start, span->end);
     uses.push_back(use);
   }

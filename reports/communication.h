@@ -11,9 +11,9 @@ namespace windtunnel {
 
 struct CommunicationUse {
   OpIndex op = -1;
-  Duration ready;       // what it depends on was done
+  Duration ready;       // when its last dependency was done
   Duration start, end;  // on its stream
-  Duration hidden;      // of end - start: the compute stream was busy
+  Duration hidden;      // the part of end - start in which the compute stream was busy
 };
 
 // The communication operators of the rank's steady program, in program order.

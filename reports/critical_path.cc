@@ -34,7 +34,8 @@ class RankSpans {
     return index >= 0 && index < static_cast<OpIndex>(span_of_.size()) ? span_of_[index] : nullptr;
   }
 
-  // The operator that meets `index` of `other`, a communication operator: of the same stream, and as many in. -1: none.
+  // The operator that meets the communication operator `index` of `other`: the one at the same position among
+  // the communication operators of the same stream. -1: none.
   OpIndex Counterpart(const RankSpans& other, OpIndex index) const {
     const StreamKey key = other.KeyOf(other.op(index));
     const auto mine = carried_.find(key);
@@ -43,7 +44,7 @@ class RankSpans {
     return before < static_cast<int64_t>(mine->second.size()) ? mine->second[before] : -1;
   }
 
-  // What `span` waited for last; null when it waited for nothing.
+  // The span that `span` waited for last; null when it waited for nothing.
   const Span* Predecessor(const Span& span) const {
     const Span* last = nullptr;
     auto consider = [&](const Span* candidate) {
@@ -53,7 +54,7 @@ class RankSpans {
     consider(Before(span.op, op(span.op).stream));
     if (op(span.op).stream != kComputeStream) consider(Before(span.op, kComputeStream));
     for (OpIndex dependency : op(span.op).dependencies) consider(Find(dependency));
-    // Whoever issues it has waited before.
+    // The host waited for these before it issued the operator.
     if (const int64_t waits = CountBefore(host_waits_, span.op); waits > 0)
       for (OpIndex dependency : op(host_waits_[waits - 1]).dependencies) consider(Find(dependency));
     return last;
@@ -76,7 +77,7 @@ class RankSpans {
   std::vector<const Span*> span_of_;
   std::vector<OpIndices> ran_;  // by stream
   OpIndices host_waits_;
-  std::map<StreamKey, OpIndices> carried_;  // communication
+  std::map<StreamKey, OpIndices> carried_;  // communication operators
 };
 
 class Walk {
@@ -102,8 +103,8 @@ class Walk {
   }
 
  private:
-  // What is waited for is the last arrival: of a collective's ranks, or of a message's two ends. Ranks of another role without a
-  // timeline are stood for by one of that role.
+  // Moves to the last arrival, which is what the others wait for: of a collective's ranks, or of a message's
+  // two ends. A rank of another role that has no timeline is represented by a rank of that role.
   void HopToLastArrival(int& rank, const Span*& span) {
     const RankSpans& here = ranks_[rank];
     const Op& op = here.op(span->op);

@@ -22,14 +22,14 @@ std::string Share(Duration part, Duration whole) {
   return fmt::format("{:>6.1f} %", whole > Duration() ? 100 * (part / whole) : 0.0);
 }
 
-// "all_reduce bucket 1"; an operator named after its kind is named once.
+// "all_reduce bucket 1"; where the operator's name is that of its kind, it appears once.
 std::string Label(const Op& op) {
   std::string name(OperatorName(op.kind));
   return op.name.empty() || op.name == name ? name : name + " " + op.name;
 }
 
-// Busy time of the compute stream of the first rank by phase, and by operator within it, in the order of the
-// step.
+// Busy time of the first rank's compute stream by phase, in the order of the step, and by operator within a
+// phase.
 std::string TimeByPhase(const Plan& plan, const Timeline& timeline, Ink ink) {
   const Program& program = plan.RoleOf(timeline.rank).steady;
   std::map<Phase, std::map<std::string, Duration>> phases;
@@ -52,8 +52,8 @@ std::string TimeByPhase(const Plan& plan, const Timeline& timeline, Ink ink) {
   return text;
 }
 
-// The longest chain of the program graph with the predicted times of the operators: no waiting, no dispatch,
-// nothing shared.
+// The longest chain of the program graph with the predicted times of the operators: without waiting, dispatch
+// and shared resources.
 std::string DescribeLongestPath(const Plan& plan, const Timeline& timeline) {
   const Program& program = plan.RoleOf(timeline.rank).steady;
   std::vector<Duration> lengths(program.ops.size());
@@ -63,7 +63,8 @@ std::string DescribeLongestPath(const Plan& plan, const Timeline& timeline) {
                      FormatDuration(length), 100 * (length / timeline.end));
 }
 
-// A stretch of the critical path in words: where it ran and what kind of thing it was; and, of communication, which one.
+// A segment of the critical path in words. `kind`: where it ran and what kind of operator it was. `name`:
+// which one, for communication.
 struct PathLabel {
   std::string kind, name;
 };

@@ -11,22 +11,24 @@
 
 namespace windtunnel {
 
-// Time by phase and operator, the critical path, exposed communication, bubbles: of the replicate with the
+// Time by phase and operator, the critical path, exposed communication and bubbles of the replicate with the
 // median step.
 std::string ExplainTime(const Plan& plan, const Prediction& prediction, Ink ink);
 
-// What the first rank's collectives and messages take, by group, kind and what they run by, those first that the step waits for longest.
-// Empty where there are none. Errors: those of `costs`.
+// The times of the first rank's collectives and messages, by group, kind and algorithm; those that the step
+// waits for longest come first. Empty if there are none. Errors: those of `costs`.
 Result<std::string> ExplainCollectives(const Plan& plan, const Prediction& prediction, const CostModel& costs,
                                        Ink ink);
 
-// Each collective that carries gradients: its bytes and parameters, in launch order; of roles whose collectives are alike in bytes and numbers
-// of tensors those of the first. Empty when there are none.
+// The bytes and parameters of each collective that carries gradients, in launch order. Of several roles whose
+// collectives have the same bytes and numbers of tensors, only the first is listed. Empty when there are
+// none.
 std::string ExplainBuckets(const Plan& plan, Ink ink);
 
-// The peaks of start-up and of the steady step by category, of the device's memory and of the host's, when they are reached, and
-// the largest buffers then, on a device that has `room` for the allocator. kLargest: where more than two roles differ, of the one that
-// allocates most, and the others' sums. Errors: those of ReplayMemory.
+// The peaks of device and host memory in start-up and in the steady step: their categories, when they are
+// reached, and the largest buffers then. The device has `room` for the allocator. kLargest: where more than
+// two roles differ, this is printed for the role that allocates most, with a table of the totals of all.
+// Errors: those of ReplayMemory.
 enum class MemoryDetail { kLargest, kAll };
 Result<std::string> ExplainMemory(const Plan& plan, Bytes room, MemoryDetail detail, Ink ink);
 

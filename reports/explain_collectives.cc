@@ -13,14 +13,14 @@
 namespace windtunnel {
 namespace {
 
-// Alike in what they are and how they run.
+// Collectives (or messages) of the same stream, kind, algorithm and number of ranks.
 struct Row {
   std::string stream, kind, runs_by;
   int ranks = 0, count = 0;
   bool is_message = false;
   Bytes least = Bytes::Max(), most;
   Duration time, exposed;
-  double sent = 0;  // bytes that each link carries: nccl-tests' bus bandwidth is that over the time
+  double sent = 0;  // bytes that each link carries; divided by the time this is nccl-tests' bus bandwidth
 };
 
 std::string RunsBy(const CommunicationCost& cost) {
@@ -63,7 +63,8 @@ Result<std::string> ExplainCollectives(const Plan& plan, const Prediction& predi
     const Bytes bytes = MessageBytes(op.kind);
     row.least = std::min(row.least, bytes);
     row.most = std::max(row.most, bytes);
-    // A message is under way from when it is sent, and waits for who receives it: that is the pipeline's bubble.
+    // A message's span begins when it is sent and includes the wait for the receiver, which is part of the
+    // pipeline's bubble. So its time is taken from its cost.
     row.is_message = collective == nullptr;
     row.time += row.is_message ? cost.time.p50() : use.end - use.start;
     if (!row.is_message) row.exposed += use.end - use.start - use.hidden;

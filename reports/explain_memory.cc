@@ -93,15 +93,15 @@ std::string RoleTitle(const Role& role) {
   return fmt::format("{} (rank{} {})", role.name, role.ranks.size() > 1 ? "s" : "", RankRanges(role.ranks));
 }
 
-// The collectives of a role that carry gradients, and what those of alike roles have in common.
+// The collectives of a role that carry gradients: as text, and their sizes, which are equal in like roles.
 struct Carried {
   std::string lines;
-  std::vector<std::pair<Bytes, size_t>> sizes;  // and numbers of tensors
+  std::vector<std::pair<Bytes, size_t>> sizes;  // by collective: bytes and number of tensors
 };
 
 Carried CarriedBy(const Role& role) {
   Carried carried;
-  std::set<std::string> seen;  // a unit is gathered and reduced several times, and carries the same
+  std::set<std::string> seen;  // a unit's several gathers and reductions carry the same
   for (const Op& op : role.steady.ops) {
     const auto* collective = std::get_if<Collective>(&op.kind);
     if (!collective || op.parameters.empty() || !seen.insert(op.name).second) continue;
@@ -117,7 +117,7 @@ Carried CarriedBy(const Role& role) {
   return carried;
 }
 
-// A role's peaks, or those of the roles that have as much and follow each other.
+// The peaks of a role, or of consecutive roles whose peaks are equal.
 struct AlikePeaks {
   std::vector<const Role*> roles;
   RolePeaks peaks;
@@ -159,7 +159,7 @@ std::string PeaksTable(const std::vector<AlikePeaks>& all, Ink ink) {
 std::string ExplainBuckets(const Plan& plan, Ink ink) {
   std::string text;
   std::vector<std::pair<const Role*, Carried>> described;
-  std::map<const Role*, std::vector<int>> alike;  // ranks, as the role described
+  std::map<const Role*, std::vector<int>> alike;  // ranks of roles that are like the one described
   for (const Role& role : plan.roles) {
     Carried carried = CarriedBy(role);
     if (carried.sizes.empty()) continue;

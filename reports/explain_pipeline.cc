@@ -28,7 +28,7 @@ std::string Range(int64_t first, int64_t end) {
   return end - first > 1 ? fmt::format("{}-{}", first, end - 1) : std::to_string(first);
 }
 
-// Rows of equal text but for their first columns, which neighbours share.
+// Neighbouring rows of equal `text` share one row, whose first columns give the range.
 struct Row {
   int64_t first = 0, end = 0;  // stages, or pipeline ranks
   std::string text;
@@ -57,7 +57,7 @@ std::string Listed(const std::vector<Row>& rows, const Name& name) {
   return text;
 }
 
-// Elements that a stage holds, tied ones too.
+// Parameter elements that a stage holds, tied ones included.
 int64_t ParametersOf(const Plan& plan, const StageRange& range) {
   Role role;
   MakeModel(plan.scenario, range)->Register(role);
@@ -91,7 +91,7 @@ std::string DescribeStages(const Plan& plan, const PipelineUse& use, Ink ink) {
          });
 }
 
-// By pipeline rank: all its stages' work on one micro-batch.
+// By pipeline rank: the work of all its stages on one micro-batch.
 std::vector<Duration> WorkByRank(const Plan& plan, const PipelineUse& use) {
   std::vector<Duration> work(plan.mesh.pipeline());
   for (size_t stage = 0; stage < use.stages.size(); ++stage)
@@ -144,7 +144,7 @@ std::string DescribeRanks(const Plan& plan, const Prediction& prediction, const 
          "\n";
 }
 
-// ClosedFormBubble's (plan/schedule_bubble.h).
+// The formula of ClosedFormBubble (plan/schedule_bubble.h) as text; empty if there is none.
 std::string Formula(const std::string& schedule, bool is_paired) {
   if (is_paired) return schedule == "dualpipe_v" ? "(p-1) (F+2B-3W) where F = I = W" : "";
   if (schedule == "none") return "m (p-1) (F+B)";
@@ -187,7 +187,7 @@ std::string DescribeBubble(const Plan& plan, const Prediction& prediction, const
                      ink.Dim("   mean over ranks, share of the step") + "\n";
   text += row("equal stages, free messages", parts.equal_stages, true);
   text += row("stages that take different times", parts.own_times - parts.equal_stages, false);
-  // Of replicas the first forwards await parameters, and products are slower beside gathers and reductions.
+  // With replicas, first forwards wait for parameters, and GEMMs are slower beside gathers and reductions.
   text += row(plan.mesh.copies() > 1 ? "passes beside, or awaiting, collectives"
                                      : "micro-batches that take different times",
               parts.own_actions - parts.own_times, false);

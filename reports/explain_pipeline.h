@@ -1,5 +1,5 @@
-// What `windtunnel explain` says of a pipeline: its stages and how even they are, what each rank holds, and why it idles as long as it
-// does.
+// What `windtunnel explain` says about a pipeline: its stages and how balanced they are, what each rank
+// holds, and why it idles as long as it does.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Colours of a terminal, or none: every function returns its text unchanged when there is no colour. Pad
-// before colouring.
+// Terminal colours, which can be switched off: every function then returns its text unchanged. Pad text
+// before colouring it.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@ class Replay {
   Replay(const Role& role, const MemorySetup& setup, int largest_buffers)
       : pool_(role.buffers, setup), largest_buffers_(largest_buffers) {}
 
-  // What is alive before `program` begins a new account.
+  // Begins new peaks, with what is alive before `program`.
   void Restart(const Program& program, ProgramPeaks& peaks) {
     pool_.ResetPeak();
     for (MemorySpace space : {MemorySpace::kDevice, MemorySpace::kHost}) Note(program, -1, space, peaks);
@@ -63,7 +63,9 @@ class Replay {
     is_unlisted_[static_cast<int>(space)] = true;
   }
 
-  // Of peaks that are still now: nothing has been freed since. Looks at every buffer, so peaks that grow on are not listed.
+  // Lists the largest buffers of the peaks that were reached since the last call. It must be called before
+  // anything else is freed, so that all buffers of the peak are still alive. It looks at every buffer, so it
+  // is not called for a peak that still grows.
   void ListLargest(ProgramPeaks& peaks) {
     for (MemorySpace space : {MemorySpace::kDevice, MemorySpace::kHost})
       if (std::exchange(is_unlisted_[static_cast<int>(space)], false))

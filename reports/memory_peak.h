@@ -1,4 +1,4 @@
-// When a role's memory peaks and what is alive then, by replaying its programs over the allocator's policy.
+// When a role's memory peaks and what is alive then: replays its programs with the allocator's policy.
 #pragma once
 
 #include <string>
@@ -10,27 +10,28 @@
 
 namespace windtunnel {
 
-// The moment when most was allocated of one memory.
+// The moment when the allocated bytes of one memory (device or host) were largest.
 struct PeakMoment {
   Bytes allocated;
   Bytes by_category[kCategories];
-  std::string program;            // "initialize", "step 0", "steady"
-  int32_t index = -1;             // of Program::memory, what reached the peak; -1: what was alive before
+  std::string program;  // "initialize", "step 0", "steady"
+  // In Program::memory, of the allocation that reached the peak; -1: what was alive before.
+  int32_t index = -1;
   std::vector<BufferId> largest;  // alive then, largest first
 };
 
 struct ProgramPeaks {
   PeakMoment device, host;
-  MemoryPeak memory;  // of the whole program, or programs
+  MemoryPeak memory;  // over the whole program or programs
 };
 
 struct RolePeaks {
   ProgramPeaks startup;  // over initialisation and the first steps
-  ProgramPeaks steady;   // of the first steady step
+  ProgramPeaks steady;   // of the steady steps
 };
 
-// On a device that has `room` for the allocator, as SimulateMemoryWithin: what does not fit is said as of unlimited memory, so that nothing
-// fails but a broken program.
+// Replays on a device that has `room` for the allocator, as SimulateMemoryWithin does. A role that does not
+// fit gets the peaks that it has with unlimited memory, so only a broken program is an error.
 Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers,
                                AllocatorKind allocator = AllocatorKind::kWindtunnel,
                                Bytes room = Bytes::Max());

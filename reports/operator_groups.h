@@ -1,4 +1,4 @@
-// Operators by what they are drawn as: a dozen groups with a colour each, the same in every picture.
+// The groups in which operators are drawn: a dozen, each with a colour that is the same in every picture.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ struct OperatorGroup {
   std::string_view name;    // "gemm", "attention", …, "collective", "barrier", "other"
   std::string_view colour;  // "#4c78a8"
 };
-// In the order of legends.
+// In the order in which legends list them.
 std::span<const OperatorGroup> OperatorGroups();
 
 // Small operators belong to the larger ones that they serve (RoPE to attention, the bias's gradient to gemm).

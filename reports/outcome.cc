@@ -50,7 +50,7 @@ std::string CostsInWords(const Outcome& outcome) {
   if (!outcome.prediction) return words;
   words += " · profile " + outcome.profile.name;
   if (!outcome.profile.hardware) return words;
-  // Who left the key out may have meant another.
+  // A user who left out the framework key may have meant another framework.
   if (scenario.framework == Framework::kWindtunnel && !outcome.profile.framework)
     return words + " · framework windtunnel (others: windtunnel list frameworks)";
   return words + " · framework " +
@@ -107,7 +107,7 @@ Throughput ThroughputOf(const Plan& plan, Duration step) {
 
 namespace {
 
-// A profile that was measured has none of its own: its device's is of the same name.
+// A measured profile has no datasheet of its own; the one of its device has the same name.
 std::optional<DeviceSpec> DatasheetOf(const Profile& profile) {
   if (profile.hardware || profile.device == "cpu") return profile.hardware;
   const auto json = EmbeddedProfile(profile.name);
@@ -166,7 +166,7 @@ std::string DescribeRetries(const Prediction& prediction) {
   return fmt::format("only by giving back cached memory {} time{} a step", retries, retries == 1 ? "" : "s");
 }
 
-// Times of operators as shares of `step`, which they then add up to.
+// The operators' times, scaled so that they add up to `step`.
 std::map<std::string, Duration> SharesOf(Duration step, std::map<std::string, Duration> times) {
   Duration sum;
   for (const auto& [name, time] : times) sum += time;
@@ -206,7 +206,7 @@ bool HasDeviceMemory(const Scenario& scenario) { return scenario.cluster.device 
 Bytes PredictedResident(const Outcome& outcome, int rank) {
   const PredictedMemory& memory = PredictedMemoryOf(*outcome.prediction, rank);
   const Bytes of_host = HasDeviceMemory(outcome.plan.scenario) ? Bytes(0) : memory.host_reserved;
-  // An allocator that has given memory back had reserved more before.
+  // An allocator that has given back memory had reserved more before.
   return std::max(memory.reserved, memory.steady.reserved) + of_host + outcome.prediction->outside_allocator;
 }
 

@@ -18,7 +18,8 @@ Duration Mean(const std::vector<Duration>& values) {
   return values.empty() ? sum : sum / static_cast<int64_t>(values.size());
 }
 
-// What the rank does after its last action apart from waiting for other stages and from nothing at all.
+// The time after the rank's last action in which it computes or waits for exposed communication. Waiting for
+// other stages and idling are not included.
 Duration TailOf(const Plan& plan, const Timeline& timeline) {
   const std::vector<ActionSpan> actions = ActionSpans(plan, timeline);
   const Role& role = plan.RoleOf(timeline.rank);
@@ -68,7 +69,7 @@ StageUse StageUseOf(const ActionTimes& times, int stage) {
   use.times.forward = MeanOf(times, ActionKind::kForward, stage);
   use.times.input_gradient = MeanOf(times, ActionKind::kInputGradient, stage);
   use.times.weight_gradient = MeanOf(times, ActionKind::kWeightGradient, stage);
-  // A schedule with both kinds of backward is described by its split ones.
+  // A schedule with both kinds of backward is described by the split ones.
   if (!use.has_split) use.times.input_gradient = MeanOf(times, ActionKind::kBackward, stage);
   return use;
 }
@@ -84,7 +85,8 @@ StageTimes MeanTimes(const std::vector<StageUse>& stages) {
   return {sum.forward / count, sum.input_gradient / count, sum.weight_gradient / count};
 }
 
-// A rank waits from the end of its own work until all are done; in between, for what it needs.
+// The mean over ranks of the time that a rank waits: for its inputs, and from the end of its own work until
+// all ranks are done.
 Duration MeanBubble(const ScheduleTimes& times, const std::vector<Duration>& tail) {
   std::vector<Duration> work = times.work;
   Duration end;

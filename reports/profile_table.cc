@@ -22,14 +22,15 @@ std::string Times(const Distribution& time) {
                      FormatDuration(time.p90()));
 }
 
-// As wide as the widest of `labels`, and the heading.
+// The width of the widest of `labels` and the heading.
 size_t Width(const std::string& heading, const std::vector<std::string>& labels) {
   size_t width = heading.size();
   for (const std::string& label : labels) width = std::max(width, label.size());
   return width;
 }
 
-// What the median makes of the kernel's work: products by FLOPs, what only moves by the bytes that it moves at least.
+// The kernel's rate at its median time: FLOP/s for products, and for kernels that only move data the least
+// bytes that they must move per second.
 std::string RateOf(const KernelEntry& entry) {
   const KeyWork work(entry.key);
   const Duration time = entry.time.p50();
@@ -54,7 +55,7 @@ std::string KernelTable(const Profile& profile, Ink ink) {
   return text;
 }
 
-// The rate is that of the message over the median time, as nccl-tests' algbw.
+// The rate is the message's bytes over the median time, as nccl-tests' algbw.
 std::string CollectiveTable(const Profile& profile, Ink ink) {
   if (profile.collectives.empty()) return "";
   std::vector<std::string> names;
@@ -84,7 +85,7 @@ std::string CollectiveTable(const Profile& profile, Ink ink) {
          "\n";
 }
 
-// Host times by ranks on the node, then what libraries hold.
+// Host times by number of ranks on the node, then the memory that libraries hold.
 std::string HostTable(const Profile& profile, Ink ink) {
   std::string text;
   if (!profile.dispatch.empty())

@@ -1,4 +1,4 @@
-// A hardware profile for people: the machine, then every cost with its spread.
+// A hardware profile as a table: the machine, then every cost with its spread.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace windtunnel {
 
 std::string ProfileTable(const Profile& profile, Ink ink);
-// A line each.
+// One line per finding.
 std::string FindingsTable(const std::vector<ProfileFinding>& findings, Ink ink);
 
 }  // namespace windtunnel

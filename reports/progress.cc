@@ -34,7 +34,7 @@ void Progress::Clear() {
 
 std::string ProgressLine(const std::string& what, double share, int columns) {
   constexpr int kCells = 20;
-  share = share >= 0 ? std::min(share, 1.0) : 0;  // nothing of nothing is no number
+  share = share >= 0 ? std::min(share, 1.0) : 0;  // 0 of 0 is NaN
   int full = static_cast<int>(share * kCells);
   std::string line = fmt::format("[{}{}] {:>3.0f} %  ", std::string(full, '#'),
                                  std::string(kCells - full, '.'), 100 * share);

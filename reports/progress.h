@@ -21,7 +21,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // `share` in [0, 1] is what is done. Drawn at most ten times a second.
+  // `share` in [0, 1] is the share that is done. The line is drawn at most ten times a second.
   void Show(const std::string& what, double share);
   // A line that stays; printed whether or not progress is shown.
   void Log(const std::string& line);

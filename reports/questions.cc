@@ -10,9 +10,9 @@
 namespace windtunnel {
 namespace {
 
-constexpr int64_t kMostSequences = 1 << 16;  // a micro-batch that nobody runs
+constexpr int64_t kMostSequences = 1 << 16;  // more than any micro-batch that is run
 
-// As a prediction of that scenario says whether it fits.
+// Whether the scenario fits with this batch.micro, by the rule that its prediction would use.
 Result<bool> Fits(Scenario scenario, const CompileScenario& compile, int64_t micro, Bytes capacity,
                   Bytes outside) {
   if (outside >= capacity) return false;
@@ -25,13 +25,13 @@ Result<bool> Fits(Scenario scenario, const CompileScenario& compile, int64_t mic
   return true;
 }
 
-// The largest number that fits, between one that does and one that does not.
+// Bisect returns the largest number that fits, given one that fits and a larger one that does not.
 struct Interval {
   int64_t fits = 0, fails = 0;
 };
 template <typename Test>
 Result<int64_t> Bisect(Interval known, Test test) {
-  // Doubling first: most answers are small, and large plans are slow.
+  // The step is doubled first: most answers are small, and large plans are slow.
   for (int64_t step = 1; known.fits + step < known.fails; step *= 2) {
     const int64_t next = known.fits + step;
     WT_ASSIGN_OR_RETURN(const bool fits, test(next));
@@ -69,7 +69,7 @@ bool HasRoom(const Prediction& prediction, const Capacity& capacity) {
   return prediction.peak_reserved + prediction.outside_allocator <= capacity.bytes;
 }
 
-// Of ranks that hold some.
+// Empty if no rank holds host memory.
 std::string DescribeHostMemory(const Scenario& scenario, const Prediction& prediction) {
   Bytes of_rank;
   for (const PredictedMemory& memory : prediction.memory)
@@ -136,7 +136,7 @@ std::string DescribeResharding(const Scenario& scenario, const CompileScenario& 
   return text;
 }
 
-// Nothing where neither the peak nor the step depends on it.
+// Empty if the fused loss changes neither the peak nor the step enough.
 std::string DescribeFusedLoss(const Scenario& scenario, const Prediction& prediction,
                               const CompileScenario& compile, const PredictPlan& predict) {
   const auto fused = WithFusedLoss(scenario, compile, predict);
@@ -163,8 +163,8 @@ Result<int64_t> LargestMicroBatch(const Scenario& scenario, const CompileScenari
   const Scenario few = WithFewMicroBatches(scenario);
   if (few.batch == scenario.batch) return search(scenario, {0, most + 1});
   const auto found = search(few, {0, most + 1});
-  const int64_t guess = found ? *found : 0;  // (a schedule may be of one number of micro-batches only)
-  // Beside the guess, and where it was wrong from there.
+  const int64_t guess = found ? *found : 0;  // (a schedule may be for one number of micro-batches only)
+  // Tries the guess and the next number; if the guess was wrong, searches on from there.
   if (guess > 0) {
     WT_ASSIGN_OR_RETURN(const bool fits, fits_with(scenario, guess));
     if (!fits) return search(scenario, {0, guess});
@@ -176,7 +176,7 @@ Result<int64_t> LargestMicroBatch(const Scenario& scenario, const CompileScenari
 
 namespace {
 
-// Of a shard group those that it is worth to reshard to; 0: none.
+// The number of ranks of a shard group over which resharding is worth trying; 0: none.
 int64_t RanksToReshardTo(const Scenario& scenario) {
   const ParallelSpec& parallel = scenario.parallel;
   const int64_t all = ShardRanks(scenario);

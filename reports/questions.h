@@ -1,5 +1,5 @@
-// Answers to what people ask before they start a run: will it fit, how large may a micro-batch be, what do resharding after forward
-// and a fused loss save and cost. Each is another plan, compiled and simulated.
+// Answers to what people ask before they start a run: will it fit, how large may a micro-batch be, what do
+// resharding after forward and a fused loss save and cost. Each answer compiles and simulates another plan.
 #pragma once
 
 #include <functional>
@@ -17,38 +17,42 @@
 namespace windtunnel {
 
 struct Capacity {
-  Bytes bytes;     // that one rank may use
+  Bytes bytes;     // what one rank may use
   std::string of;  // "the device's memory", "this machine's memory over 2 ranks"
 };
 
-// A batch.micro with which the scenario's steps fit `capacity` (what the allocator reserves, beside `outside` the allocator) and one more
-// does not; 0 when not even 1 does. Searched up to `most` sequences, and found to fit there when nothing smaller fails. `fits_now`: whether
-// the scenario as it is fits, where that is known.
+// Returns a batch.micro with which the scenario's steps fit while one more does not; 0 when not even 1 fits.
+// Steps fit if what the allocator reserves and the bytes `outside` it are within `capacity`. The search goes
+// up to `most` sequences and returns `most` when no size that it tries fails. `fits_now`: whether the
+// scenario as it is fits, if that is known.
 Result<int64_t> LargestMicroBatch(const Scenario& scenario, const CompileScenario& compile, Bytes capacity,
                                   Bytes outside, int64_t most, std::optional<bool> fits_now = {});
 
-// What a way of doing something comes to: the largest rank's peak of allocated memory, and the median step.
+// What a variant of the scenario takes: the largest rank's peak of allocated memory, and the median step.
 struct StepAndPeak {
   Bytes peak{};
   Duration step{};
 };
 
-// What becomes of parameters between forward and backward, and what comes of it.
+// How parameters are kept between forward and backward, and what that takes.
 struct Resharding : StepAndPeak {
-  int64_t ranks = 1;  // that a unit is then in parts over; 1: whole on each (reshard_after_forward: false)
-  int gathers = 0;  // of a step
+  // The ranks over which a unit is sharded in between; 1: whole on each rank (reshard_after_forward: false).
+  int64_t ranks = 1;
+  int gathers = 0;  // all-gathers in a step
 };
 using PredictPlan = std::function<Result<Prediction>(const Plan&)>;
-// Whole; over all ranks of a shard group; and with FSDP 2 over as many as the scenario says, or, where a group has several nodes, those of
-// one. Empty where the question does not arise: no FSDP that shards parameters.
+// The choices: whole; sharded over all ranks of a shard group; and, with FSDP 2, over as many ranks as the
+// scenario says or, where a group spans several nodes, over those of one node. Empty without FSDP that shards
+// parameters.
 Result<std::vector<Resharding>> WaysOfResharding(const Scenario& scenario, const CompileScenario& compile,
                                                  const PredictPlan& predict);
 
-// With cross_entropy: fused. Nothing where the scenario has it, or its framework has no such loss.
+// The scenario with cross_entropy: fused. Nothing if the scenario has that already, or if its framework has
+// no such loss.
 Result<std::optional<StepAndPeak>> WithFusedLoss(const Scenario& scenario, const CompileScenario& compile,
                                                  const PredictPlan& predict);
 
-// All of it as text; `prediction` is the scenario's. What cannot be answered says why in its place.
+// All answers as text; `prediction` is the scenario's. Where there is no answer, the text says why.
 std::string AnswerQuestions(const Scenario& scenario, const Prediction& prediction,
                             const std::optional<Capacity>& capacity, const CompileScenario& compile,
                             const PredictPlan& predict, Ink ink);

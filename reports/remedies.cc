@@ -29,7 +29,8 @@ Change RecomputeBy(Recompute kind) {
   };
 }
 
-// Of replicas that each keep everything, or more than `kind` leaves them. Megatron and DeepSpeed have no FSDP that is modelled.
+// Applies to replicas that each keep everything, or more than `kind` leaves them. The FSDP of Megatron and
+// DeepSpeed is not modelled.
 Change ShardBy(DataParallelKind kind) {
   return [kind](Remedy& remedy) {
     Scenario& scenario = remedy.scenario;
@@ -118,11 +119,11 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
 
 Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile) {
   Result<Plan> plan = compile(WithFewMicroBatches(remedy.scenario));
-  if (!plan) plan = compile(remedy.scenario);  // (a schedule may be of one number of micro-batches only)
+  if (!plan) plan = compile(remedy.scenario);  // (a schedule may be for one number of micro-batches only)
   if (!plan) return tl::unexpected(plan.error());
   Bytes reserved;
   for (const Role& role : plan->roles) {
-    // Not what fits only by giving back what is cached.
+    // Without a limit: a remedy that fits only by giving back cached memory does not count.
     WT_ASSIGN_OR_RETURN(const RoleMemory memory,
                         SimulateMemory(role, {.allocator = plan->scenario.allocator}));
     reserved = std::max(reserved, memory.steady.reserved);

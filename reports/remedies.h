@@ -1,4 +1,5 @@
-// What would make a step fit that does not: other recomputation, sharding, micro-batches or offload, alone and together.
+// Changes that would make a step fit in memory: more recomputation, sharding, smaller micro-batches or
+// offload, alone and together.
 #pragma once
 
 #include <functional>
@@ -12,25 +13,27 @@
 
 namespace windtunnel {
 
-// A scenario's plan, as a prediction of it has it: CompilePlan, or with stages balanced for it.
+// Compiles a scenario's plan as a prediction does: CompilePlan, or the same with balanced stages.
 using CompileScenario = std::function<Result<Plan>(const Scenario&)>;
 
-// As many micro-batches as fill a pipeline and repeat: most schedules hold no more later. Few are compiled sooner than many.
+// The scenario with only as many micro-batches as fill the pipeline and repeat: most schedules hold no more
+// memory with more. A plan of few micro-batches is compiled faster than one of many.
 Scenario WithFewMicroBatches(Scenario scenario);
 
 struct Remedy {
-  std::vector<std::string> settings;  // as --set takes them: "recompute=full"
+  std::vector<std::string> settings;  // as arguments of --set: "recompute=full"
   Scenario scenario;
 };
 
-// Those that the scenario leaves open and its other keys allow; what costs little time comes first.
+// The remedies that change the scenario and that its other keys allow; the ones that cost little time first.
 std::vector<Remedy> RemediesFor(const Scenario& scenario);
 
-// Of a remedy's steps, what the allocator reserves at most, however much there is. Pipelines are compiled with as few micro-batches as fill
-// them. Errors: those of `compile`.
+// The most memory that the allocator reserves in the remedy's steps if memory is unlimited. The plan has few
+// micro-batches (WithFewMicroBatches) where the schedule allows that. Errors: those of `compile`.
 Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile);
 
-// The first few remedies that fit, as text; or the one that needs least. `room`: for the allocator, beside what is `outside` it.
+// The first few remedies that fit, as text, or, if none fits, the one that needs least. `room` is the memory
+// for the allocator, `outside` what is taken beside it.
 std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside,
                              const CompileScenario& compile);
 

@@ -99,7 +99,8 @@ Json PredictedJson(const Outcome& outcome) {
   return json;
 }
 
-// What a run did beside its steps, and others beside it; nothing of what it did not do.
+// Adds what a run did apart from its steps, and what other processes used of the cores. Keys of what did not
+// happen are left out.
 void AddRun(const Measurement& measurement, Json& json) {
   if (measurement.first_step > 0) json["first_step"] = measurement.first_step;
   if (!measurement.restarts.empty()) json["restarts"] = measurement.restarts;
@@ -121,7 +122,7 @@ void AddRun(const Measurement& measurement, Json& json) {
 
 Json MeasuredJson(const Outcome& outcome) {
   const Measurement& measurement = *outcome.measurement;
-  if (measurement.step_times.empty()) {  // all steps had been done before
+  if (measurement.step_times.empty()) {  // all steps were done before this run
     Json json{{"steps", 0}};
     AddRun(measurement, json);
     return json;
@@ -199,7 +200,7 @@ Json OutcomeJson(const Outcome& outcome) {
   return json;
 }
 
-// A name that is not UTF-8 is no reason to fail: such bytes are replaced.
+// Bytes of names that are not UTF-8 are replaced instead of causing an error.
 std::string Text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 }  // namespace

@@ -10,7 +10,8 @@ namespace windtunnel {
 namespace {
 
 constexpr int64_t kMostDevices = 1024;
-// A point costs as much as a prediction of the scenario: of a large one, every other or every fourth size is left out.
+// A point costs as much as a prediction of the scenario, so a large one is predicted at every second or
+// fourth size only.
 constexpr int64_t kOperators = 800'000;
 
 Scenario WithReplicas(Scenario scenario, int64_t replicas) {
@@ -23,12 +24,12 @@ Scenario WithReplicas(Scenario scenario, int64_t replicas) {
   cluster.devices_per_node = std::min(cluster.devices_per_node, devices);
   cluster.nodes = (devices + cluster.devices_per_node - 1) / cluster.devices_per_node;
   cluster.straggler.reset();
-  // Shards within a node are shards within a smaller one.
+  // Derived keys follow the smaller cluster: shards within a node become shards within a smaller node.
   scenario.parallel = WithDerivedKeys(scenario.derived, cluster, scenario.parallel);
   return scenario;
 }
 
-// So many, or as many more as fill the last node: clusters have no parts of nodes beside whole ones.
+// `replicas`, or as many more as fill the last node: a cluster of several nodes has only whole ones.
 int64_t InWholeNodes(int64_t replicas, int64_t per_replica, int64_t per_node) {
   if (replicas * per_replica <= per_node) return replicas;
   const int64_t filling = std::lcm(per_replica, per_node) / per_replica;

@@ -18,9 +18,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;  // keys stay in the order of docs/contract.md
 
-constexpr double kWorthSaying = 0.5;  // seconds that a report would otherwise be silent about
+constexpr double kWorthSaying = 0.5;  // seconds; a shorter time of the predictions in full is not mentioned
 
-// As a scenario file has it.
+// As a scenario file spells it.
 Json ParallelJson(const ParallelSpec& parallel) {
   const DataParallelSpec& data = parallel.data;
   Json json;
@@ -89,7 +89,7 @@ int64_t Sum(const std::map<std::string, int64_t>& counts) {
   return sum;
 }
 
-// What the allocator and what is outside it take of the device; of what was predicted in full.
+// The device memory that the allocator reserves, with what is outside it; nothing if not predicted in full.
 std::optional<Bytes> ReservedBy(const FoundConfiguration& found) {
   const Json predicted = Json::parse(found.predicted);
   if (!predicted.contains("memory")) return std::nullopt;
@@ -99,7 +99,7 @@ std::optional<Bytes> ReservedBy(const FoundConfiguration& found) {
   return Bytes(reserved + predicted.at("outside_allocator_bytes").get<int64_t>());
 }
 
-// In single quotes where a shell would take some of it for something else.
+// In single quotes if it has characters that a shell would interpret.
 std::string ShellWord(const std::string& text) {
   const auto is_plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_-+=.,:/@%", c) != nullptr;
@@ -120,7 +120,7 @@ std::string OptionsOf(const SearchReport& report, const FoundConfiguration& foun
   return text;
 }
 
-// With what is reserved where all were predicted in full.
+// Has a column of reserved memory if all rows were predicted in full.
 std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& rows, Ink ink) {
   std::vector<std::optional<Bytes>> reserved;
   for (const FoundConfiguration& row : rows) reserved.push_back(ReservedBy(row));
@@ -235,7 +235,9 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
     if (const auto reserved = ReservedBy(best))
       text += fmt::format("  {} of the device are then reserved (memory is what is asked for)\n",
                           FormatBytes(*reserved));
-    else text += ink.Dim("  which also says whether fragments of memory fit: nothing looked at them here") + "\n";
+    else
+      text +=
+          ink.Dim("  which also says whether fragments of memory fit: nothing looked at them here") + "\n";
   }
   if (verbose || report.pareto.empty()) text += ReasonsOf("not legal", report.illegal, ink);
   text += ReasonsOf("cannot be predicted", report.refused, ink);

@@ -16,15 +16,16 @@
 
 namespace windtunnel {
 
-// A configuration with what Predict says of it.
+// A configuration with its prediction.
 struct FoundConfiguration {
   Choice choice;
   Configuration configuration;
-  Scenario scenario;                // with the configuration in it
-  std::vector<Override> overrides;  // with which the loader makes it of the scenario's file
-  std::string predicted;            // the result's `predicted` block, or what is known of it, as JSON text
-  bool is_in_full = false;          // the former
-  // The step time leaves out what collectives of different groups take from each other on network cards (SharesCards).
+  Scenario scenario;                // with the configuration applied
+  std::vector<Override> overrides;  // turn the scenario's file into `scenario` when it is loaded
+  std::string predicted;            // the result's `predicted` block, or the known part of it, as JSON text
+  bool is_in_full = false;          // whether `predicted` is the whole block
+  // Whether the step time leaves out the contention of collectives of different groups for network cards
+  // (SharesCards).
   bool is_lower_bound = false;
 };
 
@@ -35,15 +36,15 @@ struct SearchReport {
   std::map<std::string, int64_t> illegal, refused;  // by reason
   int64_t evaluated = 0, infeasible = 0;
   int64_t fragmented = 0;  // evaluated, but the allocator's segments do not fit (Predict's `fits` is false)
-  // Where none fits, the one that needs least.
+  // If no configuration fits, the one that needs least.
   struct Least {
     Bytes memory;
     std::string configuration;
   };
   std::optional<Least> least = {};
-  int64_t resumed = 0;     // of the evaluated, infeasible and refused: known from the state file
+  int64_t resumed = 0;  // those of the evaluated, infeasible and refused that were known from the state file
   double configurations_per_s = 0, configurations_per_cpu_s = 0, wall_s = 0;
-  double full_s = 0;                       // spent on predicting the best in full; wall_s is without
+  double full_s = 0;                       // spent on predicting the best in full; not part of wall_s
   std::vector<FoundConfiguration> pareto;  // the best first
   std::vector<FoundConfiguration> top;     // the fastest, as many as were asked for
 };
@@ -51,7 +52,7 @@ struct SearchReport {
 inline constexpr char kSearchSchema[] = "windtunnel/search/1";
 
 std::string SearchJson(const SearchReport& report);
-// `verbose`: with the reasons of what was left out.
+// `verbose`: with the reasons why combinations were left out.
 std::string SearchTable(const SearchReport& report, bool verbose, Ink ink);
 
 // One line: the best.
@@ -59,7 +60,8 @@ std::string SearchVerdict(const SearchReport& report, Ink ink);
 
 // The `predicted` block of an outcome's result, as JSON text.
 std::string PredictedBlock(const Outcome& outcome);
-// What of it is known of a step time alone. Of the plan: scenario, world size and statistics of the model.
+// The part of that block that follows from a step time alone. Reads only the plan's scenario, world size and
+// model statistics.
 std::string ComposedBlock(const Plan& plan, const Profile& profile, Duration step);
 
 }  // namespace windtunnel

@@ -15,7 +15,7 @@
 namespace windtunnel {
 namespace {
 
-// Measures in pixels.
+// In pixels.
 constexpr double kLane = 20, kLaneGap = 4;
 // Neighbours of one colour closer than this are drawn as one rectangle: it keeps the file small.
 constexpr double kMergeBelow = 0.35;
@@ -60,7 +60,7 @@ class Drawing {
     }
   }
 
-  // Rectangles of one stream; those of one colour that touch are merged.
+  // Draws the rectangles of one stream; those of one colour that touch are merged.
   void Lane(const Timeline& timeline, const Program& program, StreamId stream) {
     const OperatorGroup* group = nullptr;
     double left = 0, right = 0;

@@ -1,5 +1,5 @@
-// What pictures of a step share: the page, the axis of time, panels with a title and the step's end, and legends. Measures are
-// pixels; `y()` is the top of what comes next.
+// What the pictures of a step have in common: the page, the time axis, panels with a title and the step's
+// end, and legends. Lengths are in pixels; `y()` is the top of the next element.
 #pragma once
 
 #include <string>
@@ -15,7 +15,8 @@ class SvgCanvas {
  public:
   static constexpr double kWidth = 1200, kLabels = 120, kMargin = 24;
 
-  // `total` is the time that the axis covers. Lines of the header: the first is the title. `right` stays free beside the plot.
+  // `total` is the time that the axis covers. The first line of the header is the title. `right` pixels stay
+  // free beside the plot.
   SvgCanvas(std::vector<std::string> header, Duration total, double right = 0);
 
   double y() const { return y_; }
@@ -23,7 +24,7 @@ class SvgCanvas {
   double X(Duration time) const { return kLabels + kMargin + plot_ * (time / total_); }
   double right() const { return kLabels + kMargin + plot_; }
 
-  // Escapes `text`; `attributes` as they stand in the element.
+  // Escapes `text`; copies `attributes` into the element unchanged.
   void Text(double x, double y, std::string_view text, std::string_view attributes);
   void Rect(double x, double y, double width, double height, std::string_view attributes);
   void Append(std::string_view element) { body_ += element; }
@@ -33,13 +34,13 @@ class SvgCanvas {
   void EndLine(Duration end, double top);
   void Axis();
 
-  // Entries stand side by side, in a new line where the page ends. An entry has a swatch for each of `swatches` (attributes of a
-  // rectangle), `width` wide, or none.
+  // Entries stand side by side and wrap at the page's edge. An entry has one swatch of width `width` for each
+  // of `swatches` (attributes of a rectangle), or none.
   void BeginLegend() { legend_x_ = kLabels + kMargin; }
   void LegendEntry(const std::vector<std::string>& swatches, std::string_view text, double width = 12);
   void EndLegend();
 
-  // `style`: further rules.
+  // The whole SVG. `style`: further CSS rules.
   std::string Finish(std::string_view style = "") const;
 
  private:
@@ -49,7 +50,7 @@ class SvgCanvas {
   std::string body_;
 };
 
-// The end of the last of them.
+// The latest end of the timelines.
 Duration LongestOf(const std::vector<Timeline>& timelines);
 
 }  // namespace windtunnel

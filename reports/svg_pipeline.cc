@@ -18,12 +18,12 @@
 namespace windtunnel {
 namespace {
 
-// Measures in pixels.
+// In pixels.
 constexpr double kBubbleColumn = 52;
 constexpr double kThinLane = 4, kThinGap = 1;
 // Blocks of one colour that are narrower than the first and closer than the second are drawn as one.
 constexpr double kMergeNarrower = 1.5, kMergeBelow = 0.35;
-// Blocks at least this wide are set apart by a hair, so that equal neighbours can be counted.
+// Blocks at least this wide are separated by a thin gap, so that equal neighbours can be counted.
 constexpr double kSetApartFrom = 3, kHair = 0.6;
 
 // Numbers in blocks: two sizes of type, and the width of a digit in terms of them.
@@ -32,8 +32,8 @@ constexpr double kDigits = 11.5, kSmallDigits = 8.5, kDigitWidth = 0.56;
 struct Rgb {
   int r = 0, g = 0, b = 0;
 };
-// Blue for forward and green for backward is Megatron's drawing of pipelines; teal and a yellowish green set the two halves of a
-// backward apart from it and from each other, also in grey.
+// Blue for forward and green for backward follow Megatron's drawings of pipelines. Teal and a yellowish green
+// distinguish the two halves of a backward from it and from each other, also in grey.
 enum Fill { kForward, kBackward, kInputGradient, kWeightGradient, kOptimizer, kSync, kMessage, kBarrier };
 struct Meaning {
   Rgb colour;
@@ -63,7 +63,7 @@ Fill FillOf(ActionKind kind) {
 
 using Half = WholeActionSpan::Half;
 
-// A colour, and of actions the virtual stage that tints it, and the half of the lane that those of a pair have.
+// A colour; for actions also the virtual stage that tints it, and for those of a pair their half of the lane.
 struct Style {
   Fill fill = kForward;
   int tint = 0;
@@ -94,7 +94,7 @@ struct Block {
   double width() const { return right - left; }
 };
 
-// Whether a collective sums gradients, of shards or whole.
+// Whether the operator is a collective that sums gradients (all-reduce or reduce-scatter).
 bool IsOfGradients(const Op& op) {
   const auto* collective = std::get_if<Collective>(&op.kind);
   return collective && op.phase != Phase::kForward && op.phase != Phase::kRecompute &&
@@ -102,8 +102,8 @@ bool IsOfGradients(const Op& op) {
           collective->kind == CollectiveKind::kReduceScatter);
 }
 
-// When the compute stream waited for communication that is not between stages, before an operator or at the end of the step
-// (BreakDown's exposed communication, plan/timeline.h).
+// The times in which the compute stream waited for communication that is not between stages, before an
+// operator or at the end of the step (BreakDown's exposed communication, plan/timeline.h).
 std::vector<Span> ExposedCommunication(const Role& role, const Timeline& timeline) {
   std::vector<const Span*> span_of(role.steady.ops.size());
   for (const Span& span : timeline.spans) span_of[span.op] = &span;
@@ -135,7 +135,7 @@ std::vector<Span> ExposedCommunication(const Role& role, const Timeline& timelin
   return exposed;
 }
 
-// Blocks of one lane as strokes of its height, a path for each style: ten bytes a block.
+// Blocks of one lane as strokes of its height, with one path for each style. A block takes ten bytes.
 class Strokes {
  public:
   Strokes(double middle, double height) : middle_(middle), height_(height) {}
@@ -229,7 +229,7 @@ class PipelineDrawing {
     canvas_.Down(kThinLane + (lane_ > 10 ? 5 : 2));
   }
 
-  // Of a lane, from its top.
+  // In pixels from the lane's top.
   double MiddleOf(Half half) const {
     return half == Half::kNone ? lane_ / 2 : half == Half::kUpper ? lane_ / 4 : 3 * lane_ / 4;
   }
@@ -237,7 +237,8 @@ class PipelineDrawing {
 
   void Labels(const Timeline& timeline, const Role& role) {
     const double baseline = canvas_.y() + lane_ / 2 + 4;
-    constexpr double kRoom = 116, kLarge = 6.6, kSmall = 5.3;  // of both, and of a character of either
+    // Pixels for both labels together, and for a character of either.
+    constexpr double kRoom = 116, kLarge = 6.6, kSmall = 5.3;
     const std::string rank = fmt::format("rank {}", timeline.rank);
     const double left = kRoom - kLarge * static_cast<double>(rank.size());
     canvas_.Text(SvgCanvas::kMargin, baseline, rank, "");
@@ -272,7 +273,7 @@ class PipelineDrawing {
       const Op& op = role.steady.ops.at(span.op);
       Action action;
       if (span.stream != kComputeStream || lookup.Find(op, action)) continue;
-      // What is in the middle of an action, such as scaling the gradients of a bucket, is part of its block.
+      // An operator within an action, such as scaling the gradients of a bucket, is part of its block.
       if (op.micro_batch < 0)
         add({op.phase == Phase::kGradientSync ? kSync : kOptimizer}, span.start, span.end, -1);
     }
@@ -308,7 +309,7 @@ class PipelineDrawing {
     return merged;
   }
 
-  // Micro-batches' numbers, of those blocks that have room for them in one of two sizes.
+  // Draws micro-batch numbers in the blocks that have room for them, in one of two sizes.
   void Numbers(const std::vector<Block>& blocks) {
     std::map<std::string, std::string> by_class;
     for (const Block& block : blocks) {
@@ -328,8 +329,9 @@ class PipelineDrawing {
       canvas_.Append(fmt::format("<g class=\"{}\">{}</g>\n", names, texts));
   }
 
-  // The thin lane: what this rank sends, and collectives, from when this rank is ready for them. (A receive stands ready long before
-  // its message is made, so it would say little; and what tensor-parallel ranks exchange is part of the blocks above.)
+  // The thin lane: what this rank sends, and its collectives, from when this rank is ready for them. Receives
+  // are left out: they are posted long before their message is made, so they would say little. What
+  // tensor-parallel ranks exchange is part of the blocks above.
   void Communication(const Timeline& timeline, const Role& role) {
     const ActionLookup lookup(plan_, plan_.mesh.PlaceOf(timeline.rank).pipeline);
     std::map<Fill, std::vector<Block>> blocks;

@@ -14,7 +14,7 @@
 namespace windtunnel {
 namespace {
 
-// Rows of a label, predicted, measured and a last column. The layout follows what the outcome has.
+// Rows of a label, predicted, measured and a last column. Omits the column of a side that the outcome lacks.
 class Table {
  public:
   Table(const Outcome& outcome, Ink ink)
@@ -58,7 +58,7 @@ std::string Difference(Bytes difference) {
                      FormatBytes(Bytes(std::llabs(difference.count()))));
 }
 
-// Nothing where all steps are alike, as costs that are modelled have them.
+// Empty if all steps take the same time, as they do with modelled costs.
 std::string Spread(const StepTimes& times) {
   if (times.p10 == times.p90) return "";
   return fmt::format("{} – {}", FormatDuration(times.p10), FormatDuration(times.p90));
@@ -69,17 +69,17 @@ std::string RelativeError(double predicted, double measured) {
   return fmt::format("{:>10}", measured > 0 ? FormatSignedPercent(predicted / measured - 1) : "");
 }
 
-// Of shares of a step: what is predicted less what was measured.
+// The difference of two shares of a step: predicted minus measured.
 std::string ShareDifference(double predicted, double measured) {
   return fmt::format("{:>10}", fmt::format("{:+.1f} pp", 100 * (predicted - measured)));
 }
 
-// Columns of a text that has no wide characters: its code points.
+// The columns of a text without wide characters: the number of its code points.
 size_t ColumnsOf(const std::string& text) {
   return std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; });
 }
 
-// As many parts in a line as fit.
+// Adds lines with as many parts as fit in each.
 void AddParts(Table& table, const std::vector<std::string>& parts) {
   constexpr size_t kColumns = 100;
   std::string line;
@@ -139,7 +139,8 @@ void AddStepTime(Table& table, const Outcome& outcome) {
         "attention");
 }
 
-// A pipeline rank's bubble on both sides, or the mean of neighbours'; what a side lacks is zero.
+// The bubble of a pipeline rank, or the mean over neighbouring ranks, on both sides; zero where there is
+// none.
 struct BubbleRow {
   size_t first = 0, last = 0;  // roles
   StepBreakdown predicted, measured;
@@ -169,7 +170,7 @@ std::vector<BubbleRow> Folded(const std::vector<BubbleRow>& rows, double toleran
   return folded;
 }
 
-// Of every role; roles without a timeline on a side have zeros there.
+// The bubbles of all roles, in at most kBubbleRows rows. Roles without a timeline on a side have zeros there.
 std::vector<BubbleRow> BubbleRows(const Outcome& outcome) {
   const Plan& plan = outcome.plan;
   std::vector<BubbleRow> rows(plan.roles.size());
@@ -232,7 +233,7 @@ void AddCategories(Table& table, const Outcome& outcome, const MemoryPeak& predi
     table.Row(fmt::format("    {}", Name(static_cast<Category>(i))), FormatBytes(p), FormatBytes(m),
               fmt::format("{:>10}", Difference(p - m)));
   }
-  // PyTorch's users look at this one; Windtunnel's own allocator keeps it close to what is allocated.
+  // PyTorch's users look at reserved memory. Windtunnel's own allocator keeps it close to the allocated.
   if (outcome.plan.scenario.allocator != AllocatorKind::kWindtunnel)
     table.Row("    (reserved)", FormatBytes(predicted.reserved), FormatBytes(measured.reserved),
               fmt::format("{:>10}", Difference(predicted.reserved - measured.reserved)));
@@ -284,7 +285,7 @@ void AddRankMemory(Table& table, const Outcome& outcome) {
   AddMoreRanks(table, outcome.measurement->memory.size() - listed);
 }
 
-// A quantity of single ranks, where it is largest; compared, where prediction and measurement are furthest apart.
+// A quantity of one rank: that where it is largest or, with both sides, where they are furthest apart.
 struct OfRank {
   Bytes predicted, measured;
 };
@@ -344,7 +345,7 @@ void AddMemory(Table& table, const Outcome& outcome) {
   if (!outcome.prediction) return;
   if (auto fits = FitsInDevice(*outcome.prediction)) {
     const std::string memory = FormatBytes(outcome.prediction->device_memory);
-    // The device waits while segments are given back and reserved anew, which is not in the step's time.
+    // The device waits while segments are given back and reserved again; the step's time excludes that.
     std::string retries = DescribeRetries(*outcome.prediction);
     if (!retries.empty()) retries = fmt::format(", but {} (slow: too tight)", retries);
     if (PredictedHostMemoryOfNode(outcome.plan.scenario, *outcome.prediction) > Bytes(0))
@@ -355,8 +356,8 @@ void AddMemory(Table& table, const Outcome& outcome) {
   }
 }
 
-// A bar of at most kBarCells either side of an axis: left when the prediction is too short, right when too
-// long.
+// A bar of at most kBarCells on either side of an axis: to the left if the prediction is too short, to the
+// right if it is too long.
 constexpr int kBarCells = 7;
 
 std::string Bar(double contribution, double largest) {
@@ -431,14 +432,15 @@ std::string DescribeCheck(const std::optional<CostCheck>& check) {
                      check->drift > 0 ? "longer" : "less", check->measured_again ? "than before" : "now");
 }
 
-// "the machine was busy: this took 1.0 of its 2 cores, others 0.9"; empty where the ranks had what they could use.
+// "the machine was busy: this took 1.0 of its 2 cores, others 0.9"; empty if the ranks had the cores that
+// they could use.
 std::string DescribeCrowd(const Measurement& measurement) {
   if (!measurement.cores || !measurement.cores->is_crowded()) return "";
   return fmt::format("the machine was busy: this took {:.1f} of its {:.0f} cores, others {:.1f}",
                      measurement.cores->own, measurement.cores->all, measurement.cores->others);
 }
 
-// What a run did beside its steps, and others beside it.
+// Adds what a run did apart from its steps, and what other processes used of the cores.
 void AddRun(Table& table, const Measurement& measurement) {
   if (measurement.first_step > 0) table.Line(fmt::format("went on from step {}", measurement.first_step));
   for (const std::string& reason : measurement.restarts) table.Line("restarted: " + reason);

@@ -1,5 +1,5 @@
-// What a person sees on standard output: predicted beside measured, memory by rank, where the error comes
-// from, and a verdict. Columns of a side that the outcome lacks are left out. At most 100 columns wide.
+// An outcome as a table on standard output: predicted beside measured, memory by rank, where the error comes
+// from, and a verdict. The column of a side that the outcome lacks is left out. At most 100 columns wide.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ std::string OutcomeTable(const Outcome& outcome, Ink ink);
 std::string DescribeEvaluation(const HeldOutLoss& evaluation);
 
 // One line: "ddp_gpt_2rank: within tolerance: step time -2.3 % (±20 %), peak memory exact".
-// REQUIRES: both prediction and measurement.
+// REQUIRES: both a prediction and a measurement.
 std::string VerdictLine(const Outcome& outcome, Ink ink);
 
 }  // namespace windtunnel

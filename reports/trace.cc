@@ -54,7 +54,7 @@ class TraceWriter {
     Emit({{"name", name}, {"ph", "M"}, {"pid", process}, {"tid", track}, {"args", arguments}});
   }
 
-  // Of a pipeline: what the schedule says, behind the streams' tracks and shown above them.
+  // The track of a pipeline's actions: numbered after the streams' tracks, but shown above them.
   static int ActionTrack(const Role& role) { return static_cast<int>(role.streams.size()) + 1; }
 
   // Track 0 is the step as a whole; stream s is track s + 1.

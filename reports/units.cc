@@ -12,7 +12,7 @@
 namespace windtunnel {
 namespace {
 
-constexpr size_t kShownUnits = 12;  // of more, the middle is one line
+constexpr size_t kShownUnits = 12;  // of more, those in the middle share one line
 constexpr size_t kShownAtEnds = 4;
 
 class UnitTable {
@@ -40,7 +40,8 @@ class UnitTable {
     ++transfer.count;
   }
 
-  // Operators are told apart by the tensor that they name: "blocks.3.mlp.up" is of the unit that has "blocks.3.mlp.up.weight".
+  // A compute operator belongs to the unit of the tensor that it names: "blocks.3.mlp.up" to the unit that
+  // has "blocks.3.mlp.up.weight".
   void AddPathSegment(const PathSegment& segment) {
     if (segment.op < 0) return;
     const Op& op = role_.steady.ops[segment.op];
@@ -69,7 +70,8 @@ class UnitTable {
     return phase == Phase::kForward ? unit.forward_gather : unit.backward_gather;
   }
 
-  // The unit of the first tensor whose name begins as the operator's does, up to whole parts of names.
+  // The unit of the first tensor whose name starts with the operator's name or, if there is none, with the
+  // longest possible prefix of its dot-separated parts. -1: none.
   int UnitOfCompute(const Op& op) const {
     for (std::string prefix = op.name; !prefix.empty();) {
       auto tensor = unit_of_tensor_.lower_bound(prefix);

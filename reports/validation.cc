@@ -7,7 +7,7 @@
 namespace windtunnel {
 namespace {
 
-constexpr double kDistinct = 0.03;  // rows measured closer than this have no order
+constexpr double kDistinct = 0.03;  // rows whose measured times are closer than this have no order
 
 // Linear between order statistics (numpy's default). REQUIRES: ascending, not empty.
 double QuantileOf(const std::vector<double>& sorted, double level) {

@@ -1,4 +1,5 @@
-// Predictions held against what was measured elsewhere (docs/contract.md, "Validation rows"): values, and statistics over them.
+// Predictions compared with what was measured elsewhere (docs/contract.md, "Validation rows"): values, and
+// statistics over them.
 //
 //   Validation validation;
 //   validation.values.push_back({.id = "foundry-77", .source = "foundry_a100", .quantity = kStepTime, …});
@@ -17,12 +18,13 @@ inline constexpr char kPeakMemory[] = "peak_memory_bytes";
 inline constexpr char kReservedMemory[] = "reserved_memory_bytes";
 inline constexpr char kDeviceMemory[] = "device_memory_used_bytes";
 
-// One quantity of one row. A row counts once, by its step time where that can be derived; its other values are shown beside it.
+// One quantity of one row. A row counts once, by its step time if that can be derived; its other values are
+// only shown.
 struct ValidatedValue {
   std::string id, source, quantity;
   double predicted = 0, measured = 0;
   bool counts = true;
-  double tolerance = 0;            // of the row's scenario; what counts is held to it
+  double tolerance = 0;            // of the row's scenario; a value that counts is held to it
   std::string comparable_to = "";  // rows with the same text (model, devices, global batch) can be ordered
 
   double error() const { return predicted / measured - 1; }
@@ -39,17 +41,17 @@ struct Validation {
   std::vector<RefusedRow> refused;
 };
 
-// Of the values that count; errors are fractions, magnitudes but for `mean`.
+// Statistics of the values that count. Errors are fractions, and magnitudes except in `mean`.
 struct ErrorStatistics {
   int64_t rows = 0, refused = 0, within_tolerance = 0;
   double mape = 0, median = 0, p90 = 0, worst = 0;
-  double mean = 0;  // signed: above 0 predictions are too long
-  // The share of pairs of comparable rows, measured more than 3 % apart, whose predicted order is the measured one; over all sources
-  // the mean of theirs. Nothing where there is no such pair.
+  double mean = 0;  // signed: predictions are too long if it is above 0
+  // Of the pairs of comparable rows that were measured more than 3 % apart, the share whose predicted order
+  // is the measured one. Over all sources it is the mean of theirs. Nothing if there is no such pair.
   std::optional<double> pair_order;
 };
 
-// Of one source, or of all where `source` is empty.
+// Of one source, or of all if `source` is empty.
 ErrorStatistics StatisticsOf(const Validation& validation, const std::string& source);
 
 }  // namespace windtunnel

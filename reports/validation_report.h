@@ -1,4 +1,4 @@
-// A validation as a table for people, and as JSON (schema "windtunnel/validation/1", docs/contract.md).
+// A validation as a table, and as JSON (schema "windtunnel/validation/1", docs/contract.md).
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace windtunnel {
 
 inline constexpr char kValidationSchema[] = "windtunnel/validation/1";
 
-// Every row by source with both values and the error, the refused ones with their reason, then the statistics of each source and
-// of all.
+// Every row by source, with both values and the error, and the refused rows with their reasons; then the
+// statistics of each source and of all.
 std::string ValidationTable(const Validation& validation, Ink ink);
 // The statistics alone.
 std::string ValidationSummary(const Validation& validation, Ink ink);
@@ -20,7 +20,8 @@ std::string ValidationSummary(const Validation& validation, Ink ink);
 // `within_tolerance` and `mean` (the signed mean error), and `counts` in rows.
 std::string ValidationJson(const Validation& validation);
 
-// Predicted over measured step times as a picture: both axes logarithmic, a colour a source, the diagonal and 20 % on either side of it.
+// A picture of predicted over measured step times: both axes logarithmic, one colour per source, the diagonal
+// and 20 % on either side of it. A second panel shows the errors over the measured times.
 std::string ValidationSvg(const Validation& validation);
 
 }  // namespace windtunnel

@@ -18,7 +18,7 @@ constexpr double kBand = 0.2;  // of the dotted lines
 constexpr const char* kEqual = "stroke=\"#333\" stroke-dasharray=\"6 4\"";
 constexpr const char* kOff = "stroke=\"#999\" stroke-dasharray=\"2 4\"";
 
-// One side of a panel: where a value lies on it.
+// The scale of one side of a panel: gives the position of a value.
 struct PlotScale {
   double least = 0, most = 1;
   double Along(double value) const { return kSide * (value - least) / (most - least); }
@@ -33,7 +33,7 @@ struct Panel {
   double Y(double value) const { return top + kSide - up.Along(value); }
 };
 
-// Whole decades around all times: of their logarithms.
+// A scale of logarithms: whole decades around all times.
 PlotScale DecadesAround(const std::vector<const ValidatedValue*>& values) {
   double least = 1e300, most = 0;
   for (const ValidatedValue* value : values) {
@@ -46,9 +46,9 @@ PlotScale DecadesAround(const std::vector<const ValidatedValue*>& values) {
 }
 
 constexpr double kErrorStep = 0.1;
-constexpr double kMostError = 0.6;  // others lie on the edge
+constexpr double kMostError = 0.6;  // larger errors are drawn on the edge
 
-// As far to both sides as the largest error, at least to the dotted lines.
+// As far to both sides as the largest error, but at least beyond the dotted lines and at most to kMostError.
 PlotScale ErrorsAround(const std::vector<const ValidatedValue*>& values) {
   double most = kBand + kErrorStep;
   for (const ValidatedValue* value : values) most = std::max(most, std::abs(value->error()));
@@ -86,7 +86,7 @@ void ForEachDecade(const PlotScale& scale, const std::function<void(double, cons
     visit(power, fmt::format("{:g} s", std::pow(10, power)));
 }
 
-// predicted = factor x measured, where it lies within the panel of logarithms.
+// Draws predicted = factor x measured, as far as it lies within the panel of logarithms.
 void DrawFactor(SvgCanvas& canvas, const Panel& panel, double factor, const char* style) {
   const double shift = std::log10(factor);
   const double from = std::max(panel.across.least, panel.across.least - shift);

@@ -24,7 +24,7 @@ std::string ScheduleInWords(const PipelineSpec& pipeline) {
   return fmt::format("{}, {}", pipeline.schedule, Counted(pipeline.virtual_stages, "virtual stage"));
 }
 
-// Layers of the stages in turn, of equal neighbours once: "7, 14 × 6, 5"; "12" where all are equal.
+// The stages' numbers of layers, equal neighbours once: "7, 14 × 6, 5 layers"; "12 layers" if all are equal.
 std::string Balance(const std::vector<StageRange>& stages) {
   std::string text;
   for (size_t first = 0, end; first < stages.size(); first = end) {

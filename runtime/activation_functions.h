@@ -1,4 +1,5 @@
-// The functions of activations (ActivationKind, scenarios/scenario.h), the same on every device but for the exponentials behind them.
+// The activation functions (ActivationKind, scenarios/scenario.h). They are the same on every device except
+// for the exponentials behind them.
 #pragma once
 
 #include <cmath>
@@ -13,8 +14,9 @@
 
 namespace windtunnel {
 
-// `Math` is a device's: Math::Sigmoid(x), and Math::Normal(x), which has the standard normal distribution's `cdf` and `density`.
-// Each function is y = Value(x) and dy/dx = Slope(x). A NaN passes through: it is not above, below or within a bound.
+// `Math` is the device's: Math::Sigmoid(x), and Math::Normal(x), which returns the standard normal
+// distribution's `cdf` and `density`. Each function is y = Value(x) and dy/dx = Slope(x). A NaN passes
+// through: it is not above, below or within a bound.
 template <typename Math>
 struct ActivationFunctions {
   struct Gelu {
@@ -25,7 +27,7 @@ struct ActivationFunctions {
     }
   };
 
-  // A slope of zero at zero, as torch's.
+  // The slope at zero is zero, as in torch.
   struct Relu {
     static WT_FUNCTION float Value(float x) { return x < 0.0f ? 0.0f : x; }
     static WT_FUNCTION float Slope(float x) { return x <= 0.0f ? 0.0f : 1.0f; }
@@ -45,7 +47,8 @@ struct ActivationFunctions {
     }
   };
 
-  // What gpt-oss makes of the gate: c s(a c), c = min(x, 7). Slopes of bounds are one at them, as torch's.
+  // gpt-oss's activation of the gate: c s(a c), where c = min(x, 7), s is the sigmoid and a is
+  // kGateSteepness. The slope of min or clamp at its bound is one, as in torch.
   struct ClampedGate {
     static WT_FUNCTION float Value(float x) {
       const float c = x > kGateLimit ? kGateLimit : x;
@@ -62,7 +65,7 @@ struct ActivationFunctions {
     static WT_FUNCTION float Slope(float) { return 1.0f; }
   };
 
-  // And of the other half: one more than what is within [-7, 7].
+  // gpt-oss's activation of the other half: one plus x clamped to [-7, 7].
   struct ClampedValue {
     static WT_FUNCTION float Value(float x) {
       return 1.0f + (x > kGateLimit ? kGateLimit : (x < -kGateLimit ? -kGateLimit : x));
@@ -70,7 +73,7 @@ struct ActivationFunctions {
     static WT_FUNCTION float Slope(float x) { return std::fabs(x) > kGateLimit ? 0.0f : 1.0f; }
   };
 
-  // Calls pass.Plain<Function>(), or of a gated activation pass.Gated<Gate, Up>(): y = Gate(g) Up(u).
+  // Calls pass.Plain<Function>(), or for a gated activation pass.Gated<Gate, Up>(): y = Gate(g) Up(u).
   template <typename Pass>
   static void Apply(ActivationKind kind, const Pass& pass) {
     switch (kind) {

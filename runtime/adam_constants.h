@@ -1,4 +1,4 @@
-// What Adam's update takes from its options, the same on every device.
+// The constants of Adam's update, derived from its options. They are the same on every device.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct AdamConstants {
   float coupled_decay;    // Adam: weight_decay, else 0
 };
 
-// Of the step after `step` others.
+// The constants of the step that follows `step` others: t = step + 1.
 AdamConstants AdamConstantsOf(const OptimizerSpec& spec, int64_t step);
 
 }  // namespace windtunnel

@@ -23,7 +23,7 @@ std::vector<Duration> StepTimes(const std::vector<RankRun>& runs, Steps steps) {
   return times;
 }
 
-// The timelines that were kept, in order of their steps' times.
+// Indices of the kept timelines, in the order of their steps' times.
 std::vector<size_t> Ranking(const std::vector<RankRun>& runs, Steps steps) {
   const std::vector<Duration> times = StepTimes(runs, steps);
   const size_t stride = static_cast<size_t>((runs[0].*steps).stride);
@@ -34,12 +34,12 @@ std::vector<size_t> Ranking(const std::vector<RankRun>& runs, Steps steps) {
   return timelines;
 }
 
-// Whether ranks timed the same steps, and kept the timelines of the same of them.
+// Whether two ranks timed the same steps, and kept the timelines of the same ones.
 bool Agree(const TimedSteps& a, const TimedSteps& b) {
   return a.times.size() == b.times.size() && a.stride == b.stride && a.timelines.size() == b.timelines.size();
 }
 
-// Over the ranks that have them: losses are the last stage's.
+// The mean over the ranks that have the values: losses are the last stage's.
 std::vector<double> MeanOverRanks(const std::vector<RankRun>& runs, std::vector<double> RankRun::*values) {
   std::vector<double> mean;
   double ranks = 0;
@@ -53,7 +53,7 @@ std::vector<double> MeanOverRanks(const std::vector<RankRun>& runs, std::vector<
   return mean;
 }
 
-// Of values that are listed step by step.
+// Splits values that are listed step by step, one for each module, by module.
 std::vector<std::vector<double>> ByModule(const std::vector<double>& values, size_t steps) {
   const size_t modules = steps == 0 ? 0 : values.size() / steps;
   std::vector<std::vector<double>> by_module(modules);
@@ -61,7 +61,7 @@ std::vector<std::vector<double>> ByModule(const std::vector<double>& values, siz
   return by_module;
 }
 
-// Kernels of the step, by kind of operator: each was timed.
+// The number of kernels of the step, by kind of operator. Each kernel was timed.
 std::map<std::string, int64_t> TimedKernels(const Timeline& timeline, const Program& program) {
   std::map<std::string, int64_t> kernels;
   for (const Span& span : timeline.spans) {
@@ -71,7 +71,8 @@ std::map<std::string, int64_t> TimedKernels(const Timeline& timeline, const Prog
   return kernels;
 }
 
-// What timing a kernel adds to a traced step, of a device whose measured steps are not traced (docs/decisions/0014).
+// The time that timing a kernel adds to a traced step, on a device whose measured steps are not
+// traced (docs/decisions/0014).
 Duration TimingOfAKernel(const Plan& plan, const std::vector<RankRun>& runs) {
   if (runs[0].traced.times.empty()) return {};
   int64_t most = 1;
@@ -87,7 +88,8 @@ Duration TimingOfAKernel(const Plan& plan, const std::vector<RankRun>& runs) {
   return std::clamp(added / most, Duration(), kLongestEvent);
 }
 
-// Mean over ranks and over the kept steps between the quartiles of step time; `timing` is taken off for each kernel, up to half of it.
+// The mean over ranks and over the kept steps between the quartiles of step time. `timing` is taken off for
+// each kernel, up to half of the operator's time.
 std::map<std::string, Duration> ByOperator(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
                                            const std::vector<size_t>& ranking, Duration timing) {
   const size_t from = ranking.size() / 4, to = std::max(from + 1, ranking.size() - ranking.size() / 4);
@@ -134,10 +136,10 @@ std::optional<HeldOutLoss> EvaluationOf(const Plan& plan, const std::vector<Rank
   return evaluation;
 }
 
-// Of one step, into the means of the ranks; `timing` as ByOperator's.
+// Adds one step's breakdowns to the ranks' means. `timing` is as in ByOperator.
 void AddBreakdowns(const Plan& plan, const std::vector<RankRun>& runs, Steps steps, size_t step,
                    Duration timing, std::vector<BreakdownMean>& means) {
-  Duration slowest;  // rank's
+  Duration slowest;  // the slowest rank's
   for (const RankRun& run : runs) slowest = std::max(slowest, (run.*steps).timelines[step].end);
   for (size_t rank = 0; rank < runs.size(); ++rank) {
     const Timeline& timeline = (runs[rank].*steps).timelines[step];
@@ -147,7 +149,8 @@ void AddBreakdowns(const Plan& plan, const std::vector<RankRun>& runs, Steps ste
     for (const auto& [name, kernels] : TimedKernels(timeline, role.steady)) of_timing += timing * kernels;
     of_timing = std::min(of_timing, of_rank.compute / 2);
     of_rank.compute -= of_timing;
-    // A rank that leaves the barrier between steps after others begins its step later: until then it was in the barrier.
+    // A rank that leaves the barrier between steps after the others begins its step later. Until then it was
+    // in the barrier, so the difference counts as exposed communication.
     of_rank.exposed_communication += slowest - timeline.end;
     of_rank.step = slowest - of_timing;
     means[rank].Add(of_rank);
@@ -160,8 +163,9 @@ StepBreakdown MeanOf(const std::vector<StepBreakdown>& breakdowns) {
   return mean.Mean();
 }
 
-// By rank, of the step in the middle, or the two, as shares of `median`: what all measured steps took, of which some may have kept no timeline,
-// or have been traced beside the measured ones.
+// By rank: the breakdown of the step in the middle, or the mean of the two, scaled to `median`.
+// That is the median time of all measured steps; some of them may have kept no timeline, or the
+// traced steps may be others.
 std::vector<StepBreakdown> MedianBreakdowns(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
                                             const std::vector<size_t>& ranking, Duration timing,
                                             Duration median) {
@@ -213,14 +217,14 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   result.mtp_losses = ByModule(MeanOverRanks(runs, &RankRun::mtp_losses), result.losses.size());
   result.gradient_norms = MeanOverRanks(runs, &RankRun::gradient_norms);
   result.cores = FullestMachine(CoreUses(runs));
-  result.loss_scales = runs[0].loss_scales;  // all agree; of the ranks of dp the first alone has them
+  result.loss_scales = runs[0].loss_scales;  // all agree; with dp the first rank alone has them
   result.skipped_steps = runs[0].skipped_steps;
   const Duration timing = TimingOfAKernel(plan, runs);
   result.by_operator = ByOperator(plan, runs, steps, ranking, timing);
   const Duration median = Distribution::FromSamples(result.step_times).p50();
   result.by_rank = MedianBreakdowns(plan, runs, steps, ranking, timing, median);
   result.breakdown = MeanOf(result.by_rank);
-  if (result.breakdown.step > Duration()) result.breakdown.step = median;  // not rounded
+  if (result.breakdown.step > Duration()) result.breakdown.step = median;  // without the rounding of the mean
   for (size_t rank = 0; rank < runs.size(); ++rank) {
     RankRun& run = runs[rank];
     result.memory.push_back(MeasuredMemory{static_cast<int>(rank), run.steady, run.initial.allocated,

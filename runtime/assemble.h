@@ -1,4 +1,4 @@
-// From what each rank measured to the Measurement of the run.
+// Combines what each rank measured into the Measurement of the run.
 #pragma once
 
 #include <vector>

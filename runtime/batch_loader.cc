@@ -74,7 +74,7 @@ void BatchLoader::Load(const LoadBatch& op, int64_t step, int context_rank,
     LoadSample(op, SampleAt(first + row), row, context_rank, writes);
 }
 
-// In the order of the data, a replica's rows of a micro-batch after another's.
+// In the order of the data: within a micro-batch, one replica's rows come after another's.
 void BatchLoader::LoadHeldOut(const LoadBatch& op, int64_t batch, int context_rank,
                               std::span<const TensorRef> writes) {
   const int64_t micro_batch = batch * accumulate_ + op.micro_batch;

@@ -17,7 +17,8 @@ namespace {
 
 using Mode = ExecutionMode;
 
-// Operators that a driver's queue has room for, with several kernels each; and with one each, as most have.
+// How many operators a driver's queue has room for: kIssuedWithoutWaiting with several kernels each,
+// kIssuedAhead with one each, as most have.
 constexpr int32_t kIssuedWithoutWaiting = 400;
 constexpr size_t kIssuedAhead = 900;
 constexpr Duration kLongestLead = Milliseconds(20);
@@ -54,9 +55,10 @@ class Calibrator {
   Result<CalibrationSamples> Measure();
 
  private:
-  // A collective, or a send with its receive, that costs are needed for, with the first operator of this rank's program that does
-  // it on `axis`, and how often a round repeats it. It works on memory of the calibrator's: the program's own buffers may not be
-  // allocated when it runs. A rank that takes no part only keeps the others company.
+  // A collective, or a send with its receive, whose cost is needed: the first operator of this rank's
+  // program that does it on `axis`, and how often a round repeats it. It works on the calibrator's
+  // memory, since the program's own buffers may not be allocated when it runs. A rank that takes no part
+  // only keeps the others company.
   struct Target {
     AxisId axis;
     OpIndex op;      // -1: this rank takes no part
@@ -93,7 +95,8 @@ class Calibrator {
   Status RunOnce(const Target& target);
   Result<uint64_t> Complete(const Target& target);
   bool host_computes() const { return queues_ == nullptr; }
-  // Ranks of all roles do the same passes, since they meet before each.
+  // Whether `what` is true of any role's operators. All ranks get the same answer, since ranks of all roles
+  // do the same passes: they meet before each.
   template <typename What>
   bool SomeRankHas(What what) const {
     const std::vector<Role>& roles = session_.plan().roles;
@@ -117,15 +120,15 @@ class Calibrator {
   std::vector<char> operands_;    // of one collective at a time
   uint64_t device_operands_ = 0;  // instead of them, on a device with memory of its own
   Bytes operand_bytes_;
-  std::map<std::string, std::vector<Duration>>
-      host_times_;                   // beside a device, by DispatchKey, GraphLaunchKey and kGraphSavesKey
+  // With a device: by DispatchKey, GraphLaunchKey and kGraphSavesKey.
+  std::map<std::string, std::vector<Duration>> host_times_;
   Duration lead_;                    // in which the host issues as much as a driver's queue has room for
   std::vector<double> event_times_;  // seconds that timing an operator adds to it, by pass
   std::vector<Timeline> passes_;
   CalibrationSamples samples_;
 };
 
-// Of all roles, in one order on all ranks.
+// Finds the targets of all roles, in one order on all ranks.
 void Calibrator::FindTargets() {
   const Plan& plan = session_.plan();
   std::set<std::tuple<std::string, int64_t, int, std::string>> seen;
@@ -134,7 +137,7 @@ void Calibrator::FindTargets() {
       if (!IsCommunication(op.kind)) continue;
       const AxisId axis = role.streams[op.stream].axis;
       const TransferKey key = TransferKeyOf(op);
-      for (int rank : role.ranks) {  // of which some may have a group within a node, others one over several
+      for (int rank : role.ranks) {  // some may have a group within a node, others one over several
         CollectiveSamples samples;
         samples.op = key.op;
         samples.backend = BackendOf(rank, axis);
@@ -148,7 +151,7 @@ void Calibrator::FindTargets() {
   }
 }
 
-// Empty for a group within a node.
+// The name of the group's backend; empty for a group within a node.
 std::string Calibrator::BackendOf(int rank, AxisId axis) const {
   const Plan& plan = session_.plan();
   const Group& group = plan.axes[axis].GroupOf(rank);
@@ -180,7 +183,7 @@ Result<int64_t> Calibrator::Agree(int decider, const std::string& what, double s
   return std::stoll(text);
 }
 
-// A device is kept busy, so that a span is its time alone.
+// A device is kept busy, so that a span is the operator's time alone.
 Status Calibrator::KernelPass() {
   WT_RETURN_IF_ERROR(session_.Barrier());
   Mode mode{.communication = Mode::Communication::kNone, .thread_time = options_.ranks_per_core > 1};
@@ -190,7 +193,7 @@ Status Calibrator::KernelPass() {
   return Ok();
 }
 
-// What the host needs to issue each operator.
+// Measures the host's time to issue each operator.
 Status Calibrator::HostPass() {
   WT_RETURN_IF_ERROR(session_.Barrier());
   Mode mode{.communication = Mode::Communication::kNone,
@@ -209,7 +212,7 @@ Status Calibrator::HostPass() {
   return Ok();
 }
 
-// What the device takes when it never waits for the host and nobody times its kernels.
+// The device's time for the program when it never waits for the host and nobody times its kernels.
 Result<Duration> Calibrator::DeviceTime(bool graphs) {
   WT_RETURN_IF_ERROR(session_.Barrier());
   Mode mode{.communication = Mode::Communication::kNone, .spans = false, .graphs = graphs, .lead = lead_};
@@ -217,12 +220,13 @@ Result<Duration> Calibrator::DeviceTime(bool graphs) {
   return timeline.end;
 }
 
-// How much longer the device takes when every operator is timed, the sum of the spans of the last pass by their time, and how much less
-// when kernels follow each other in graphs.
+// Measures how much longer the device takes when every operator is timed, as the sum of the last pass's spans
+// less the time of a pass without spans, and how much less when kernels follow each other in graphs.
 Status Calibrator::DevicePass() {
   const int64_t behind_others =
       std::count_if(program_.ops.begin(), program_.ops.end(), [](const Op& op) { return op.graph < 0; });
-  // Where the host works itself, the device waits for it now and then, and differences say nothing of events and graphs.
+  // Where the host runs operators itself, the device waits for it now and then, and differences say
+  // nothing of events and graphs.
   if (SomeRankHas([](const Op& op) { return op.on_host; })) {
     if (behind_others > 0) host_times_[kGraphSavesKey].push_back(Duration());
     return Ok();
@@ -244,7 +248,7 @@ Status Calibrator::DevicePass() {
   return Ok();
 }
 
-// What the host needs to launch graphs, once they have been captured.
+// Measures the host's time to launch graphs, once they have been captured.
 Status Calibrator::GraphPass() {
   if (!SomeRankHas([](const Op& op) { return op.graph > 0; })) return Ok();
   WT_RETURN_IF_ERROR(session_.Barrier());
@@ -255,7 +259,7 @@ Status Calibrator::GraphPass() {
   return Ok();
 }
 
-// Kernels are as long as in a step, in which nobody times them.
+// Takes the events' time off the kernels' times, since nobody times the kernels of a step.
 void Calibrator::SubtractEvents() {
   if (event_times_.empty()) return;
   const Duration event = Seconds(Median(event_times_));
@@ -263,7 +267,7 @@ void Calibrator::SubtractEvents() {
     for (Duration& time : times) time = std::max(time - event, time / 2);
 }
 
-// The program once, in each of the ways that are timed.
+// Runs the program once in each of the ways that are timed.
 Status Calibrator::PassInEveryWay() {
   WT_RETURN_IF_ERROR(KernelPass());
   if (host_computes()) return Ok();
@@ -315,7 +319,7 @@ OpIndex Calibrator::FirstOfBackward() const {
   return 0;
 }
 
-// Operands that are one buffer in the program are so here; each begins on a page of its own.
+// Operands that share a buffer in the program share one here. Each buffer begins on a page of its own.
 Status Calibrator::LayOutOperands() {
   constexpr int64_t kPage = 4096;
   const std::vector<Buffer>& buffers = session_.executor().role().buffers;
@@ -375,7 +379,7 @@ Status Calibrator::RunOnce(const Target& target) {
   return Ok();
 }
 
-// The ranks arrive out of computing, nearly together, as in a step.
+// As in a step, the ranks arrive nearly together, after computing.
 Status Calibrator::AloneOnce(const Target& target) {
   WT_RETURN_IF_ERROR(session_.Barrier());
   SpinFor(Microseconds(40));
@@ -388,7 +392,7 @@ Status Calibrator::AloneOnce(const Target& target) {
     samples.done.push_back(Now());
     return Ok();
   }
-  // By the device's own time: the host's waiting is not the operator's.
+  // By the device's own time: the time that the host waits is not the operator's.
   const Op& op = program_.ops[target.op];
   const auto times =
       session_.communicator(session_.executor().role().streams[op.stream].axis)->TimesOf(ticket);
@@ -404,7 +408,7 @@ Status Calibrator::CoreTime(const Target& target, int64_t repetitions) {
   const Duration before = ClockTime(CLOCK_PROCESS_CPUTIME_ID);
   for (int64_t i = 0; i < repetitions; ++i) WT_RETURN_IF_ERROR(RunOnce(target));
   const Duration used = ClockTime(CLOCK_PROCESS_CPUTIME_ID) - before;
-  // Ranks that share the process are at the same, so each has an even share.
+  // Ranks that share the process run the same operator, so each has an even share.
   const int64_t sharing = SharesProcess(session_.plan()) ? session_.plan().world_size : 1;
   samples_.collectives[target.samples].core_time.push_back(used / (sharing * repetitions));
   return Ok();
@@ -436,9 +440,10 @@ Status Calibrator::OverlapOnce(const Target& target, const std::map<std::string,
   return Ok();
 }
 
-// The computing thread's speed while the collective was in flight: the usual time of what it got done, over the time that it had. An
-// operator that outlasts the collective runs on at full speed (its turns of a shared core), so what it had done before is its usual
-// time less that rest; gaps between operators count as time, since the communication threads often run just there.
+// The computing thread's speed while the collective was in flight: the usual time of what it got done, over
+// the time that it had. An operator that outlasts the collective continues at full speed (in its turns on a
+// shared core), so the part done before is its usual time less the rest. Gaps between operators count as
+// time, since the communication threads often run just there.
 Calibrator::Overlap Calibrator::MeasureOverlap(const Timeline& timeline, OpIndex backward,
                                                const std::map<std::string, Duration>& medians) const {
   const Duration landed = timeline.spans.back().end;
@@ -465,7 +470,7 @@ Status Calibrator::PlanRepetitions(double pass_seconds) {
   const double each = options_.seconds / options_.rounds / static_cast<double>(targets_.size()) / 2;
   for (Target& target : targets_) {
     const CollectiveSamples& samples = samples_.collectives[target.samples];
-    // Groups of one size within nodes and over several are two targets, with deciders of their own.
+    // Groups of one size within nodes and across nodes are two targets, with deciders of their own.
     const std::string key =
         fmt::format("{} {} {} {}", samples.op, samples.bytes, samples.ranks, samples.backend);
     const int decider = session_.plan().axes[target.axis].groups.front().ranks.front();

@@ -73,7 +73,7 @@ std::optional<SharedCores> FullestMachine(const std::vector<std::optional<CoreUs
     Machine& machine = machines[rank->machine];
     if (!machine.processes.insert(rank->process).second) continue;
     machine.cores = rank->cores;
-    machine.busy = std::max(machine.busy, rank->busy);  // their times differ by moments
+    machine.busy = std::max(machine.busy, rank->busy);  // measured at slightly different times
     machine.own += rank->own;
   }
   std::optional<SharedCores> fullest;

@@ -13,7 +13,7 @@
 namespace windtunnel {
 namespace {
 
-// Distinguishes the streams that share run.seed: parameters take their registration order, from 0 on.
+// Distinguish the random streams that share run.seed: parameters take their registration order, from 0 on.
 constexpr uint64_t kTokenStream = 1ULL << 40;
 constexpr uint64_t kFeatureStream = 2ULL << 40;
 constexpr uint64_t kTeacherStream = 3ULL << 40;
@@ -129,8 +129,8 @@ class Regression : public DataSource {
   std::vector<float> offsets_;
 };
 
-// Every rank reads all of the file, more than once: a pipe gives each byte to one reader, and a device may have no end. What is not there,
-// or a directory, says so when it is read.
+// Every rank reads the whole file, more than once. A pipe gives each byte to one reader only, and a device
+// may have no end. A missing file, or a directory, gives an error when it is read.
 Status CheckIsRegular(const std::string& path) {
   using std::filesystem::file_type;
   std::error_code ignored;

@@ -1,10 +1,4 @@
-// What a live run trains on.
-//
-//   WT_ASSIGN_OR_RETURN(std::unique_ptr<DataSource> source, MakeDataSource(scenario));
-//   source->Tokens(sample, ids, targets);
-//
-// Every source is a pure function of the scenario and the sample's number, so any rank can make any sample at
-// any time.
+// The data that a live run trains on.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +24,11 @@ class DataSource {
   virtual void Features(int64_t sample, std::span<float> in, std::span<float> out) const = 0;
 };
 
-// Samples that synthetic sources call an epoch, and those that they hold out.
+// The number of samples in an epoch of a synthetic source, and the number that it holds out.
 inline constexpr int64_t kSyntheticSamples = 65'536;
 inline constexpr int64_t kSyntheticHeldOut = 256;
 
-// Of a text's sequences the last tenth is held out, rounded down.
+// The last tenth of a text's sequences, rounded down, is held out.
 inline constexpr int64_t kHeldOutShare = 10;
 
 // "synthetic": for a transformer, a noisy recurrence over tokens; for an MLP, a regression on a fixed linear

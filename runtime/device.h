@@ -25,14 +25,16 @@ class Device {
   // order that plan/op.h documents for the kind. Errors: Unsupported (a type or a kind that the device has no kernel for).
   virtual Status Launch(const OpKind& kind, std::span<const TensorRef> reads,
                         std::span<const TensorRef> writes, const KernelContext& context) = 0;
-  // What operators that have finished found wrong in their data, where Launch returns before they have. Failed.
+  // Where Launch returns before operators have finished: Failed if one that has finished
+  // found its data wrong.
   virtual Status Fault() { return Ok(); }
-  // Changes when launches that were captured before (DeviceQueues::BeginCapture) must not be launched any more.
+  // Changes when graphs captured before (DeviceQueues::BeginCapture) must not be launched any more.
   virtual int64_t generation() const { return 0; }
-  // For copies between this device's memory and that of `other`, the device of another rank of this process: they go directly from now
-  // on where the machine can do that, else by way of the host. Each of the two calls it once, in its own thread.
+  // Prepares copies between this device's memory and that of `other`, the device of another rank of this
+  // process. From now on they go directly where the machine can do that, else through the host. Each of the
+  // two ranks calls it once, in its own thread.
   virtual Status Link(Device&) { return Ok(); }
-  // Where the allocator's segments come from; they live as long as the device.
+  // The source of the allocator's segments, which live as long as the device.
   virtual SegmentSource& memory() = 0;
   // Name -> version of the libraries in use.
   virtual std::map<std::string, std::string> Libraries() const = 0;

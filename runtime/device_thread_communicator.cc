@@ -1,8 +1,9 @@
-// Ranks that are threads of one process, each with a device that has queues: their operands are in the devices' memories, which all of
-// them can address. The hosts only meet, to tell each other operands and events; queues wait for queues.
+// Ranks that are threads of one process, each with a device that has queues: their operands are in the
+// devices' memories, which all of them can address. The hosts' threads only meet to tell each other operands
+// and events; queues wait for queues.
 //
-// Every event that a queue is told to wait for has been recorded by then, so whatever is issued comes to an end by itself. When an operator
-// has ended in a rank's queue, its peers have done what they do with the rank's memory.
+// Every event that a queue is told to wait for has been recorded by then, so whatever is issued completes by
+// itself. When an operator has ended in a rank's queue, its peers are done with the rank's memory.
 #include <algorithm>
 #include <array>
 
@@ -16,13 +17,14 @@ namespace {
 
 using Event = DeviceQueues::Event;
 
-constexpr Bytes kBlock = MiB(8);  // of a sum at a time
+constexpr Bytes kBlock = MiB(8);  // summed at a time
 constexpr int kMostPhases = 2;
 
-// As the peers see it: all ranks of a group are of this kind, or none is.
+// An operator as the peers see it: all ranks of a group are of this kind, or none is.
 struct DeviceOperator : GroupOperator {
   Device* device = nullptr;
-  // In the rank's queue: behind what makes the operands, then behind each phase. kNever: nothing to wait for.
+  // Events in the rank's queue: behind what makes the operands, then behind each phase.
+  // kNever: nothing to wait for.
   std::array<Event, kMostPhases + 1> reached = {DeviceQueues::kNever, DeviceQueues::kNever,
                                                 DeviceQueues::kNever};
 };
@@ -79,8 +81,9 @@ class DeviceThreadCommunicator : public IssuingCommunicator, private ElementMove
         op.reduction == Reduction::kSum ? "sums" : "maxima", Name(op.dtype));
   }
 
-  // Between the meeting and the last Pass nobody leaves, so that the peers' queues are there to be waited for. After a failure they are
-  // waited for, too: what they do with this rank's memory is to end before it goes.
+  // Nobody leaves between the meeting and the last Pass, so the peers' queues are there to be
+  // waited for. They are waited for after a failure, too: the peers must be done with this rank's
+  // memory before it is released.
   Status Issue(const GroupOperator& op, Event start) override {
     DeviceOperator own{op, &device_};
     own.reached[0] = start;
@@ -109,7 +112,7 @@ class DeviceThreadCommunicator : public IssuingCommunicator, private ElementMove
     return Ok();
   }
 
-  // Of work that fails a part may be under way, so peers wait for it, too.
+  // Part of work that fails may be in flight, so peers wait for it, too.
   Status IssueWork(DeviceOperator& own, const Meeting& meeting, int phase) {
     const Status done = DoPhase(own, meeting, rank(), phase, *this);
     WT_ASSIGN_OR_RETURN(own.reached[phase + 1], queues_.Record(queue(), DeviceQueues::Timing::kNone));
@@ -120,7 +123,8 @@ class DeviceThreadCommunicator : public IssuingCommunicator, private ElementMove
     return queues_.Copy(queue(), to, from, SizeOf(op.dtype) * elements);
   }
 
-  // Block by block in memory of this rank's. What peers have is copied there to be added: a kernel can reach it on some machines only.
+  // Works block by block in memory of this rank. The peers' elements are copied there to be added, because
+  // kernels can access them in place on some machines only.
   Status Reduce(const GroupOperator& op, const std::vector<const void*>& inputs, int64_t first,
                 int64_t elements, void* out) override {
     auto* const sum = reinterpret_cast<char*>(scratch_);

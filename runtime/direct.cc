@@ -12,8 +12,8 @@
 namespace windtunnel {
 namespace {
 
-constexpr int64_t kDirectBytes = int64_t{256}
-                                 << 10;  // that a rank sends; beyond it rings win (bench/collective_bench.cc)
+// The most bytes that a rank sends the direct way; beyond it rings win (bench/collective_bench.cc).
+constexpr int64_t kDirectBytes = int64_t{256} << 10;
 constexpr int kDirectRanks = 8;
 constexpr int64_t kPiece = static_cast<int64_t>(MessageChannel::kMessageBytes);
 
@@ -124,8 +124,8 @@ class Exchange {
     return std::nullopt;
   }
 
-  // Where what `peer` sends belongs, if it sends anything. (A sum's goes through the channel's memory to
-  // Reduce.)
+  // Where the data that `peer` sends belongs, if it sends any. (For a sum, it stays in the
+  // channel's memory until Reduce.)
   std::optional<Message> Incoming(int peer) const {
     if (peer == rank_) return std::nullopt;
     switch (op_.operation) {

@@ -23,7 +23,7 @@ bool GoesDirect(const GroupOperator& op, int size);
 // FinishDirect.
 bool BeginSendsAll(const GroupOperator& op, int size);
 
-// `op` in a group of one rank: a copy, where there is an input and an output.
+// Runs `op` in a group of one rank: copies the input to the output where it has both.
 void RunAlone(const GroupOperator& op);
 
 // REQUIRES: GoesDirect. Finish follows Begin, with no other operator between.

@@ -38,7 +38,7 @@ sockaddr_storage AddressOf(const gloo::transport::Pair& pair) {
   return address == nullptr ? sockaddr_storage{} : address->getSockaddr();
 }
 
-// A descriptor of our own for a pair's socket, which Gloo keeps to itself: the socket of this process that
+// Another descriptor for a pair's socket, which Gloo keeps to itself: of the socket of this process that
 // has the pair's two ends. (One end is not enough: connections to different peers may share a local port.)
 // With it a wait can poll and be cut short. Without it, should the peer see other addresses, waits block in
 // Gloo until its own timeout.
@@ -97,8 +97,8 @@ Status DirectChannel::Open() {
   return Greet();
 }
 
-// Every pair's first message tells the sender's end of the connection. It has the greatest length: Gloo fits
-// the socket's buffer to the longest message that it has sent.
+// Every pair's first message tells the address of the sender's end. It has the greatest length, because Gloo
+// fits the socket's buffer to the longest message that it has sent.
 Status DirectChannel::Greet() {
   const Fingerprint hello = {.operation = GroupOperation::kBarrier, .elements = -1};
   std::vector<std::byte> message(kMessageBytes);
@@ -111,7 +111,8 @@ Status DirectChannel::Greet() {
   }
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == rank_) continue;
-    // Not polled for: Gloo's loop may have taken it from the socket before the pair became synchronous.
+    // Not polled for, because Gloo's loop may have taken it from the socket before the
+    // pair became synchronous.
     WT_ASSIGN_OR_RETURN(const void* told, Take(rank, hello));
     sockaddr_storage there;
     memcpy(&there, told, sizeof there);
@@ -184,7 +185,7 @@ Result<void*> DirectChannel::Take(int peer, const Fingerprint& expected) {
 }
 
 bool DirectChannel::IsGone(int peer) const {
-  pollfd entry = {peers_[peer].socket.get(), POLLRDHUP, 0};  // one that is not valid is ignored
+  pollfd entry = {peers_[peer].socket.get(), POLLRDHUP, 0};  // a descriptor that is not valid is ignored
   return poll(&entry, 1, 0) > 0;
 }
 

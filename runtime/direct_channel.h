@@ -39,8 +39,8 @@ class DirectChannel : public MessageChannel {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(peers_.size()); }
 
-  // Waits end at `deadline`, and begin by polling the socket for `spin`: a core that sleeps takes longer to
-  // wake than a message to come.
+  // A wait first polls the socket for `spin`, because a sleeping core takes longer to wake than a message to
+  // arrive. It ends at `deadline`.
   void SetLimits(Clock::time_point deadline, std::chrono::microseconds spin);
 
   Status Stage(const Fingerprint& fingerprint, const void* data, size_t bytes) override;
@@ -49,7 +49,8 @@ class DirectChannel : public MessageChannel {
 
   // Makes the wait in progress and all later ones fail at once. From any thread.
   void Abort();
-  // Has the peer closed its end, or died? What it sent before may still be to be received. From any thread.
+  // Whether the peer has closed its end, or died. What it sent before may not have been
+  // received yet. From any thread.
   bool IsGone(int peer) const;
   // Cuts the connections, so that the peers fail, too.
   void Close() { Abort(); }

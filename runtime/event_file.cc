@@ -23,7 +23,7 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Of this process, which may write several files in one second.
+// A name that is unique in this process, which may write several files in one second.
 std::string NextFileName() {
   static std::atomic<int> files = 0;
   return fmt::format("events.out.tfevents.{:010d}.{}.{}.{}", static_cast<int64_t>(Now()), HostName(),

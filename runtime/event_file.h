@@ -18,8 +18,9 @@ namespace windtunnel {
 
 class EventFile {
  public:
-  // A new file in `directory`, which is made where it is missing. Its name is TensorBoard's (events.out.tfevents.SECONDS.HOST.PID.N), unlike
-  // any other's, so that a run that goes on later adds a file. Failed: the message names the path.
+  // Creates a file in `directory`, which is made if it is missing. Its name is TensorBoard's
+  // (events.out.tfevents.SECONDS.HOST.PID.N) and unique, so that a run that resumes adds a file. Failed:
+  // the message names the path.
   static Result<EventFile> Create(const std::string& directory);
   EventFile(EventFile&& other) noexcept
       : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)) {}
@@ -30,10 +31,12 @@ class EventFile {
   }
   ~EventFile();
 
-  // One record with all `scalars`, with the operating system when this returns: the end of this process loses nothing.
+  // Writes one record with all `scalars`. When this returns, the operating system has it, so the end of
+  // this process loses nothing.
   using Scalars = std::vector<std::pair<std::string, double>>;
   Status Write(int64_t step, const Scalars& scalars);
-  // The run goes on from a checkpoint: what other files of the directory hold of steps from `step` on is void.
+  // Notes that the run resumes from a checkpoint: what other files of the directory hold of
+  // steps from `step` on is void.
   Status WriteRestart(int64_t step);
 
   const std::string& path() const { return path_; }
@@ -46,7 +49,7 @@ class EventFile {
   int file_ = -1;
 };
 
-// Of a record's length and of its data.
+// The masked CRC of a record's length, or of its data.
 uint32_t MaskedCrc32c(const void* data, size_t bytes);
 
 }  // namespace windtunnel

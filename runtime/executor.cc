@@ -31,7 +31,7 @@ struct Executor::Run_ {
   const Program& program;
   int64_t step;
   const ExecutionMode& mode;
-  int64_t noted_step;  // as the flight recorder tells programs apart
+  int64_t noted_step;  // the number under which the flight recorder knows the program
   Clock::time_point start{};
   Duration thread_start{};
   Duration now{};                   // the end of the last operator
@@ -71,7 +71,7 @@ Executor::Executor(const Plan& plan, int rank, Device& device, Communicators& co
 
 Executor::~Executor() = default;
 
-// Times are asked for when a program has ended.
+// Keeps the times of a whole program, since they are asked for when it has ended.
 void Executor::KeepTimesOfPrograms() {
   std::vector<const Program*> programs = {&role_.initialize, &role_.steady, &role_.restore, &role_.evaluate};
   for (const Program& program : role_.startup) programs.push_back(&program);
@@ -163,8 +163,8 @@ void Executor::Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>&
   }
 }
 
-// The stream waits for what the operator depends on, not the host: for collectives of other streams, that is; computing
-// operators have finished by now.
+// The stream waits for what the operator depends on, not the host. That is collectives of other streams only,
+// since computing operators have finished by now.
 Status Executor::SubmitCommunication(Run_& run, OpIndex index) {
   const Op& op = run.program.ops[index];
   std::vector<Prerequisite> after;
@@ -200,7 +200,7 @@ Status Executor::Await(StreamId stream, uint64_t ticket) {
   Status status = CommunicatorOf(stream).Wait(ticket);
   if (status) return status;
   const Group& group = plan_.axes[role_.streams[stream].axis].GroupOf(rank_);
-  constexpr size_t kMost = 16;  // that a line names
+  constexpr size_t kMost = 16;  // ranks that a line names
   if (group.ranks.size() == static_cast<size_t>(plan_.world_size) || group.ranks.size() > kMost)
     return status;
   status.error().message += fmt::format(" (ranks of group '{}', from 0 on: {} of the job)", group.name,

@@ -25,32 +25,36 @@
 
 namespace windtunnel {
 
-// By axis; null where its groups have a single rank, or the rank's role has no stream of it.
+// Indexed by axis. Null where the axis's groups have a single rank, or where the rank's
+// role has no stream on it.
 using Communicators = std::vector<std::unique_ptr<Communicator>>;
 
 struct QueuedState;
 
-// What calibration changes about a run. Collectives that are left out are imitated on this rank alone, so that computation meets
-// values of the usual kind (runtime/imitation.h). The imitation's time is not counted.
+// What calibration changes about a run. Collectives that are left out are imitated on this rank alone, so
+// that computation works on realistic values (runtime/imitation.h). The imitation's time is not counted.
 struct ExecutionMode {
   enum class Communication { kAll, kNone, kOne } communication = Communication::kAll;
-  // kOne: this operator is submitted before operator `submit_before`, and waited for only at the end of the program.
-  // It works on these operands instead of its own, which may not be allocated then.
+  // kOne: operator `only` is submitted before operator `submit_before`, and waited for only at the end of the
+  // program. It works on `reads` and `writes` instead of its own operands, which may not be allocated then.
   OpIndex only = -1;
   OpIndex submit_before = -1;
   std::span<const TensorRef> reads = {}, writes = {};
   // Spans count the thread's CPU time instead of wall time, where ranks share cores.
   bool thread_time = false;
-  // On a device with queues. Without spans nothing is recorded between operators, which costs time: only Timeline::end.
+  // On a device with queues: whether every operator is timed. Recording between operators costs time; without
+  // spans there is only Timeline::end.
   bool spans = true;
-  // Without spans: what the program says is a graph is launched as one.
+  // Without spans: launches what the program marks as a graph (plan/graphs.h) as one.
   bool graphs = true;
-  // The device is kept busy ahead of every operator, so that spans have no time in which it waits for the host.
+  // Keeps the device busy before every operator, so that spans contain no time in which
+  // it waits for the host.
   bool keep_busy = false;
-  // Without spans: the device begins only after so long, by when the host has issued what comes first, and Timeline::end counts from then.
+  // Without spans: the device begins only after this time, in which the host issues what comes first.
+  // Timeline::end counts from then.
   Duration lead = {};
-  // Issuing pauses after so many operators until the device has done them (0: never): a host that waits for a place in the driver's
-  // queue is not issuing.
+  // After every `pause_every` operators (0: never) issuing pauses until the device has done them: a host that
+  // waits for a place in the driver's queue is not issuing.
   int32_t pause_every = 0;
 };
 
@@ -60,44 +64,47 @@ class Executor {
            FlightRecorder& recorder);
   ~Executor();
 
-  // Runs a program of this rank's role to its end. `step` is the step's number; of Role::evaluate, the held-out batch's. Errors: an
-  // operator's, with its name.
+  // Runs a program of this rank's role to its end. `step` is the step's number, or for Role::evaluate the
+  // held-out batch's. Errors: an operator's, with its name.
   Result<Timeline> Run(const Program& program, int64_t step, const ExecutionMode& mode = {});
 
-  // The means of the last step's micro-batch losses (none in a pipeline before its last stage): the model's own, and behind it those of
-  // tokens further on (model.mtp). And its gradient norm (0 when not clipping).
+  // Losses: the means over the last step's micro-batches, first the model's own loss, then those
+  // of tokens further on (model.mtp). Empty in a pipeline before its last stage.
+  // GradientNormValue: 0 when not clipping.
   Result<std::vector<double>> Losses() const;
   Result<double> GradientNormValue() const;
-  // As the last step left it, where this rank scales the loss.
+  // The loss scale as the last step left it; nullopt where this rank does not scale the loss.
   Result<std::optional<LossScaleState>> LossScale() const;
-  // Goes on from there, where this rank scales the loss (`scale` 0: from the first scale); else steps count as if those had been
-  // skipped. Between programs.
+  // Resumes from `state` where this rank scales the loss (`scale` 0: from the first scale).
+  // Where it does not, the optimizer's step count leaves out the steps that `state` says were
+  // skipped. Called between programs.
   Status SetLossScale(const LossScaleState& state);
-  // Steps of which the optimizer has seen nothing.
+  // The number of steps whose gradients the optimizer has not seen.
   Result<int64_t> SkippedSteps() const;
 
   BufferPool& pool() { return pool_; }
   const Role& role() const { return role_; }
-  // The values of a slice of an fp32 buffer; of a device with memory of its own they last until the next call. Errors, here and above: the
-  // device's, whose copy failed.
+  // The values of a slice of an fp32 buffer. On a device with memory of its own they are valid until the next
+  // call. Errors, here and above: the device's, when a copy fails.
   Result<std::span<const float>> Values(const Slice& slice) const;
-  // Puts values there, between programs. REQUIRES: as many as the slice has elements.
+  // Writes the values of a slice, between programs. REQUIRES: as many values as the slice has elements.
   Status SetValues(const Slice& slice, std::span<const float> values);
-  // Data begin again somewhere else: what was loaded ahead of time for the next step is not what comes.
+  // Called when the data position changes: drops what was loaded ahead of time for the next step.
   void ForgetBatches();
-  // Of the last Run on a device with queues: the host's time for each operator that it issued by itself, in order.
+  // The host's time for each operator that it issued outside graphs, in order: of the last
+  // Run, on a device with queues.
   struct HostTime {
     OpIndex op = -1;
     Duration host;
   };
   const std::vector<HostTime>& host_times() const { return host_times_; }
-  // The same for each graph that it launched, by the number of its operators.
+  // The same for each graph that it launched, with the number of its operators.
   struct GraphTime {
     int32_t operators = 0;
     Duration host;
   };
   const std::vector<GraphTime>& graph_times() const { return graph_times_; }
-  // When the last Run began: what its timeline's times are since.
+  // When the last Run began: the zero of its timeline's times.
   Communicator::Clock::time_point started() const { return started_; }
 
  private:
@@ -117,7 +124,7 @@ class Executor {
   void Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>& refs) const;
   int PositionOn(AxisId axis) const { return plan_.axes[axis].position_of_rank[rank_]; }
   Communicator& CommunicatorOf(StreamId stream) { return *communicators_[role_.streams[stream].axis]; }
-  // Communicator::Wait; where it fails, with the numbers that the job has for the group's ranks.
+  // Communicator::Wait. If it fails, the error also gives the job's numbers of the group's ranks.
   Status Await(StreamId stream, uint64_t ticket);
 
   const Plan& plan_;
@@ -131,7 +138,8 @@ class Executor {
   WatchedMemory memory_;                 // of the device
   BufferPool pool_;
   std::vector<Bytes> element_size_;  // by buffer
-  int64_t skipped_before_ = 0;       // steps, by a job that scaled its loss, which this one does not
+  // Steps that an earlier job with loss scaling skipped, where this one does not scale the loss.
+  int64_t skipped_before_ = 0;
   std::vector<TensorRef> reads_, writes_;
   std::vector<HostTime> host_times_;
   std::vector<GraphTime> graph_times_;

@@ -12,7 +12,7 @@ using State = FlightRecorder::State;
 
 double ToSeconds(int64_t time_ns) { return static_cast<double>(time_ns) * 1e-9; }
 
-// What ranks of a group must agree on.
+// Adds what the ranks of a group must agree on.
 void AddMessage(const OpKind& kind, Json& json) {
   const auto add = [&](DType dtype, int64_t elements) {
     json["dtype"] = std::string(Name(dtype));
@@ -46,7 +46,7 @@ Json Describe(const Plan& plan, int rank, const FlightRecorder::Event& event) {
   return json;
 }
 
-// A wait belongs to the operator that is waited for.
+// Notes the wait with the operator that is waited for.
 void NoteWait(const FlightRecorder::Event& event, std::vector<Json>& operators) {
   for (auto entry = operators.rbegin(); entry != operators.rend(); ++entry) {
     if ((*entry)["step"] != event.position.step || (*entry)["op"] != event.position.op) continue;

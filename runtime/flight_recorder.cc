@@ -24,7 +24,8 @@ Result<FlightRecorder> FlightRecorder::Map(const std::string& path, int fd, int 
 Result<FlightRecorder> FlightRecorder::Create(const std::string& path, int ranks) {
   WT_CHECK_GT(ranks, 0);
   FileDescriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  // Allocated: a page of a file with holes that finds no room when it is written to kills the rank (SIGBUS).
+  // Allocated here, because in a file with holes a write to a page that finds no room
+  // kills the rank (SIGBUS).
   const int error =
       file.valid()
           ? posix_fallocate(file.get(), 0, static_cast<off_t>(sizeof(Slot) * static_cast<size_t>(ranks)))

@@ -1,13 +1,13 @@
-// Where every rank is, and what it did last, readable from outside even after kill -9: a file that all ranks map, with a part of a
-// rank's own.
+// Where every rank is, and what it did last, readable from outside even after kill -9: a file that all ranks
+// map, in which each rank has a part of its own.
 //
 //   WT_ASSIGN_OR_RETURN(FlightRecorder all, FlightRecorder::Create(path, world_size));  // the launcher
 //   WT_ASSIGN_OR_RETURN(FlightRecorder mine, FlightRecorder::Open(path, rank));         // a rank
 //   mine.Note(step, op);  …  mine.NoteStepDone(step);
 //   FlightRecorder::Position last = all.Last(rank);
 //
-// A note is a few relaxed stores to memory that nobody else writes, and a look at the clock: some 30 ns, and the position is never
-// torn. runtime/flight_record.h makes a file of the notes that a person can read.
+// A note is a few relaxed stores to memory that nobody else writes, and one reading of the clock: some 30 ns.
+// The position is never torn. runtime/flight_record.h makes a readable file of the notes.
 #pragma once
 
 #include <time.h>
@@ -25,7 +25,7 @@ namespace windtunnel {
 class FlightRecorder {
  public:
   enum class State : uint8_t { kStarting, kRunning, kWaiting, kDone };
-  // Programs beside those of steps 0, 1, …, in the place of a step's number.
+  // Programs other than those of steps 0, 1, …: these values stand in place of a step's number.
   static constexpr int64_t kInitialization = -1, kRestore = -2, kEvaluation = -3;
   // `op` indexes the program that the role runs in that step. kDone: the step has ended.
   struct Position {
@@ -33,20 +33,21 @@ class FlightRecorder {
     int64_t step = kInitialization;
     int32_t op = -1;
   };
-  // A note with its time. `number`: of a communication, the how-manieth of its communicator on this rank; else 0.
+  // A note with its time. `number`: for a communication, its number on its communicator
+  // on this rank, from 1; else 0.
   struct Event {
     Position position;
     uint32_t number = 0;
     int64_t time_ns = 0;  // since 1970
   };
-  // Notes that are kept of each rank: a communication leaves three, any other operator one.
+  // The number of notes kept for each rank: a communication leaves three, any other operator one.
   static constexpr uint64_t kEvents = 4096;
 
   // Makes the file, or overwrites it. Errors: Failed (names the file).
   static Result<FlightRecorder> Create(const std::string& path, int ranks);
   // Maps the file that Create made, to note as `rank`.
   static Result<FlightRecorder> Open(const std::string& path, int rank);
-  // Notes into memory of its own: for a process that nobody watches.
+  // Notes into memory of its own, for a process that nobody watches.
   static FlightRecorder Private();
 
   // The rank has begun operator `op`. Steps beyond 2^31 wrap.
@@ -62,7 +63,8 @@ class FlightRecorder {
   int ranks() const { return ranks_; }
   // The last note of a rank. REQUIRES: rank < ranks().
   Position Last(int rank) const;
-  // Its last notes, oldest first. Of a rank that is still noting the oldest may be torn. REQUIRES: rank < ranks().
+  // The last notes of a rank, oldest first. While the rank is still noting, the oldest may be
+  // torn. REQUIRES: rank < ranks().
   std::vector<Event> Events(int rank) const;
 
  private:
@@ -103,8 +105,8 @@ class FlightRecorder {
   Slot* mine_;
 };
 
-// What people call the program that the recorder knows by this number: "step 1" is the first, as in the lines of `run` and the names of
-// checkpoints; "initialisation", "evaluation", ….
+// The name of the program with this number, for people: "step 1" is the first, as in the lines of `run` and
+// the names of checkpoints; "initialisation", "evaluation", ….
 std::string DescribeStep(int64_t step);
 
 }  // namespace windtunnel

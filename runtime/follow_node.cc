@@ -15,7 +15,7 @@ struct Followed {
   bool input_wrong = false, interrupted = false;
 };
 
-// One job of the first node's, on this one.
+// Runs one job of the first node on this one.
 Status FollowJob(const Job& job, NodeGroup& nodes, const LiveOptions& options, Followed& followed) {
   WT_ASSIGN_OR_RETURN(const Scenario scenario, ParseScenario(job.scenario, "job", "/", {}));
   WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario, {.evaluates = job.run.evaluates}));

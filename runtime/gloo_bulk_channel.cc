@@ -35,7 +35,8 @@ gloo::transport::UnboundBuffer& BufferOf(BulkChannel::Region& region) {
 
 constexpr size_t kMaxRegions = 256;  // kept; a program has a few for each bucket
 constexpr int kTagBits = 24;
-// How often a wait looks whether its peer is gone, and how often it must have been: what was on its way then gets that long to end the wait well.
+// How often a wait checks whether its peer is gone, and how many checks in a row must say so. Until then,
+// what was in flight can still complete the wait.
 constexpr std::chrono::milliseconds kWatchPeriod{250};
 constexpr int kTimesGone = 8;
 
@@ -65,7 +66,7 @@ struct Watch : gloo::transport::tcp::Handler {
 
 }  // namespace
 
-// Is called by Gloo's event loop when `wake` is written.
+// Gloo's event loop calls it when `wake` is written.
 struct GlooBulkChannel::Impl : gloo::transport::tcp::Handler {
   std::shared_ptr<gloo::transport::Device> device;
   std::shared_ptr<gloo::Context> context;
@@ -121,7 +122,8 @@ void GlooBulkChannel::Impl::CutWaits() {
   }
 }
 
-// When a connection breaks, Gloo fails what waits for a message to begin, but neither what has a part of one nor what has sent a part.
+// When a connection breaks, Gloo fails transfers that wait for a message to begin, but neither receives nor
+// sends of which a part is done.
 void GlooBulkChannel::Impl::Look() {
   std::lock_guard lock(mutex);
   if (awaited < 0) return;
@@ -159,7 +161,8 @@ Status GlooBulkChannel::Impl::WaitFor(int peer, const char* what, Wait wait) {
 
 GlooBulkChannel::GlooBulkChannel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-// Gloo's loop does not call the handler any more once it is unregistered; the lock says so to whoever checks for races.
+// Gloo's loop does not call the handler any more once it is unregistered; taking the lock makes
+// that visible to race detectors.
 GlooBulkChannel::~GlooBulkChannel() {
   impl_->loop().unregisterDescriptor(impl_->watch.timer.get(), &impl_->watch);
   impl_->loop().unregisterDescriptor(impl_->wake.get(), impl_.get());

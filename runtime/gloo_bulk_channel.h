@@ -1,10 +1,10 @@
-// Large messages over Gloo: its unbound buffers, which its event loop fills and drains while the operator's thread
-// adds up what has come.
+// Large messages over Gloo, through its unbound buffers: its event loop fills and drains them while the
+// operator's thread adds up what has arrived.
 //
 // Sends and receives are posted to that loop and issued by it. Gloo's send holds its pair's lock while it
-// copies megabytes into the socket; when another thread than the loop does that, and the loop finds the pair
-// locked, the loop spins, on the very core that the sender needs where a rank has one core, until the
-// scheduler's next tick, 4 ms later. On two pinned ranks a 25 MiB all-reduce takes 12.3 ms (p90 15.8) with
+// copies megabytes into the socket. If a thread other than the loop does that and the loop finds the pair
+// locked, the loop spins until the scheduler's next tick, 4 ms later; where a rank has one core, it spins on
+// the very core that the sender needs. On two pinned ranks a 25 MiB all-reduce takes 12.3 ms (p90 15.8) with
 // sends from the operator's thread, and 9.4 ms (p90 10.1) with posted ones.
 #pragma once
 
@@ -29,10 +29,12 @@ class GlooBulkChannel : public BulkChannel {
   int rank() const override;
   int size() const override;
   void SetDeadline(Clock::time_point deadline);
-  // Whether a peer has left or died, of which waits for it fail within seconds. Called from Gloo's event loop while a wait is in progress.
+  // `is_gone` tells whether a peer has left or died; waits for such a peer fail within seconds. Gloo's event
+  // loop calls it while a wait is in progress.
   void SetIsGone(std::function<bool(int peer)> is_gone);
 
-  // Of the whole fingerprint, so that ranks which are at different operators never get each other's data; the last 24 bits count.
+  // A hash of the whole fingerprint, so that ranks at different operators never get each other's data. Its
+  // last 24 bits are zero, to count the operator's steps in.
   uint64_t TagOf(const Fingerprint& fingerprint) const override;
   // Regions are kept and found again by their memory, so steady states allocate nothing.
   Region& RegionOf(const void* data, int64_t bytes) override;

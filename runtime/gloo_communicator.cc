@@ -40,7 +40,7 @@ class GlooRunner : public OperatorRunner {
     return Ok();
   }
 
-  // Nothing between processes needs them.
+  // Nothing between processes needs these operators.
   Status Check(const GroupOperator& op) override {
     const bool has_none = op.operation == GroupOperation::kReduce ||
                           op.operation == GroupOperation::kGather || op.operation == GroupOperation::kScatter;
@@ -84,8 +84,8 @@ class GlooRunner : public OperatorRunner {
   }
 
  private:
-  // An error's message with who, what and where the peers are; and all connections are cut, so that they fail
-  // as well.
+  // Adds to the error who, what and where the peers are, and cuts all connections, so
+  // that the peers fail as well.
   Status Explain(const GroupOperator& op, Clock::time_point start, Status status) {
     if (status) return status;
     Error explained = failures_.Explain(op, start, options_.timeout, status.error());
@@ -97,7 +97,7 @@ class GlooRunner : public OperatorRunner {
   Store& store_;
   GlooOptions options_;
   OperatorFailures failures_;
-  std::unique_ptr<GlooTicker> ticker_;  // before what holds the device
+  std::unique_ptr<GlooTicker> ticker_;  // declared before what holds the device
   std::unique_ptr<DirectChannel> direct_;
   std::unique_ptr<GlooBulkChannel> bulk_;
 };

@@ -13,7 +13,8 @@
 namespace windtunnel {
 namespace {
 
-// Our store as Gloo's, under a prefix. Errors travel through Gloo as exceptions and are caught below.
+// Windtunnel's store as a store of Gloo's, under a prefix. Errors travel through Gloo as
+// exceptions and are caught below.
 class RendezvousStore : public gloo::rendezvous::Store {
  public:
   RendezvousStore(windtunnel::Store& store, std::string prefix, std::chrono::milliseconds timeout)

@@ -1,4 +1,4 @@
-// Gloo's rendezvous over our store: the connections of one group.
+// Gloo's rendezvous over windtunnel's store: the connections of one group.
 #pragma once
 
 #include <exception>
@@ -21,7 +21,7 @@ namespace windtunnel {
 // Two full meshes of connections over one event loop: direct messages and large ones must not queue behind
 // each other.
 struct GlooConnections {
-  std::unique_ptr<GlooTicker> ticker;  // ticks; first, since it must outlive the rest
+  std::unique_ptr<GlooTicker> ticker;  // running; declared first, since it must outlive the rest
   std::shared_ptr<gloo::transport::Device> device;
   std::shared_ptr<gloo::Context> direct, bulk;
 };
@@ -31,7 +31,7 @@ struct GlooConnections {
 // sockets whose peer may have died.
 Result<GlooConnections> ConnectGloo(Store& store, const GlooOptions& options);
 
-// What an exception of Gloo's says, without the place in its sources.
+// The text of a Gloo exception, without its place in Gloo's sources.
 std::string GlooMessage(const std::exception& error);
 
 }  // namespace windtunnel

@@ -1,8 +1,8 @@
 // Keeps Gloo's event loop going round while connections are made and closed.
 //
-// Whoever takes a socket out of Gloo's loop waits there for the loop's next round, so that no handler is called afterwards; and a loop with
-// nothing to do goes round every 10 ms. To connect and close a group of two ranks takes six such waits. With a timer in the loop each takes
-// half a millisecond.
+// A thread that takes a socket out of Gloo's loop waits for the loop's next round, so that no handler is
+// called afterwards. An idle loop goes round every 10 ms only, and connecting and closing a group of two
+// ranks takes six such waits. With a timer in the loop each takes half a millisecond.
 #pragma once
 
 #include <memory>
@@ -17,12 +17,12 @@ namespace windtunnel {
 
 class GlooTicker {
  public:
-  // Ticks from the start. To be destroyed after everything else that holds the device (a TCP one).
+  // Ticks from the start. It must be destroyed after everything else that holds the device (a TCP one).
   static Result<std::unique_ptr<GlooTicker>> Make(const std::shared_ptr<gloo::transport::Device>& device);
   ~GlooTicker();
 
   void Start();
-  void Stop();  // the loop is left alone: between connecting and closing
+  void Stop();  // between connecting and closing, to leave the loop alone
 
  private:
   class Timer;

@@ -95,7 +95,7 @@ GroupOperation OperationOf(CollectiveKind kind) {
       return GroupOperation::kAllToAll;
     case CollectiveKind::kShift:
       return GroupOperation::kShift;
-    case CollectiveKind::kTokenExchange:  // is refused
+    case CollectiveKind::kTokenExchange:  // refused in LocateCollective
     case CollectiveKind::kBarrier:
       return GroupOperation::kBarrier;
   }
@@ -187,7 +187,7 @@ Status LocateCollective(const Collective& collective, std::span<const TensorRef>
   return Ok();
 }
 
-// Everything but operands and name.
+// Fills everything but operands and name.
 Status Flatten(const OpKind& kind, int rank, GroupOperator& op) {
   uint16_t root = 0;
   if (const auto* collective = std::get_if<Collective>(&kind)) {

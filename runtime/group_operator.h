@@ -38,8 +38,9 @@ struct Fingerprint {
   uint32_t number = 0;  // of the group's collectives, or of the messages from one rank to another
   GroupOperation operation = GroupOperation::kBarrier;  // kSend for both ends of a message
   DType dtype = DType::kFloat32;
-  uint16_t root =
-      0;  // HasRoot(kind): the root; send and receive: the sender; shift: the distance; with kOfMaximum: maxima instead of sums
+  // HasRoot(kind): the root; send and receive: the sender; shift: the distance; with the bit
+  // kOfMaximum: maxima instead of sums.
+  uint16_t root = 0;
   int64_t elements = 0;
 
   bool operator==(const Fingerprint&) const = default;
@@ -54,8 +55,8 @@ struct GroupOperator {
   DType dtype = DType::kFloat32;
   int64_t elements = 0;  // of the whole message (Collective::elements)
   Reduction reduction = Reduction::kSum;
-  int peer = 0;      // the root where there is one, other end of a send or receive
-  int distance = 1;  // of a shift: x goes to the rank so far ahead
+  int peer = 0;      // the root where there is one; the other end of a send or receive
+  int distance = 1;  // shift: x goes to the rank this far ahead
   const void* in = nullptr;
   void* out = nullptr;
   void* scratch = nullptr;
@@ -65,7 +66,7 @@ struct GroupOperator {
 
   int64_t element_bytes() const { return SizeOf(dtype).count(); }
   int64_t bytes() const { return elements * element_bytes(); }
-  // Of a shift: the ranks that `rank` of `size` sends to and receives from.
+  // For a shift: the ranks that `rank` of `size` sends to and receives from.
   int ShiftsTo(int rank, int size) const { return (rank + distance) % size; }
   int ShiftsFrom(int rank, int size) const { return (rank + size - distance) % size; }
 };

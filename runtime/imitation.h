@@ -1,4 +1,5 @@
-// What a rank makes of communication that is left out, alone: so that what computes next meets values of the usual kind.
+// Imitates, on one rank alone, communication that is left out, so that the computation behind
+// it works on realistic values.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,10 @@
 
 namespace windtunnel {
 
-// An all-gather or a gather repeats this rank's shard, a reduce-scatter or a reduce passes on what this rank has; what a receive, a
-// broadcast or a scatter would bring from another rank becomes small numbers of either sign, or for int32 token ids below
-// `vocabulary`. Nothing else is touched. Rank `rank` of a group of `size`; operands as in plan/op.h.
+// An all-gather or a gather repeats this rank's shard. A reduce-scatter, a reduce, an all-to-all or a shift
+// passes this rank's input on. What a receive, a broadcast or a scatter would bring from another rank becomes
+// small numbers of either sign, or for int32 token ids below `vocabulary`. Nothing else is touched. `rank`
+// and `size` are those of the group; operands are as in plan/op.h.
 void Imitate(const OpKind& communication, int rank, int size, int64_t vocabulary,
              std::span<const TensorRef> reads, std::span<const TensorRef> writes);
 

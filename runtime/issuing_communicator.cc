@@ -9,7 +9,8 @@
 namespace windtunnel {
 namespace {
 
-constexpr std::chrono::microseconds kSpin{200};  // that a waiting host polls before it sleeps between polls
+// A waiting host polls this long before it sleeps between polls.
+constexpr std::chrono::microseconds kSpin{200};
 
 }  // namespace
 
@@ -97,7 +98,8 @@ Status IssuingCommunicator::AwaitPrerequisites(const GroupOperator& op, std::spa
   return Ok();
 }
 
-// What is issued may take long (transports that connect, peers that come late): others look at the entries meanwhile.
+// Issuing may take long (transports that connect, peers that come late), so it is done without the lock:
+// others look at the entries meanwhile.
 Status IssuingCommunicator::IssueBetweenEvents(Entry& entry, std::unique_lock<std::mutex>& lock) {
   const auto record = [&](DeviceQueues::Event& event) -> Status {
     auto recorded = queues_.Record(queue_, DeviceQueues::Timing::kTimed);

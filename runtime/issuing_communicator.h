@@ -1,5 +1,6 @@
-// A communicator whose operators are issued to a queue of the device when they are submitted: what those of every backend share. An
-// operator is an entry between two events until the device is known to have passed the second.
+// The base class of the communicators that issue operators to a queue of the device when they are
+// submitted, common to all backends. An operator is an entry between two events until the device is
+// known to have passed the second.
 //
 //   class MyCommunicator : public IssuingCommunicator {
 //     ~MyCommunicator() override { EndTickets(); … }
@@ -39,39 +40,40 @@ class IssuingCommunicator : public DeviceCommunicator {
  protected:
   using Clock = Communicator::Clock;
 
-  // What is submitted and not known to be done.
+  // An operator that was submitted and is not known to be done.
   struct Entry {
     GroupOperator op;
     DeviceQueues::Event start = DeviceQueues::kNever, end = DeviceQueues::kNever;
-    std::optional<Clock::time_point> begun = std::nullopt;  // when it was first seen begun, by whoever looks
+    std::optional<Clock::time_point> begun = std::nullopt;  // when whoever looks first saw it begun
   };
 
   // Rank `rank` of group `name`. `queues` must outlive the communicator.
   IssuingCommunicator(DeviceQueues& queues, std::string name, int rank, int size);
   ~IssuingCommunicator() override = default;
 
-  // Of an operator that the backend does not carry: Unsupported.
+  // Unsupported for an operator that the backend does not carry.
   virtual Status Check(const GroupOperator& op) = 0;
-  // Puts the operator into the queue, behind `start`. Errors say everything (Where). Without the lock.
+  // Puts the operator into the queue, behind `start`. Errors are complete messages
+  // (Where). Called without the lock.
   virtual Status Issue(const GroupOperator& op, DeviceQueues::Event start) = 0;
 
-  Status OpenQueue();  // urgent; before all else
-  // What others waited for is not to be waited for any more: the first thing that a destructor does.
+  Status OpenQueue();  // opens an urgent queue; called before all else
+  // Ends the waits of others for this communicator's operators. A destructor calls it first.
   void EndTickets();
 
   // "rank 0 of group 'world': all_reduce 'bucket 1' (number 7, all_reduce of 1024 x fp32)"
   std::string Where(const GroupOperator& op) const;
-  // REQUIRES: the lock. Takes note of what is done, with its times as long as events have them. After a failure nothing is: what was
-  // in progress is worth nothing.
+  // REQUIRES: the lock. Notes which operators are done, with their times where events still have them. After
+  // a failure it notes none: the results of what was in progress are worth nothing.
   void Advance();
-  // REQUIRES: the lock. The first failure is that of every operator from then on.
+  // REQUIRES: the lock. From the first failure on, every operator fails with it.
   void Fail(Error error);
 
   DeviceQueues& queues_;
   const std::string name_;
 
   mutable std::mutex mutex_;      // guards what follows
-  std::condition_variable wake_;  // of who watches: a failure
+  std::condition_variable wake_;  // of whoever watches: a failure
   std::deque<Entry> entries_;
   std::optional<Error> failure_;
 

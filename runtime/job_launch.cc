@@ -20,12 +20,12 @@
 namespace windtunnel {
 namespace {
 
-// Of a rank's process (RunRank): whether its input was wrong, which no restart mends.
+// Whether a rank's process (RunRank) ended because its input was wrong, which no restart mends.
 bool FoundInputWrong(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 2; }
 
 constexpr int64_t kMostRanksOfACore = 64;  // more would end in memory or processes running out
 
-// Of a process that has all ranks as threads.
+// The name of the process that has all ranks as threads.
 std::string NameOfProcess(const Plan& plan) {
   return fmt::format("the process of ranks 0 to {}", plan.world_size - 1);
 }
@@ -151,7 +151,7 @@ Status RanksHere::StartMpi(LaunchOptions& launch) {
   return Ok();
 }
 
-// What the launcher asks, and what it says.
+// Sets the functions through which the launcher asks, and those through which it reports.
 void RanksHere::Tell(Store& store, LaunchOptions& launch) {
   const bool shares_process = SharesProcess(plan_);
   launch.describe_error = [&store](int rank) {
@@ -159,7 +159,7 @@ void RanksHere::Tell(Store& store, LaunchOptions& launch) {
     return error ? *error : std::string();
   };
   launch.last_op = [this, shares_process](int rank) -> std::string {
-    if (found_input_wrong_) return "";  // that is not where it went wrong
+    if (found_input_wrong_) return "";  // the last operator is not where it went wrong
     return shares_process ? LastOperators(plan_, *recorder_) : OperatorAt(plan_, rank, recorder_->Last(rank));
   };
   if (shares_process) launch.name = [this](int) { return NameOfProcess(plan_); };
@@ -267,7 +267,7 @@ Error Launch::Explain(Error error, RanksHere& ranks) {
   return input_wrong ? error : ranks.WithRecord(std::move(error), options_);
 }
 
-// Those of this node's ranks are there; those of other nodes' come with the end of the slowest.
+// The results of this node's ranks are there; those of other nodes' ranks come when the slowest ends.
 Result<std::vector<std::string>> Launch::Results(RanksHere& ranks) {
   std::vector<std::string> results;
   auto deadline = std::chrono::steady_clock::now() + options_.collective_timeout;

@@ -1,4 +1,4 @@
-// What launching a job's ranks takes, on its first node and on the others (live.cc, follow_node.cc).
+// Launches a job's ranks: on its first node (live.cc) and on the others (follow_node.cc).
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@
 namespace windtunnel {
 
 inline constexpr std::chrono::seconds kRendezvous{60};
-inline constexpr char kJobDirectory[] = "windtunnel";  // its name's beginning
+inline constexpr char kJobDirectory[] = "windtunnel";  // how the temporary directory's name begins
 
 // 128 bits that other users of the machine cannot guess.
 Result<std::string> MakeToken();
@@ -32,36 +32,40 @@ Result<std::string> MakeToken();
 // "/tmp/windtunnel-flight-record-1234.json", "…-rank-1.json"
 std::string FlightRecordPath(const LiveOptions& options, const std::string& suffix);
 
-// The error, with the flight record of what led to it. `ranks`: of the recorder, in its order.
+// Writes the flight record of what led to the error, and returns the error with its path. `ranks`:
+// the recorder's, in its order.
 Error WithFlightRecord(const Plan& plan, const FlightRecorder& recorder, const std::vector<int>& ranks,
                        Error error, const std::string& path);
 
-// Whether each rank keeps to a core; beside the rank's own thread a GPU has those of its driver and of NCCL.
+// Whether each rank is pinned to a core. Ranks with a GPU are not: beside the rank's own thread there are
+// those of the driver and of NCCL.
 bool PinsRanks(const Plan& plan);
 
-// One launch of a job's ranks on this node, with what they need: the same on every node.
+// One launch of a job's ranks on this node, with everything that they need. Every node has one.
 class RanksHere {
  public:
-  // `job` is completed with what is this node's own, and written for the ranks. `nodes`: null where there is one. Errors: Unsupported (too
-  // many ranks for this machine), Failed (no temporary directory can be made).
+  // Completes `job` with this node's own values, and writes it for the ranks. `nodes`: null where
+  // there is one node. Errors: Unsupported (too many ranks for this machine), Failed (no
+  // temporary directory can be made).
   static Result<std::unique_ptr<RanksHere>> Make(const Plan& plan, Job job, NodeGroup* nodes);
   ~RanksHere();
 
   const Job& job() const { return job_; }
   const FlightRecorder& recorder() const { return *recorder_; }
 
-  // Until they have all ended; `store` is the job's. Errors: those of LaunchRanks.
+  // Runs the ranks until all have ended. `store` is the job's. Errors: those of LaunchRanks.
   Status Run(Store& store, std::function<void()> tick);
 
   // After an error: whether a rank failed, here or on another node; whether one found its input wrong; whether this process was interrupted.
   bool failed() const { return failed_; }
   bool found_input_wrong() const { return found_input_wrong_; }
   bool interrupted() const { return interrupted_; }
-  // Hears whether ranks have failed on another node. REQUIRES: this node has not told of its own failure yet.
+  // Finds out whether ranks have failed on another node. REQUIRES: this node has not
+  // told of its own failure yet.
   void HearOfOthers();
-  // Failed where this process has been asked to end since the ranks ended.
+  // Failed if this process has been asked to end since the ranks ended.
   Status CheckNotInterrupted();
-  // The error of a run with the flight record, where ranks have failed.
+  // Adds the flight record to the error of a run in which ranks have failed.
   Error WithRecord(Error error, const LiveOptions& options) const;
 
  private:
@@ -73,7 +77,7 @@ class RanksHere {
   void NoteInterrupt(int signal);
   std::string JobFile() const { return directory_->File("job.json"); }
 
-  SignalPipe signals_;  // before anything that an interrupt would leave behind
+  SignalPipe signals_;  // made before anything that an interrupt would leave behind
   const Plan& plan_;
   Job job_;
   NodeGroup* nodes_;
@@ -92,8 +96,8 @@ class Launch {
 
   // The results by rank.
   Result<std::vector<std::string>> Run(Job::Mode mode);
-  // After an error: whether the job may succeed when it is launched again. Not where the user interrupted it, a rank found its input
-  // wrong or a node is gone.
+  // After an error: whether the job may succeed when it is launched again. False where the user interrupted
+  // it, a rank found its input wrong or a node is gone.
   bool MayRestart() const {
     return may_restart_ && (options_.nodes == nullptr || options_.nodes->AllThere());
   }
@@ -111,7 +115,7 @@ class Launch {
   std::unique_ptr<StoreServer> store_;
 };
 
-// What ranks' results say of the step, which `options` may log.
+// The measurement that the ranks' results give. Its losses are logged as `options` says.
 Result<Measurement> FromResults(const Plan& plan, const std::vector<std::string>& results,
                                 const LiveOptions& options);
 

@@ -27,7 +27,7 @@ namespace windtunnel {
 
 bool IsRankOfJob() {
   const auto environment = ReadRankEnvironment();
-  return !environment || environment->has_value();  // what is wrong with it, JoinLive says
+  return !environment || environment->has_value();  // JoinLive says what is wrong with it
 }
 
 Status CheckStartedAlone(std::string_view command) {
@@ -54,7 +54,7 @@ std::string Counted(int number, const char* of) {
   return fmt::format("{} {}{}", number, of, number == 1 ? "" : "s");
 }
 
-// The error with what the ranks of this process did last, where it is not the input's.
+// Adds to the error what the ranks of this process did last, unless the input was wrong.
 Error WithRecord(const Plan& plan, const FlightRecorder& recorder, const std::vector<int>& ranks, Error error,
                  const LiveOptions& options) {
   if (error.kind != ErrorKind::kFailed) return error;
@@ -62,8 +62,8 @@ Error WithRecord(const Plan& plan, const FlightRecorder& recorder, const std::ve
   return WithFlightRecord(plan, recorder, ranks, std::move(error), path);
 }
 
-// The one process of a job whose ranks are threads. They note into one recorder, which is of memory alone: nobody removes files of a rank
-// that is killed.
+// Runs the one process of a job whose ranks are threads. They note into one recorder, which is in memory
+// only, since nobody would remove its file if the process were killed.
 Result<Measurement> JoinAsThreads(const Plan& plan, const LiveOptions& options) {
   const FileDescriptor memory(memfd_create("windtunnel-flight-recorder", MFD_CLOEXEC));
   const std::string path = fmt::format("/proc/self/fd/{}", memory.get());
@@ -87,7 +87,7 @@ Result<Measurement> JoinAsThreads(const Plan& plan, const LiveOptions& options) 
   return tl::unexpected(WithRecord(plan, recorder, ranks, results.error(), options));
 }
 
-// A job begins again with all its ranks, which is for whoever has started them.
+// A job restarts with all its ranks, so only what started them can restart them.
 Status CheckRestarts(const RankEnvironment& environment, int max_restarts) {
   if (max_restarts == 0) return Ok();
   const std::string& launcher = environment.launcher;
@@ -100,7 +100,8 @@ Status CheckRestarts(const RankEnvironment& environment, int max_restarts) {
       max_restarts, launcher, advice);
 }
 
-// What ranks do together beside the scenario's steps, a line each; files may be elsewhere on another node.
+// The options beside the scenario that all ranks must share, a line each. Paths are left out, since files may
+// be elsewhere on another node.
 std::string DescribeForPeers(const RunOptions& run) {
   const auto given = [](const std::string& value) { return value.empty() ? "no" : "yes"; };
   return fmt::format(
@@ -123,7 +124,7 @@ Result<Meeting> MeetOthers(const Plan& plan, const LiveOptions& options, const R
   return Meet(rendezvous);
 }
 
-// A process that is one rank.
+// Runs a process that is one rank.
 Result<Measurement> JoinAsRank(const Plan& plan, const LiveOptions& options,
                                const RankEnvironment& environment) {
   WT_ASSIGN_OR_RETURN(const Meeting meeting, MeetOthers(plan, options, environment));
@@ -132,7 +133,7 @@ Result<Measurement> JoinAsRank(const Plan& plan, const LiveOptions& options,
   const std::string cores = UsableCoresText();
   const auto neighbors = TellNeighbors(*store, {environment.rank, environment.world_size}, "cores", cores);
   const bool shares_core = neighbors ? SharesCores(cores, neighbors->said)
-                                     : environment.local_world_size > UsableCores();  // who is not there?
+                                     : environment.local_world_size > UsableCores();  // a rank did not answer
   RankOptions rank_options{environment.rank, meeting.interface, options.collective_timeout, shares_core};
   rank_options.local_rank = environment.local_rank;
   rank_options.local_ranks = environment.local_world_size;

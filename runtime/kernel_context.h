@@ -1,4 +1,4 @@
-// What an operator is given: where its operands lie, and what it may know beside them.
+// What an operator is given: the locations of its operands, and its context.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct TensorRef {
 struct TensorPosition {
   int rank = 0, ranks = 1;
 };
-// And in its context-parallel and its expert-parallel group.
+// Where the rank is in its context-parallel and in its expert-parallel group.
 struct ContextPosition {
   int rank = 0;
 };

@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kTick{100};
 constexpr milliseconds kPollWithoutPidfd{20};
-// Of a process that something else has reaped: that of one which neither exited nor was killed.
+// The status of a process that something else has reaped. It means neither exited nor killed.
 constexpr int kUnknownStatus = 0x7f;
 
 std::atomic<bool> is_to_stop{false};
@@ -49,7 +49,8 @@ class StopRequests {
   }
 
   bool Came() { return is_to_stop.exchange(false); }
-  // Stops this process until it is continued, or not at all where nobody could (a process group that is orphaned).
+  // Stops this process until it is continued, or not at all where nobody could continue it
+  // (an orphaned process group).
   void Obey() {
     sigaction(SIGTSTP, &before_, nullptr);
     raise(SIGTSTP);
@@ -130,8 +131,8 @@ Command MakeCommand(const LaunchOptions& options, int local) {
   return command;
 }
 
-// The child, from vfork to exec. `mask`: of its signals; those that the launcher handles are its own to take. `report` (closed by a successful
-// exec) takes errno otherwise.
+// The child, from vfork to exec. `mask`: its signal mask. Signals that the launcher handles get their default
+// action back. A successful exec closes `report`; otherwise errno is written to it.
 [[noreturn]] void BecomeRank(const Command& command, pid_t launcher, const sigset_t& mask, int report) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // the launcher died before the line above
@@ -156,8 +157,9 @@ Result<RankProcess> Start(const LaunchOptions& options, int local) {
   FileDescriptor read_end(ends[0]), write_end(ends[1]);
   const pid_t launcher = getpid();
   RankProcess process;
-  // Not fork, whose handlers are whatever libraries have registered: OpenBLAS joins its threads, and never comes back where they cannot get
-  // memory. The child shares this process's memory until its exec, so that no signal may run a handler there.
+  // Not fork, which runs the handlers that libraries have registered: OpenBLAS's joins its threads, and
+  // never returns where they cannot get memory. The child shares this process's memory until its exec, so no
+  // signal may run a handler there.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -246,14 +248,14 @@ class RunningRanks {
     if (waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) != 0)
       return errno == ECHILD ? std::optional<int>(kUnknownStatus) : std::nullopt;
     if (ended.si_pid != pid) return std::nullopt;
-    kill(-pid, SIGKILL);  // what it has left running, while its number is still its own
+    kill(-pid, SIGKILL);  // ends what it has left running, while its number is still its own
     int status = kUnknownStatus;
     waitpid(pid, &status, 0);
     return status;
   }
 
-  // Of those that have died by now, one that was killed; its peers then complain that it is gone. Else the
-  // first.
+  // Of the ranks that have died by now, one that was killed, since its peers then complain that it
+  // is gone. Otherwise the first.
   int Culprit() const {
     if (ranks_[first_].killed()) return first_;
     for (size_t rank = 0; rank < ranks_.size(); ++rank)
@@ -267,7 +269,8 @@ class RunningRanks {
       if (rank.running()) kill(-rank.pid, signal);
   }
 
-  // Stops with its ranks, and goes on with them: what they have asked of this process is answered by then.
+  // Stops this process with its ranks, and continues it before them, so that it has answered by then
+  // what they have asked of it.
   void Suspend() {
     Signal(SIGSTOP);
     stops_.Obey();
@@ -291,7 +294,8 @@ class RunningRanks {
   }
 
   static std::string DescribeStatus(int status) {
-    if (WIFEXITED(status) && WEXITSTATUS(status) == kMemoryExhausted) return "ran out of the machine's memory";
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kMemoryExhausted)
+      return "ran out of the machine's memory";
     if (WIFEXITED(status)) return fmt::format("exited with status {}", WEXITSTATUS(status));
     if (!WIFSIGNALED(status)) return "has ended, nobody knows how: something else has waited for it";
     const int signal = WTERMSIG(status);

@@ -22,44 +22,48 @@
 
 namespace windtunnel {
 
-// The exit status of a process that ends because memory has run out where nobody could take an error (ENOMEM).
+// The exit status (ENOMEM) of a process that ends because memory ran out where no error could be returned.
 inline constexpr int kMemoryExhausted = 12;
 
 struct LaunchOptions {
   int ranks = 1;  // on this node
-  // Where the job has other nodes, each with as many ranks, that their own launchers start.
+  // The nodes of the job. Each has the same number of ranks, which its own launcher starts.
   int node = 0, nodes = 1;
   std::vector<std::string> argv;  // of every rank; the first is the program's path
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
   std::map<std::string, std::string> environment;  // beside the contract's variables
-  // Of one rank, beside those. May be empty.
+  // Further variables of one rank. May be empty.
   std::function<std::map<std::string, std::string>(int rank)> environment_of;
   // The node's rank r runs on core first_core + r, modulo the cores that this process may use; libraries are told to use one thread.
   bool pin = true;
   int first_core = 0;
 
-  // What this process has made for the ranks is to go away when it is interrupted: taken over before that. Null: while the call lasts.
+  // Made by the caller before whatever this process makes for the ranks, so that an interrupt removes that.
+  // Null: signals are taken over only while the call lasts.
   SignalPipe* signals = nullptr;
 
-  // What follows takes and says a rank's number in the job.
-  // Asked after a failure: what the rank itself says went wrong, and the operator that it began last
-  // ("blocks.2.mlp.up (backward) of step 12"). May be empty, as functions and in what they return.
+  // The functions below take a rank's number in the job.
+  // Called after a failure: describe_error says what the rank itself says went wrong, last_op the
+  // operator that it began last ("blocks.2.mlp.up (backward) of step 12"). The functions, and
+  // what they return, may be empty.
   std::function<std::string(int rank)> describe_error;
-  // What errors call a process; "rank 1" when not given.
+  // The name of the process in errors; "rank 1" when not given.
   std::function<std::string(int rank)> name;
   std::function<std::string(int rank)> last_op;
-  // Told which rank failed first by itself, and its status as waitpid gives it; not after an interrupt. May be empty.
+  // Called with the rank that failed first by itself, and its status as waitpid gives it; not after
+  // an interrupt. May be empty.
   std::function<void(int rank, int status)> failed;
-  // Told which signal interrupted this process, while ranks ran or were being ended. May be empty.
+  // Called with the signal that interrupted this process while ranks ran or were being ended. May be empty.
   std::function<void(int signal)> interrupted;
   // Called about ten times a second while ranks run.
   std::function<void()> tick;
-  // Asked as often: a reason to end the ranks, which becomes the error; empty while there is none. May be empty.
+  // Called as often as `tick`. Returns a reason to end the ranks, which becomes the error, or an empty
+  // string. The function may be empty.
   std::function<std::string()> reason_to_end;
 
-  // After the first death, others that die within this time count as just as early: who was killed goes
-  // before who complains.
+  // Ranks that die within this time after the first death count as just as early. Of these, one that was
+  // killed is named before one that complains.
   std::chrono::milliseconds grace{200};
   // From SIGTERM to SIGKILL.
   std::chrono::milliseconds patience{1'500};

@@ -20,7 +20,7 @@ std::optional<std::string> NewestCheckpoint(const RunOptions& run) {
   return run.checkpoints.empty() ? std::nullopt : CheckpointDirectory(run.checkpoints).Latest();
 }
 
-// What the measuring loops of a job of `mode` find, put into the profile.
+// Runs the measuring loops of a job of `mode`, and puts what they find into the profile.
 Status MeasureInto(Profile& profile, const Plan& plan, const LiveOptions& options, Job::Mode mode) {
   if (options.nodes != nullptr && !options.nodes->shares_clock())
     return Unsupported(

@@ -22,13 +22,15 @@ struct LiveOptions {
   std::function<void(const std::string& what, double share)> progress;
   // A line for the log (standard error), such as "step 10: loss 3.21".
   std::function<void(const std::string& line)> log;
-  // A line that is always for the user, such as that the job begins again.
+  // A line that the user always sees, such as that the job begins again.
   std::function<void(const std::string& line)> note;
   std::chrono::milliseconds collective_timeout{60'000};
-  std::chrono::milliseconds rendezvous_timeout{60'000};  // for ranks of another launcher's to find each other
+  // For ranks that another launcher started to find each other.
+  std::chrono::milliseconds rendezvous_timeout{60'000};
 
   RunOptions run;
-  // How often a job whose rank fails is launched again, from its newest checkpoint or else from where it began.
+  // The most times that a job whose rank fails is launched again, from its newest checkpoint
+  // or else from where it began.
   int max_restarts = 0;
   // Where the last operators of all ranks are written when one fails; empty: a file of the temporary directory.
   std::string flight_record;
@@ -41,15 +43,17 @@ struct LiveOptions {
 // device or precision that cannot run here).
 Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options);
 
-// On the nodes beyond the first: launches this node's ranks for whatever the first one runs or calibrates, until it ends. Errors: Failed
-// (a job has failed, on whichever node). Of `options` the flight record counts, whose name gets "-node-1"; what else a job does node 0 says.
+// On the nodes beyond the first: launches this node's ranks for whatever the first one runs or calibrates,
+// until it ends. Errors: Failed (a job has failed, on whichever node). `options` gives only the flight
+// record, whose name gets "-node-1"; everything else comes from node 0.
 Status FollowNode(NodeGroup& nodes, const LiveOptions& options = {});
 
 // True when the environment says that this process is one rank of a job that something else launched (runtime/rank_environment.h).
 bool IsRankOfJob();
-// InvalidInput when a launcher has started this process as one of several, of a command that starts its own ranks.
+// InvalidInput when a launcher has started this process as one of several, although
+// `command` starts its own ranks.
 Status CheckStartedAlone(std::string_view command);
-// Of those, the first one, which speaks for all.
+// Whether this process is the first rank of such a job, which speaks for all.
 bool IsFirstRankOfJob();
 // Runs this process's rank of such a job. The measurement is complete on rank 0 and empty elsewhere.
 Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options);
@@ -57,8 +61,9 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options);
 // Measures what `profile` lacks for `plan` (everything the plan needs when `recalibrate`) and puts it into the profile.
 Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options, Profile& profile);
 
-// How much longer the plan's operators take on this machine now than by `profile` (CostDrift, cost_models/cost_drift.h), from a second of
-// measurements or a few passes. Errors: as Calibrate; InvalidInput where the profile lacks costs.
+// How much longer the plan's operators take on this machine now than by `profile`, as a share (CostDrift,
+// cost_models/cost_drift.h), from a second of measurements or a few passes. Errors: as Calibrate;
+// InvalidInput where the profile lacks costs.
 Result<double> CheckCosts(const Plan& plan, const LiveOptions& options, const Profile& profile);
 
 // An empty profile of this machine's device ("cpu" or "cuda"): name, fingerprint, libraries, date. Where there is no such
@@ -66,7 +71,7 @@ Result<double> CheckCosts(const Plan& plan, const LiveOptions& options, const Pr
 Profile MachineProfile(const std::string& device = "cpu");
 // Whether scenarios of this cluster.device can be measured here: "cpu", and "cuda" where there is one.
 bool RunsHere(const std::string& device);
-// What MachineProfile and profiles call it: "cpu" or "cuda".
+// The kind of device in MachineProfile and in profiles: "cpu" or "cuda".
 std::string KindOfDevice(const std::string& device);
 
 // The hidden command "rank": one rank of a job that RunLive or Calibrate launched. Returns the exit status.

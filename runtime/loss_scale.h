@@ -1,4 +1,4 @@
-// What becomes of the loss scale after a step (UpdateLossScale in plan/op.h), the same on every device.
+// The update of the loss scale after a step (UpdateLossScale in plan/op.h), the same on every device.
 #pragma once
 
 #include <limits>
@@ -13,7 +13,8 @@
 
 namespace windtunnel {
 
-// As torch._amp_update_scale_: a scale that would become infinite stays. numbers: [kLossScaleNumbers].
+// As torch._amp_update_scale_: a scale that would become infinite keeps its value. numbers:
+// [kLossScaleNumbers].
 WT_EVERYWHERE inline void UpdateScale(const UpdateLossScale& op, bool found_inf, float* numbers) {
   float &scale = numbers[0], &growth_tracker = numbers[1], &skipped_steps = numbers[2];
   if (found_inf) {

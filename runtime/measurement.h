@@ -20,14 +20,14 @@ struct MeasuredMemory {
   Bytes outside_allocator;  // resident_growth less the allocators' segments, the host's too
 };
 
-// A checkpoint that was saved: until the slowest rank had done its part, and the bytes of all ranks.
+// A saved checkpoint: the time until the slowest rank had done its part, and the bytes of all ranks.
 struct MeasuredSave {
   int64_t step = 0;  // steps done
   Duration time;
   Bytes bytes;
 };
 
-// On data that training does not see, after the last step.
+// The loss on data that training does not see, after the last step.
 struct HeldOutLoss {
   double loss = 0;        // mean over all tokens (samples)
   double perplexity = 0;  // e to the loss; 0 where the loss is no cross-entropy
@@ -35,27 +35,31 @@ struct HeldOutLoss {
 };
 
 struct Measurement {
-  std::vector<Duration> step_times;    // of the measured steps in order; each the slowest rank's
-  std::vector<double> losses;          // of every step, warm-up included: mean over ranks and micro-batches
+  std::vector<Duration> step_times;  // of the measured steps in order; each the slowest rank's
+  std::vector<double> losses;        // of every step, warm-up included: mean over ranks and micro-batches
   std::vector<std::vector<double>> mtp_losses;  // likewise, by module of model.mtp
-  std::vector<double> gradient_norms;  // of every step, when clipping
-  std::vector<double> loss_scales;     // after every step, where the loss is scaled
-  std::vector<int64_t> skipped_steps;  // because gradients overflowed: which; step_times leaves them out
-  // By rank, of the step whose time is the (lower) median; on a device with queues of a step beside the measured ones, since timing every
-  // operator takes time of its own.
+  std::vector<double> gradient_norms;           // of every step, when clipping
+  std::vector<double> loss_scales;              // after every step, where the loss is scaled
+  // Numbers of the steps whose gradients overflowed; step_times leaves them out.
+  std::vector<int64_t> skipped_steps;
+  // By rank: the step whose time is the (lower) median. On a device with queues it is a step beside the
+  // measured ones, since timing every operator takes time of its own.
   std::vector<Timeline> timelines;
-  // Of those, averaged over ranks; and, over the steps between p25 and p75, as Prediction's. What timing operators took is not in them.
+  // `breakdown`: of the median step, or of the two in the middle, averaged over ranks. `by_operator`:
+  // averaged over ranks and over the steps between p25 and p75, like Prediction's. The time that timing
+  // operators took is in neither.
   StepBreakdown breakdown;
   std::map<std::string, Duration> by_operator;
   std::vector<StepBreakdown> by_rank;  // what `breakdown` is the mean of
-  std::vector<MeasuredMemory> memory;           // by rank
-  // The steps before are those of the checkpoint that the run went on from. Where it had all steps already, nothing is measured.
+  std::vector<MeasuredMemory> memory;  // by rank
+  // The first step of this run; those before are in the checkpoint that it resumed from. If that had all
+  // steps already, nothing is measured.
   int64_t first_step = 0;
   std::vector<MeasuredSave> saves;
-  int64_t steps_after_saves = 0;  // that step_times leaves out
+  int64_t steps_after_saves = 0;  // steps that step_times leaves out because they follow a save
   std::optional<HeldOutLoss> evaluation;
   std::optional<SharedCores> cores;   // over all steps, where that can be told (runtime/core_use.h)
-  std::vector<std::string> restarts;  // why, once for each
+  std::vector<std::string> restarts;  // the reason of each
 };
 
 }  // namespace windtunnel

@@ -1,5 +1,5 @@
-// How small messages get from rank to rank in a group: what runtime/direct.h builds its collectives of. Every backend between
-// processes has one.
+// The transport of small messages between the ranks of a group; runtime/direct.h builds its collectives on
+// it. Every backend between processes has one.
 //
 //   WT_RETURN_IF_ERROR(channel.Stage(fingerprint, data, bytes));
 //   WT_RETURN_IF_ERROR(channel.SendStaged(peer));
@@ -16,7 +16,7 @@ namespace windtunnel {
 // One thread at a time uses a channel.
 class MessageChannel {
  public:
-  // Bytes of one message at most.
+  // The most bytes of one message.
   static constexpr size_t kMessageBytes = size_t{64} << 10;
 
   virtual ~MessageChannel() = default;
@@ -26,7 +26,8 @@ class MessageChannel {
   // Copies a message (at most kMessageBytes) to where SendStaged takes it from, for any number of peers.
   virtual Status Stage(const Fingerprint& fingerprint, const void* data, size_t bytes) = 0;
   virtual Status SendStaged(int peer) = 0;
-  // The next message from `peer`, which must carry `expected`: its bytes are the caller's until the next Receive from there.
+  // Receives the next message from `peer`, which must carry `expected`. Its bytes are the caller's until
+  // the next Receive from there.
   virtual Result<void*> Receive(int peer, const Fingerprint& expected) = 0;
 };
 
@@ -36,7 +37,7 @@ struct Message {
   std::byte bytes[MessageChannel::kMessageBytes];
 };
 
-// What Receive says of another fingerprint than the one expected.
+// The error of Receive when the fingerprint is not the expected one.
 inline tl::unexpected<Error> RanksDisagree(const Fingerprint& here, int peer, const Fingerprint& there) {
   return Failed("ranks disagree: this rank is at {}, rank {} at {}", Describe(here), peer, Describe(there));
 }

@@ -1,7 +1,8 @@
 // MPI in this process: started once, used by one thread at a time, ended once.
 //
-// Threads of a rank (the computing one, those of its groups) take turns: every call of MPI's is made under one lock and none of them
-// blocks, so MPI_THREAD_SERIALIZED is enough. Whoever tests a request moves all of the process's on (docs/decisions/0016).
+// Threads of a rank (the computing one, those of its groups) take turns: every call of MPI is made under one
+// lock and none of them blocks, so MPI_THREAD_SERIALIZED is enough. A thread that tests one request makes
+// progress on all requests of the process (docs/decisions/0016).
 #pragma once
 
 #include <mpi/mpi.h>
@@ -18,21 +19,23 @@ namespace windtunnel {
 // Starts MPI unless it is running. Ignores SIGPIPE for the process from then on, unless it has a handler. Failed: no
 // MPI_THREAD_SERIALIZED, or ended already.
 Status StartMpi();
-// Ends MPI if it is running. Every rank of the job (not of a group) calls it once, when no communicator is left. The ranks wait for each
-// other, up to `timeout`, and leave MPI as it is where one of them has failed or does not come: MPI itself would wait for ever.
+// Ends MPI if it is running. Every rank of the job (not of a group) calls it once, when no communicator is
+// left. The ranks wait for each other, up to `timeout`. If one of them has failed or does not come, they
+// leave MPI as it is, since MPI itself would wait for ever.
 void EndMpi(Store& store, int rank, int ranks, std::chrono::milliseconds timeout);
 
 // The library's lock.
 std::mutex& MpiMutex();
 
-// After a failed operator, whose buffers MPI may still write to when it is next called, no call is made any more in this process.
+// After a failed operator no call of MPI is made any more in this process, since MPI may still write to that
+// operator's buffers when it is called.
 void GiveUpMpi();
 bool MpiIsGivenUp();
 
 // "Open MPI v4.1.4"; does not start MPI.
 std::string MpiVersion();
 
-// What an error code says.
+// The text of an error code.
 std::string MpiMessage(int code);
 
 }  // namespace windtunnel

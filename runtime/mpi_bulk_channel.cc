@@ -25,7 +25,7 @@ BulkChannel::Region& MpiBulkChannel::RegionOf(const void* data, int64_t) {
   return operand;
 }
 
-// MPI's error is the next wait's.
+// The next wait returns MPI's error.
 template <typename Start>
 void MpiBulkChannel::Post(Transfers& transfers, int peer, Start start) {
   transfers.push_back({peer});

@@ -12,7 +12,7 @@
 
 namespace windtunnel {
 
-// Its ranks have made sure that they are at the same operator before it begins (MpiCollectives::Agree).
+// Before an operator begins, its ranks have made sure that they are at the same one (MpiCollectives::Agree).
 class MpiBulkChannel : public BulkChannel {
  public:
   // Tags that an operator may use: those that every MPI has (MPI_TAG_UB is at least 32,767), less those of other messages.
@@ -50,7 +50,7 @@ class MpiBulkChannel : public BulkChannel {
 
   MpiChannel& channel_;
   std::deque<Operand> operands_;  // of the operator in progress
-  std::optional<Error> failure_;  // of a post
+  std::optional<Error> failure_;  // of the first post that failed
 };
 
 }  // namespace windtunnel

@@ -19,11 +19,12 @@ using std::chrono::milliseconds;
 
 constexpr int kMessageTag = 1;
 constexpr milliseconds kAskEvery{100};
-// From one look to the next; who has not looked for longer was stopped.
+// The longest time from one look to the next; a process that has not looked for longer was stopped.
 constexpr milliseconds kLongestLook{1000};
 constexpr milliseconds kDrainTime{1'000};
 
-// What nanosleep adds to a sleep, 50 us unless a thread asks for less: longer than a small message takes.
+// Reduces what nanosleep adds to a sleep: 50 us unless a thread asks for less, which is longer
+// than a small message takes.
 void SleepPrecisely() {
   thread_local const bool asked = prctl(PR_SET_TIMERSLACK, 1'000UL, 0, 0, 0) == 0;
   (void)asked;
@@ -50,7 +51,7 @@ MpiChannel::~MpiChannel() {
   bool drained = !MpiIsGivenUp();
   for (const auto& outgoing : outgoing_)
     if (outgoing != nullptr && drained) drained = Await(outgoing->sends, "").has_value();
-  if (!drained) GiveUpMpi();  // the messages' memory goes away
+  if (!drained) GiveUpMpi();  // no more calls of MPI, since the messages' memory goes away
   // The communicator is freed with MPI itself: to free it alone may wait for peers, which may have gone.
 }
 
@@ -69,7 +70,8 @@ Result<bool> MpiChannel::Test(std::span<MPI_Request> requests) {
   return done != 0;
 }
 
-// The longer it has taken, the longer until the next look: a few per cent of the wait, between 20 and 200 us.
+// The longer the wait so far, the longer until the next look: a few per cent of the
+// wait, between 20 and 200 us.
 void MpiChannel::Pause(Clock::duration waited) const {
   if (waited_for_ != nullptr && *waited_for_) {
     if (shares_core_) sched_yield();
@@ -88,7 +90,8 @@ Status MpiChannel::Await(std::span<MPI_Request> requests, const std::string& wha
     if (done) return Ok();
     if (aborted_) return Failed("the communicator was given up");
     const auto now = Clock::now();
-    // A process that was stopped (and its machine, perhaps) has waited for nobody meanwhile.
+    // A process that was stopped (and its machine, perhaps) has waited for nobody
+    // meanwhile, so the deadline moves.
     if (now - last > kLongestLook) deadline_ += now - last;
     last = now;
     if (now >= deadline_)

@@ -13,7 +13,8 @@ namespace {
 
 constexpr int kPayloadTag = 2;
 
-// A type of the elements' size. Sums of 16-bit floating point, which MPI has not, are operators of our own on such elements.
+// An MPI type of the elements' size. MPI has no sums of 16-bit floating point; operators
+// defined here sum such elements.
 MPI_Datatype TypeOf(const GroupOperator& op) {
   if (op.dtype == DType::kFloat32) return MPI_FLOAT;
   switch (op.element_bytes()) {
@@ -78,8 +79,9 @@ void MpiCollectives::LayOutParts(const GroupOperator& op) {
   }
 }
 
-// MPI does not notice ranks that are at different operators; it mixes their data. So every rank first hears from its left neighbour
-// where that is: all are equal where all neighbours are. Both ends of a message do the same.
+// MPI does not notice ranks that are at different operators; it mixes their data. So every rank first hears
+// from its left neighbour which operator that is at: if every rank agrees with its neighbour, all agree. Both
+// ends of a message do the same.
 Status MpiCollectives::Agree(const GroupOperator& op) {
   const int size = channel_.size(), rank = channel_.rank();
   const bool sends = op.operation != GroupOperation::kReceive,
@@ -110,7 +112,7 @@ int MpiCollectives::StartReduce(const GroupOperator& op, MPI_Request* request) {
                      OperatorOf(op), op.peer, channel_.communicator(), request);
 }
 
-// The operators that take parts to a whole or a whole to parts.
+// Starts the operators that gather parts into a whole or scatter a whole into parts.
 int MpiCollectives::StartGathering(const GroupOperator& op, MPI_Request* request) {
   const MPI_Datatype type = TypeOf(op);
   const MPI_Comm communicator = channel_.communicator();

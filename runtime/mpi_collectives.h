@@ -1,5 +1,5 @@
-// Large operators as MPI's own, but for sums (runtime/mpi_communicator.cc): the library knows the network, and a site may have taught it
-// more.
+// Runs large operators, except sums (runtime/mpi_communicator.cc), as MPI's own collectives: the library
+// knows the network, and a site may have tuned it.
 #pragma once
 
 #include <mpi/mpi.h>
@@ -16,10 +16,10 @@ class MpiCollectives {
  public:
   explicit MpiCollectives(MpiChannel& channel) : channel_(channel) {}
 
-  // Unsupported for more elements than MPI counts.
+  // Unsupported for more elements than a count of MPI's holds.
   static Status Check(const GroupOperator& op);
 
-  // Makes sure that the ranks are at the same operator: an error names both sides' where they are not.
+  // Checks that the ranks are at the same operator. If they are not, the error names both sides' operators.
   Status Agree(const GroupOperator& op);
   // The whole operator, after Agree. REQUIRES: it is no barrier, and the group has at least two ranks.
   Status Run(const GroupOperator& op);
@@ -34,7 +34,7 @@ class MpiCollectives {
 
   MpiChannel& channel_;
   std::vector<int> counts_, offsets_;  // of the parts of an operator's message, in elements
-  std::vector<char> shard_;            // of a reduce-scatter in place, which MPI does not have
+  std::vector<char> shard_;            // for a reduce-scatter in place, which MPI does not have
 };
 
 }  // namespace windtunnel

@@ -21,8 +21,8 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = Communicator::Clock;
 
-// What a rank has done by the time it leaves its group. Its peers need not wait for what is beyond; what it has done may still be on its
-// way to them.
+// What a rank has done by the time it leaves its group. Peers would wait in vain for anything beyond; what it
+// has done may still be in flight to them.
 struct Done {
   uint32_t collectives = 0;
   std::map<int, uint32_t> sent, received;  // messages, by peer
@@ -33,7 +33,7 @@ struct Done {
                                                                 : collectives;
     last = op.fingerprint.number;
   }
-  // Whether the rank that has done this much has done its part of `op`, which is at `rank`'s.
+  // Whether the rank that has done this much has done its part of `op`, the operator that `rank` is at.
   bool Covers(const GroupOperator& op, int rank) const {
     const auto at_least = [&](const std::map<int, uint32_t>& messages) {
       const auto found = messages.find(rank);
@@ -65,8 +65,9 @@ struct Done {
 constexpr int64_t kRingPartBytes = int64_t{32} << 10;
 constexpr int kRingRanks = 1024;  // more would need more tags (MpiBulkChannel::kTags)
 
-// Sums go around the ring from 32 KiB a step on: MPI's nonblocking ones move the whole message up and down a tree of ranks, with few of
-// them at work (docs/decisions/0022). The same on every rank, and for the same operator always.
+// Sums go around the ring from 32 KiB a step on, because MPI's nonblocking ones move the whole message up and
+// down a tree of ranks, with few of them at work (docs/decisions/0022). The answer is the same on every rank,
+// and always the same for the same operator.
 bool GoesAroundRing(const GroupOperator& op, int size) {
   const bool sums =
       op.operation == GroupOperation::kAllReduce || op.operation == GroupOperation::kReduceScatter;
@@ -148,7 +149,7 @@ class MpiRunner : public OperatorRunner {
   }
 
  private:
-  // Every rank of the group tells which process of MPI's it is. Returns them by rank.
+  // Every rank of the group tells which process of MPI it is. Returns these by rank.
   Result<std::vector<int>> Meet() {
     int world_rank = 0, world_size = 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
@@ -190,7 +191,7 @@ class MpiRunner : public OperatorRunner {
     }
     return Ok();
   }
-  // Of a message the other end only; of a collective all.
+  // In a message the other end alone takes part, in a collective all ranks do.
   bool TakesPart(int peer) const {
     const bool is_message =
         current_->operation == GroupOperation::kSend || current_->operation == GroupOperation::kReceive;
@@ -200,7 +201,7 @@ class MpiRunner : public OperatorRunner {
     return "left/" + options_.name + "/" + (rank < 0 ? "any" : std::to_string(rank));
   }
 
-  // No call of MPI's may follow: it could write to the operands that the caller takes back now.
+  // After an error no call of MPI may follow: it could write to the operands that the caller takes back now.
   Status Explain(const GroupOperator& op, Clock::time_point start, Status status) {
     if (status) return status;
     GiveUpMpi();

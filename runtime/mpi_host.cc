@@ -63,7 +63,7 @@ class Information {
   std::vector<pmix_info_t> values_;  // not freed: the process that makes one ends soon
 };
 
-// A callback of PMIx as a value to wait for.
+// Turns a callback of PMIx into a value to wait for.
 void Fulfil(pmix_status_t status, void* promise) {
   static_cast<std::promise<pmix_status_t>*>(promise)->set_value(status);
 }
@@ -75,7 +75,8 @@ Status Await(const char* what, const std::function<pmix_status_t(void* promise)>
   return Failed("PMIx: {}: status {}", what, status);
 }
 
-// What ranks leave at a fence, from every node to every node, in order. On a thread of its own: PMIx's must not wait.
+// Exchanges what ranks leave at a fence among all nodes, fence by fence. It has a thread of its own,
+// since PMIx's must not wait.
 class Exchange {
  public:
   Exchange(const MpiJob& job, std::unique_ptr<Store> store)
@@ -131,7 +132,7 @@ class Exchange {
   std::thread thread_;
 };
 
-Exchange* exchange = nullptr;  // PMIx's callbacks have no argument of ours
+Exchange* exchange = nullptr;  // PMIx's callbacks do not pass a pointer of the caller's
 
 pmix_status_t Connected(const pmix_proc_t*, void*, pmix_op_cbfunc_t, void*) {
   return PMIX_OPERATION_SUCCEEDED;
@@ -190,7 +191,7 @@ class Server {
     return Ok();
   }
 
-  // NAME=VALUE, each ended by a zero; an empty one ends a rank's.
+  // The ranks' variables: NAME=VALUE, each ended by a zero; an empty one ends a rank's.
   std::string Environments() {
     std::string text;
     for (int local = 0; local < job_.local_ranks; ++local) {
@@ -198,7 +199,8 @@ class Server {
       char** variables = static_cast<char**>(calloc(1, sizeof(char*)));
       (void)PMIx_server_setup_fork(&process, &variables);
       for (char** variable = variables; *variable != nullptr; ++variable) (text += *variable) += '\0';
-      // Tells Open MPI 4 that a daemon has started it: without, it takes itself for alone and does not even look for the server.
+      // Tells Open MPI 4 that a daemon has started the rank. Without it, the rank takes itself for alone and
+      // does not even look for the server.
       text += std::string("OMPI_MCA_orte_local_daemon_uri=1.0;tcp://127.0.0.1:1") + '\0';
       text += '\0';
     }
@@ -279,7 +281,8 @@ class Server {
   std::string directory_;
 };
 
-// Where ranks of a node share memory. Files of a rank that was killed stay there, so they are in a directory that the server removes.
+// The directory in which ranks of a node share memory. Files of a rank that was killed stay there, so the
+// server removes the directory.
 std::string SharedMemoryDirectory(const std::string& directory) {
   return "/dev/shm/" + std::filesystem::path(directory).filename().string();
 }
@@ -298,8 +301,9 @@ bool WriteAll(int fd, const std::string& text) {
   return true;
 }
 
-// The child of MpiHost::Start. Answers "+" and the environments, or "-" and what went wrong; lives until `alive` ends, and not less: what
-// asks all processes of a machine to end is the launcher's to handle, as is an interrupt from the terminal.
+// The child of MpiHost::Start. Answers "+" and the environments, or "-" and what went wrong. It lives until
+// `alive` ends, whatever signals come: a request that all processes of a machine end is the launcher's to
+// handle, as is an interrupt from the terminal.
 [[noreturn]] void Serve(const MpiJob& job, const std::string& directory, int answer, int alive) {
   setpgid(0, 0);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) signal(number, SIG_IGN);
@@ -315,7 +319,7 @@ bool WriteAll(int fd, const std::string& text) {
   _exit(0);
 }
 
-// What there is to read until `fd` ends, or `interrupt` is readable.
+// Reads `fd` to its end, or until `interrupt` is readable.
 std::string ReadAll(int fd, int interrupt) {
   std::string text;
   char buffer[4096];
@@ -329,16 +333,18 @@ std::string ReadAll(int fd, int interrupt) {
   }
 }
 
-// What Open MPI is to do on our machines unless the user says otherwise: its own transports, shared memory and TCP. The libraries
-// for other networks that Debian's build loads as well take memory and time even where there is no such network.
+// Open MPI's settings unless the user says otherwise: its own transports, shared memory and
+// TCP. Debian's build also loads libraries for other networks, which take memory and time even
+// where there is no such network.
 const std::map<std::string, std::string>& Defaults() {
   static const std::map<std::string, std::string> defaults = {{"OMPI_MCA_pml", "ob1"},
                                                               {"OMPI_MCA_btl", "self,vader,tcp"}};
   return defaults;
 }
 
-// Between nodes the way to the first one, as Gloo takes; left alone, Open MPI may take an interface that leads nowhere, such as a bridge
-// of containers. By name: with an address as a network of its own (10.0.0.1/32) its ranks wait for each other for ever (4.1.4).
+// Between nodes: the interface on the way to the first node, which Gloo uses, too. Left alone, Open MPI may
+// take an interface that leads nowhere, such as a bridge of containers. It is given by name: with an address
+// as a network of its own (10.0.0.1/32) its ranks wait for each other for ever (4.1.4).
 std::string InterfaceToInclude(const MpiJob& job) {
   const bool is_chosen =
       getenv("OMPI_MCA_btl_tcp_if_include") != nullptr || getenv("OMPI_MCA_btl_tcp_if_exclude") != nullptr;

@@ -1,6 +1,6 @@
-// What ranks that use MPI ask of whoever starts them: who they are, and a place to leave and find each other's addresses. Open MPI asks
-// that of a PMIx server; mpirun and Slurm have one, and so does our launcher, so that its ranks are its own children all the same
-// (docs/decisions/0016).
+// Serves ranks that use MPI: tells them who they are, and is the place where they leave and find each other's
+// addresses. Open MPI asks a PMIx server for that. mpirun and Slurm have one, and so has this launcher, so
+// that its ranks are its own children all the same (docs/decisions/0016).
 //
 //   WT_ASSIGN_OR_RETURN(auto host, MpiHost::Start({.world_size = 2, .local_ranks = 2}));
 //   … start rank r with host->EnvironmentOf(r) …
@@ -26,7 +26,8 @@ struct MpiJob {
   int world_size = 1;
   int nodes = 1, node = 0;
   int local_ranks = 1;  // on every node; rank r is on node r / local_ranks
-  // More than one node: the job's store, over which the servers exchange what their ranks leave, and what ranks on this node listen on.
+  // With more than one node: the job's store, through which the servers exchange what their ranks leave, and
+  // the interface that ranks on this node listen on.
   std::string store_host;
   int store_port = 0;
   std::string store_token;
@@ -47,7 +48,7 @@ class MpiHost {
  private:
   explicit MpiHost(TemporaryDirectory directory) : directory_(std::move(directory)) {}
 
-  // Of the server's and its ranks' files. The server removes them, too, where this process is killed.
+  // Has the server's and its ranks' files. The server, too, removes them, if this process is killed.
   TemporaryDirectory directory_;
   std::string shared_memory_;
   pid_t pid_ = -1;

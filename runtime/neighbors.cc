@@ -13,7 +13,8 @@ namespace {
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
-// What each rank of the job has said, with its machine ([machine, said] each). Empty: one has not. Throws Json::exception.
+// What each rank of the job has said, with its machine ([machine, said] each). Empty if a rank has said
+// nothing. Throws Json::exception.
 Json Collected(Store& store, const JobRank& rank, const std::string& what) {
   const auto deadline = std::chrono::steady_clock::now() + rank.patience;
   Json all = Json::array();
@@ -32,7 +33,7 @@ Result<Neighbors> Tell(Store& store, const JobRank& rank, const std::string& wha
   WT_RETURN_IF_ERROR(store.Set(fmt::format("{}/{}", what, rank.rank), Json{machine, own}.dump()));
   const std::string all_key = what + "/all";
   if (rank.rank == 0) WT_RETURN_IF_ERROR(store.Set(all_key, Collected(store, rank, what).dump()));
-  // Rank 0 itself may have come late, and then waits as long as this one has.
+  // Rank 0 itself may have come late, and then waits for the others as long as this rank has.
   WT_ASSIGN_OR_RETURN(const std::string text, store.Get(all_key, 2 * rank.patience));
   const Json all = Json::parse(text);
   if (all.empty()) return Failed("a rank does not tell its {}", what);

@@ -13,7 +13,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kNoEnd{int64_t{1} << 30};  // a job may come at any time
 constexpr milliseconds kFarewell{2'000};
-constexpr milliseconds kLastWord{500};  // after which the store says that this node is gone, if nothing else
+// Time for a node's own last message. After it, the store's bequest says that the node is gone.
+constexpr milliseconds kLastWord{500};
 constexpr char kGone[] = "gone";  // the message of the first node that has gone
 
 }  // namespace
@@ -37,7 +38,7 @@ Result<std::unique_ptr<NodeGroup>> NodeGroup::Meet(const NodeOptions& options, c
   return group;
 }
 
-// What the store tells the others when this process has ended, however that came about.
+// Bequeaths what the store tells the others once this process has ended, for whatever reason.
 Status NodeGroup::LeaveWill() {
   if (options_.node == 0) return Ok();
   WT_RETURN_IF_ERROR(store_->Bequeath(

@@ -1,4 +1,5 @@
-// The nodes of a job that windtunnel itself launches: on each a launcher of its own, the first of which says what is to be run.
+// The nodes of a job that windtunnel itself launches. Each has a launcher of its own; the first
+// one says what is to be run.
 //
 //   WT_ASSIGN_OR_RETURN(auto nodes, NodeGroup::Meet({.node = 0, .nodes = 2, .ranks_per_node = 1, .master_addr = "10.0.0.1"}, scenario));
 //   WT_RETURN_IF_ERROR(nodes->Announce(job));                   // node 0
@@ -49,16 +50,17 @@ class NodeGroup {
   // On the others: the next job; nullopt when there is none any more. Failed: node 0 is gone.
   Result<std::optional<std::string>> Next();
 
-  // Tells all nodes that the current job has failed on this one. `input_wrong`: it would again.
+  // Tells all nodes that the current job has failed on this one. `input_wrong`: it would fail again.
   void Fail(const std::string& message, bool input_wrong = false);
-  // Beyond node 0: tells all nodes that this one takes no further part, and does not wait long for node 0 to hear it.
+  // Beyond node 0: tells all nodes that this one takes no further part. Does not wait
+  // long for node 0 to hear it.
   void Leave(const std::string& message);
-  // A descriptor (-1: none): once it is readable node 0 is hardly waited for any more (Store::SetInterrupt).
+  // Once the descriptor (-1: none) is readable, node 0 is waited for only briefly (Store::SetInterrupt).
   void SetInterrupt(int descriptor) { store_->SetInterrupt(descriptor); }
-  // Why the current job is to end: another node has told so, or is gone. Empty while all is well.
+  // Why the current job is to end: another node has told of a failure, or is gone. Empty while all is well.
   std::string ReasonToEnd();
-  // After a failure on this node: what the nodes tell about it, where a node that is gone or a rank that was killed goes before those
-  // that miss it. Waits some time for the others.
+  // After a failure on this node: the message that explains it best, of all nodes'. A node that is gone or a
+  // rank that was killed goes before ranks that miss it. Waits some time for the others.
   std::string Failure(const std::string& own);
   // Whether a node found the current job's input wrong.
   bool FoundInputWrong();

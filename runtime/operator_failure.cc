@@ -10,9 +10,10 @@ using std::chrono::milliseconds;
 // After a failure, how long peers get to say where they are. Those that the same deadline hit are late by
 // their skew only.
 constexpr milliseconds kViewsTime{500};
-// Who failed first cuts its connections a moment before it has said where it is.
+// The rank that failed first cuts its connections a moment before it has said where it is.
 constexpr milliseconds kCutTime{100};
-// Who serves the store may be the one that hangs: after a time-out that takes no half minute to find out.
+// The process that serves the store may be the one that hangs. After a time-out this must not
+// take half a minute to find out.
 constexpr milliseconds kStoreTime{2'000};
 constexpr char kAny[] = "any";
 

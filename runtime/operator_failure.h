@@ -1,4 +1,5 @@
-// What a failed operator says on one rank of a group: who, what, and where its peers are. Ranks tell each other through the store.
+// The error message of a failed operator on one rank of a group: who, what, and where its peers are. Ranks
+// tell each other through the store.
 //
 //   OperatorFailures failures(store, "data", rank, size);
 //   return failures.Explain(op, start, timeout, error);   // Failed("rank 0 of group 'data': all_reduce 'bucket 0' (number 7, …) failed: …")
@@ -21,8 +22,8 @@ class OperatorFailures {
   OperatorFailures(Store& store, std::string name, int rank, int size)
       : store_(store), name_(std::move(name)), rank_(rank), size_(size) {}
 
-  // `error` with the rank, the operator and what the peers have told. An operator that began at `start` and ended by its deadline gives
-  // peers some time to tell. Afterwards AnyFailed is true on all ranks.
+  // Adds to `error` the rank, the operator and what the peers have told. If the operator began at `start` and
+  // ended by its deadline, peers get some time to tell. Afterwards AnyFailed is true on all ranks.
   Error Explain(const GroupOperator& op, Clock::time_point start, std::chrono::milliseconds timeout,
                 const Error& error);
 

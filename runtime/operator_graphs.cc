@@ -78,8 +78,8 @@ Status OperatorGraphs::LaunchEach() {
   return Ok();
 }
 
-// They have been launched before with these operands, so that whatever is made for that is there: a product's kernel is chosen, scratch is as
-// large as it gets, code is loaded.
+// The operators have been launched before with these operands, so everything that a launch makes is there: a
+// GEMM's kernel is chosen, scratch is as large as it gets, code is loaded.
 Status OperatorGraphs::Capture(Known& known) {
   WT_RETURN_IF_ERROR(queues_.BeginCapture(context_.queue));
   const Status launched = LaunchEach();

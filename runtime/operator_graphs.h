@@ -4,9 +4,10 @@
 //   graphs.Add(op, reads, writes);                     // of each of its operators, in order
 //   WT_ASSIGN_OR_RETURN(bool at_once, graphs.Issue());
 //
-// What was captured has its operands' addresses in it. A graph is launched as long as its operators have the operands that they had
-// when it was captured; when they come with others, they are issued one by one, and a graph is captured when they come with those again. So
-// nothing relies on an allocator that hands out the same memory in every step, which is merely what it does.
+// A captured graph contains the addresses of its operands. It is launched as long as its operators come with
+// the same operands. When they come with others, they are issued one by one, and a graph is captured when
+// they come with those again. So nothing relies on an allocator that hands out the same memory in every step,
+// although that is what it does.
 #pragma once
 
 #include <functional>
@@ -29,25 +30,25 @@ class OperatorGraphs {
   // REQUIRES: a device with queues, which outlives this.
   explicit OperatorGraphs(Device& device) : device_(device), queues_(*device.queues()) {}
 
-  // `context` is that of all its operators.
+  // `context` is that of all operators of the graph.
   void Begin(const Program& program, int32_t first, const KernelContext& context);
   // `op` must outlive Issue.
   void Add(const Op& op, std::span<const TensorRef> reads, std::span<const TensorRef> writes);
-  // Puts what was added into the context's queue. Whether it was launched as a graph that was there before. Errors: the operators' own,
-  // the device's.
+  // Puts what was added into the context's queue. Returns whether it was launched as a graph that had been
+  // captured before. Errors: the operators' own, the device's.
   Result<bool> Issue();
-  // Memory is about to go that operators which were added may work on: they are issued now, one by one, and the others of their graph when
-  // they are added. Errors come with Issue.
+  // Called before memory is released that operators which were added may work on: they are issued now, one by
+  // one, and the others of their graph when they are added. Issue returns the errors.
   void Flush();
 
  private:
   static constexpr DeviceQueues::Graph kNone = -1;
-  // Operands that change now and then are worth a new graph, those that change again and again are not.
+  // Operands that change now and then are worth a new graph; those that change again and again are not.
   static constexpr int kMostCaptures = 8;
 
   struct Part {
     const Op* op;
-    size_t reads, writes;  // of operands_, one after the other
+    size_t reads, writes;  // their numbers; operands_ has them one after the other
   };
   struct Known {
     std::vector<TensorRef> operands = {};  // that the operators came with last
@@ -64,7 +65,7 @@ class OperatorGraphs {
   Device& device_;
   DeviceQueues& queues_;
   std::map<std::pair<const Program*, int32_t>, Known> known_;
-  // Of the graph that has begun.
+  // The graph that has begun.
   std::pair<const Program*, int32_t> key_ = {};
   KernelContext context_;
   std::vector<Part> parts_;
@@ -73,7 +74,7 @@ class OperatorGraphs {
   Status flushed_ = Ok();
 };
 
-// A device's memory, none of which goes before `before_release` has been called.
+// A device's memory that calls `before_release` before any of it is released.
 class WatchedMemory : public SegmentSource {
  public:
   // `memory` must outlive this.

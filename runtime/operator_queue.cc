@@ -23,7 +23,8 @@ void OperatorQueue::Stop() {
   work_.notify_one();
   thread_.join();
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [this] { return !driven_; });  // by a thread of another communicator, in Wait
+  // A thread of another communicator, in Wait, may be running an operator.
+  done_.wait(lock, [this] { return !driven_; });
   while (!Idle()) Complete(Failed("the communicator was given up"));
 }
 
@@ -37,7 +38,7 @@ void OperatorQueue::RunOrAwaitNext(std::unique_lock<std::mutex>& lock) {
   done_.wait(lock);
 }
 
-// Takes the entry after the last one in: begins it here, or leaves it to the thread.
+// Admits the entry after the last one: begins it here, or leaves it to the thread.
 void OperatorQueue::Admit(std::unique_lock<std::mutex>& lock) {
   const uint64_t ticket = ++submitted_;
   Entry& entry = EntryOf(ticket);

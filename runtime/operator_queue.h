@@ -7,9 +7,9 @@
 // * whatever nobody waits for is run by the queue's own thread, so that it overlaps with what the caller
 // computes.
 //
-// An operator's prerequisites are waited for by the thread that runs it, just before it does. No circle can
-// come of that: a prerequisite was submitted before what waits for it, so among the operators of one rank
-// waiting goes back in time.
+// The thread that runs an operator waits for its prerequisites just before it does. This cannot
+// deadlock: a prerequisite was submitted before what waits for it, so each wait among the operators of
+// one rank is for an earlier one.
 //
 //   auto queue = std::make_shared<OperatorQueue>(&runner);
 //   uint64_t ticket = queue->Submit([&](GroupOperator& op) { return DescribeOperator(…, op); }, {});
@@ -36,7 +36,7 @@
 
 namespace windtunnel {
 
-// What operators do. One thread at a time calls it.
+// Runs operators. One thread at a time calls it.
 class OperatorRunner {
  public:
   virtual ~OperatorRunner() = default;
@@ -83,7 +83,7 @@ class OperatorQueue : public Tickets {
 
  private:
   static constexpr uint64_t kLeastTimes = 4096;  // tickets whose times are kept
-  static constexpr uint64_t kOperators = 256;  // that may wait; Submit waits for a place
+  static constexpr uint64_t kOperators = 256;    // the most that wait; beyond them Submit waits for a place
 
   struct Entry {
     GroupOperator op;
@@ -95,8 +95,8 @@ class OperatorQueue : public Tickets {
   Entry& EntryOf(uint64_t ticket) { return entries_[ticket % kOperators]; }
   Entry& Next() { return EntryOf(completed_ + 1); }
   bool Idle() const { return completed_ == submitted_; }
-  // Something is there that the queue's own thread should run: all but a lone operator that has begun and
-  // that no other communicator's awaits.
+  // Whether the queue's own thread has something to run: anything but a lone operator that has begun and that
+  // no other communicator awaits.
   bool NeedsThread() {
     if (driven_ || Idle()) return false;
     return submitted_ - completed_ > 1 || !Next().has_begun || awaited_ > completed_;
@@ -116,14 +116,14 @@ class OperatorQueue : public Tickets {
   std::vector<Communicator::Times> times_ = std::vector<Communicator::Times>(kLeastTimes);
 
   std::atomic<bool> stop_ = false;
-  std::atomic<bool> waited_for_ = false;  // the operator in progress, or one after it
+  std::atomic<bool> waited_for_ = false;  // a caller waits for the operator in progress or a later one
 
-  std::mutex mutex_;  // guards what follows; an entry is the submitter's, then the driver's
+  std::mutex mutex_;  // guards what follows; an entry is the submitter's, then of the thread that runs it
   std::condition_variable work_, done_;
   uint64_t submitted_ = 0, completed_ = 0;
   uint64_t awaited_ = 0;               // the last ticket that another communicator awaits
   bool driven_ = false;                // a thread is running an operator
-  std::shared_ptr<Tickets> awaiting_;  // whose operator the own thread awaits
+  std::shared_ptr<Tickets> awaiting_;  // of the communicator whose operator the own thread awaits
   std::optional<Error> failure_;       // the first; every later operator shares it
   uint64_t failed_ticket_ = 0;
   std::thread thread_;

@@ -40,8 +40,8 @@ class QueuedCommunicator : public Communicator {
   std::shared_ptr<Tickets> tickets() override { return queue_; }
 
  private:
-  // The prerequisites that are still to be waited for, or that failed. Those of this communicator come first
-  // anyway.
+  // The prerequisites that are still to be waited for, or that failed. Those of this communicator are left
+  // out, since they run first anyway.
   std::vector<Awaited> ToAwait(std::span<const Prerequisite> after) const {
     std::vector<Awaited> awaited;
     for (const Prerequisite& prerequisite : after) {

@@ -1,5 +1,5 @@
-// A communicator whose operators wait in a queue (runtime/operator_queue.h) and are carried out by a runner: what the communicators of
-// every backend share.
+// What the communicators of all backends share: operators wait in a queue (runtime/operator_queue.h)
+// and a runner carries them out.
 #pragma once
 
 #include <memory>

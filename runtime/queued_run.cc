@@ -7,16 +7,16 @@
 namespace windtunnel {
 namespace {
 
-constexpr Duration kLead = Microseconds(400);  // that the host gets ahead of a device that it keeps busy
+constexpr Duration kLead = Microseconds(400);  // how far the host gets ahead of a device that it keeps busy
 
 Duration Between(DeviceQueues::Clock::time_point from, DeviceQueues::Clock::time_point to) {
   return Picoseconds(std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count() * 1000);
 }
 
-// Of a batch's ids, features or targets.
+// The bytes of a batch's ids, features or targets.
 Bytes BytesOfBatch(const TensorRef& tensor) { return Bytes(tensor.elements * 4); }
 
-// A copy between both memories that changes nothing, which needs no kernel.
+// A copy between the host's and the device's memory that changes no value, so it needs no kernel.
 bool IsPlainCrossing(const OpKind& kind) {
   const auto* copy = std::get_if<Copy>(&kind);
   return copy != nullptr && copy->crosses != Copy::Crosses::kNothing && copy->from == copy->to &&
@@ -48,7 +48,7 @@ Result<Timeline> QueuedRun::Run() {
   NoteAwaited();
   executor_.host_times_.clear();
   executor_.graph_times_.clear();
-  // Steps have other samples from here on.
+  // After a restore steps have other samples, so staged batches are dropped.
   if (noted_step_ == FlightRecorder::kRestore)
     for (StagedBatch& batch : state_.batches)
       batch = {.address = batch.address, .bytes = batch.bytes, .read = 0};
@@ -78,7 +78,7 @@ Error QueuedRun::Name(OpIndex index, const Error& error) const {
                            op.name, OperatorName(op.kind), error.message)};
 }
 
-// Steady steps are the same program again and again.
+// Kept from one run to the next, since steady steps are the same program again and again.
 void QueuedRun::NoteAwaited() {
   if (state_.awaited_in == &program_ && state_.is_awaited.size() == program_.ops.size()) return;
   state_.awaited_in = &program_;
@@ -95,7 +95,7 @@ Status QueuedRun::Execute(OpIndex index) {
   Status status = Ok();
   if (op.on_host) {
     status = ComputeOnHost(index);
-    last_issue_ = Clock::now();  // not what issuing takes
+    last_issue_ = Clock::now();  // the operator's time is not issuing time
     return status;
   }
   if (LaunchesInGraph(op)) return ComputeInGraph(index);
@@ -121,8 +121,8 @@ Status QueuedRun::ExecuteMemory(int32_t index) {
   if (const Status status = executor_.pool_.Execute(program_, op); !status)
     return tl::unexpected(executor_.NameMemory(op, noted_step_, status.error()));
   if (op.allocates()) state_.allocated_at[op.buffer] = state_.issued;
-  if (!mode_.spans)
-    return Ok();  // of a step that is measured only its end is wanted, and the host is not to be kept
+  // Of a step that is measured only the end is wanted, and the host must not be held up.
+  if (!mode_.spans) return Ok();
   timeline_.memory.push_back(MemorySample{index, Between(start_, Clock::now()), executor_.pool_.allocated(),
                                           executor_.pool_.reserved()});
   return Ok();
@@ -145,7 +145,7 @@ Result<DeviceQueues::Queue> QueuedRun::QueueOf(StreamId stream) {
   return queue;
 }
 
-// What the operator depends on: events of other queues, operators of communicators.
+// Makes `queue` wait for what the operator depends on: events of other queues, operators of communicators.
 Status QueuedRun::LetWait(Queue queue, StreamId stream, OpIndex index) {
   if (mode_.communication == ExecutionMode::Communication::kOne && index == mode_.only) return Ok();
   for (OpIndex dependency : program_.ops[index].dependencies) {
@@ -348,8 +348,8 @@ Status QueuedRun::Drain(Queue queue) {
   return queues_.Await(now);
 }
 
-// Once all that was issued to the operator's queue is done, and what it depends on. Operands in the device's memory (the norm, the loss
-// scale) are copied to the host's and back.
+// Runs the operator once everything issued to its queue is done, and everything it depends on. Operands in
+// the device's memory (the norm, the loss scale) are copied to the host's and back.
 Status QueuedRun::ComputeOnHost(OpIndex index) {
   const Op& op = program_.ops[index];
   WT_ASSIGN_OR_RETURN(const Queue queue, QueueOf(op.stream));
@@ -381,7 +381,7 @@ Status QueuedRun::ComputeOnHost(OpIndex index) {
   return Ok();
 }
 
-// Puts copies of the operands that are in the device's memory in their place.
+// Replaces operands in the device's memory by copies in the host's.
 Status QueuedRun::Borrow(const Op& op, std::vector<TensorRef>& reads, std::vector<TensorRef>& writes,
                          Queue queue) {
   const auto is_borrowed = [this](const Slice& slice) {
@@ -468,7 +468,8 @@ Status QueuedRun::Load(const LoadBatch& op, Queue queue) {
   return Ok();
 }
 
-// While the device works on this step. A replay is of the same step again, and needs nothing new.
+// Makes the next step's batches while the device works on this step. A replay is of the same step
+// again, and needs nothing new.
 Status QueuedRun::StageNextStep() {
   if (noted_step_ < 0 || mode_.communication != ExecutionMode::Communication::kAll) return Ok();
   for (const Op& op : program_.ops) {

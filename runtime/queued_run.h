@@ -1,17 +1,19 @@
 // One run of a program on a device that has queues (runtime/device_queues.h): the host issues operators, the device runs them.
 //
-// Streams are queues: compute, a copy stream of its own, and the communicators'. An operator that depends on one of another stream
-// makes its queue wait for an event behind that one; the host itself waits only where the program says so (HostWait) and at the end.
+// Each stream is a queue: compute, a copy stream of its own, and the communicators'. An operator that depends
+// on one of another stream makes its queue wait for an event behind that one. The host itself waits only
+// where the program says so (HostWait) and at the end.
 //
-// Memory is handed out in program order while the device is behind the host. Within the compute stream that is safe as it stands.
-// Before an operator of another queue uses a buffer that was allocated since it last waited for the compute queue, it waits for all that
-// had been issued there: the block may have been somebody else's a moment before (docs/decisions/0013-a-device-behind-the-host.md).
+// Memory is handed out in program order while the device is behind the host. Within the compute stream that
+// is safe as it stands. An operator of another queue that uses a buffer allocated since this queue last
+// waited for the compute queue first waits for everything issued there, since an operator in flight may still
+// use the block (docs/decisions/0013-a-device-behind-the-host.md).
 //
-// What has operands in the host's memory (offload: Op::on_host) the host does itself, by the cpu device, after waiting for all that it needs.
-// Nothing is issued meanwhile.
+// Operators with operands in the host's memory (offload: Op::on_host) are run by the host, on the cpu device,
+// after it has waited for everything that they need. Nothing is issued meanwhile.
 //
-// A span begins when the operator was issued, the one before it in its queue was done and whatever it waits for was done, and ends when
-// it is done.
+// A span begins when the operator has been issued, the one before it in its queue is done and everything it
+// waits for is done. It ends when the operator is done.
 #pragma once
 
 #include <optional>
@@ -23,13 +25,13 @@
 
 namespace windtunnel {
 
-// A micro-batch in memory that the device reads by itself.
+// A micro-batch in host memory that the device reads by itself.
 struct StagedBatch {
   uint64_t address = 0;
   Bytes bytes;
   int64_t step = -1, micro_batch = -1;  // what is in it; -1: nothing
   bool held_out = false;
-  DeviceQueues::Event read = DeviceQueues::kNever;  // behind the copy to the device; kNever: not taken yet
+  DeviceQueues::Event read = DeviceQueues::kNever;  // behind the copy to the device; kNever: not copied yet
 };
 
 struct QueuedState {
@@ -37,20 +39,21 @@ struct QueuedState {
 
   OperatorGraphs graphs;
   std::vector<DeviceQueues::Queue> queues;  // by stream; -1: not opened
-  std::vector<int64_t>
-      allocated_at;  // by buffer: operators issued to the compute queue before it was allocated
+  // By buffer: the number of operators issued to the compute queue before it was allocated.
+  std::vector<int64_t> allocated_at;
   std::vector<StagedBatch> batches;
-  const Program* awaited_in = nullptr;     // the program that `is_awaited` is of
-  std::vector<bool> is_awaited;            // by operator: one of another stream depends on it
-  int64_t issued = 0;                      // operators to the compute queue, in all runs
-  std::unique_ptr<Device> host = nullptr;  // what works on the host's memory; made when it is first needed
-  uint64_t borrowed = 0;                   // memory of the host for its operands that are in the device's
+  const Program* awaited_in = nullptr;  // the program that `is_awaited` is of
+  std::vector<bool> is_awaited;         // by operator: one of another stream depends on it
+  int64_t issued = 0;                   // operators issued to the compute queue, in all runs
+  // The cpu device that runs the host's operators; made when it is first needed.
+  std::unique_ptr<Device> host = nullptr;
+  uint64_t borrowed = 0;  // host memory for copies of their operands that are in the device's
   Bytes borrowed_bytes = {};
 };
 
 class QueuedRun {
  public:
-  // `noted_step`: as the flight recorder tells programs apart.
+  // `noted_step`: the number under which the flight recorder knows the program.
   QueuedRun(Executor& executor, const Program& program, int64_t step, int64_t noted_step,
             const ExecutionMode& mode);
   Result<Timeline> Run();
@@ -60,14 +63,14 @@ class QueuedRun {
   using Event = DeviceQueues::Event;
   using Clock = DeviceQueues::Clock;
 
-  // What was issued to a queue, as spans need it.
+  // An operator that was issued to a queue, with what its span needs.
   struct Issued {
     OpIndex op = -1;
     Clock::time_point time{};             // when
-    Event before = DeviceQueues::kNever;  // the queue's state when it was issued
+    Event before = DeviceQueues::kNever;  // behind the operator before it in the queue
     Event done = DeviceQueues::kNever;
     std::vector<OpIndex> waits = {};   // for operators of other streams
-    std::optional<Span> by_host = {};  // what the host did itself
+    std::optional<Span> by_host = {};  // of an operator that the host ran itself
   };
 
   Status Execute(OpIndex index);
@@ -113,15 +116,15 @@ class QueuedRun {
 
   Clock::time_point start_{}, last_issue_{};
   Event led_ = DeviceQueues::kNever;  // behind ExecutionMode::lead
-  std::vector<uint64_t> tickets_;  // by operator; 0: not submitted
-  std::vector<Event> events_;      // by operator, behind it; kNever: none
+  std::vector<uint64_t> tickets_;     // by operator; 0: not submitted
+  std::vector<Event> events_;         // by operator, behind it; kNever: none
   std::vector<int64_t> ordinals_;  // by operator: its number among all that the compute queue was ever issued
-  int32_t left_of_graph_ = 0;      // operators that are still to come
-  int32_t graph_size_ = 0;         // of the graph that left_of_graph_ is of
+  int32_t left_of_graph_ = 0;      // operators of the current graph that are still to come
+  int32_t graph_size_ = 0;         // operators of that graph
   Clock::time_point graph_begun_{};
   std::vector<OpIndex> submitted_;
   std::vector<Issued> issued_;    // with spans
-  std::vector<Event> last_;       // by queue: behind what it was issued last, with spans
+  std::vector<Event> last_;       // by queue: behind its last operator, with spans
   std::vector<int64_t> covered_;  // by stream: operators of the compute queue that it has waited for
   Timeline timeline_;
 };

@@ -9,7 +9,7 @@ namespace windtunnel {
 namespace {
 
 constexpr int kLastPort = 65535;
-constexpr int kNoJobPort = 12910;  // what PyTorch Lightning takes under Slurm without a job's id
+constexpr int kNoJobPort = 12910;  // PyTorch Lightning's port under Slurm without a job's id
 constexpr int kFirstJobPort = 15000, kJobPorts = 10000;
 constexpr int kPortsBetweenSteps = 101;  // coprime to kJobPorts: 10000 steps have a port each
 
@@ -23,7 +23,7 @@ class Reader {
     return text == nullptr ? "" : text;
   }
 
-  // Whichever is set and not empty; the second where neither is.
+  // `preferred` if it is set and not empty, else `otherwise`.
   const char* FirstOf(const char* preferred, const char* otherwise) const {
     return Text(preferred).empty() ? otherwise : preferred;
   }
@@ -49,7 +49,7 @@ class Reader {
   struct Names {
     const char *rank, *size, *local_rank, *local_size;
   };
-  // What the local world size is where its variable is not set, and the variable that says so; 0: the world size.
+  // The local world size where its variable is not set (0: the world size), and the variable that says so.
   struct LocalSize {
     int otherwise = 0;
     const char* name = "";
@@ -88,8 +88,8 @@ int LastDigits(const std::string& digits) {
   return std::atoi(digits.substr(digits.size() - std::min<size_t>(digits.size(), 4)).c_str());
 }
 
-// A port by the last four digits of a job's number, so that jobs on one machine rarely meet. The steps of a job are apart, and not
-// beside each other, where the next jobs are.
+// A port from the last four digits of a job's number, so that jobs on one machine rarely meet. The steps of a
+// job are apart and not on adjacent ports, which are those of the next jobs.
 int PortOfJob(const std::string& number, const std::string& step, int otherwise) {
   const std::string digits = DigitsAtEnd(number);
   if (digits.empty()) return otherwise;
@@ -130,7 +130,7 @@ Result<RankEnvironment> ReadMpirun(const Reader& reader) {
         "{} of {} ranks are on this node and MASTER_ADDR is not set: name the host of rank 0 with `mpirun -x "
         "MASTER_ADDR=HOST`",
         result.local_world_size, result.world_size);
-  // "1234567", of Open MPI 5 "prterun-node0-4711@1": the process of mpirun, and which of its jobs.
+  // "1234567", or with Open MPI 5 "prterun-node0-4711@1": the process of mpirun, and which of its jobs.
   const std::string job = reader.Text("PMIX_NAMESPACE");
   const size_t at = job.rfind('@');
   const std::string of_jobs = at == std::string::npos ? "" : job.substr(at + 1);
@@ -161,7 +161,7 @@ Result<RankEnvironment> ReadSlurm(const Reader& reader) {
   WT_ASSIGN_OR_RETURN(RankEnvironment result,
                       reader.Ranks({"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", /*local_size=*/""},
                                    {TasksOfNode(reader.Text(tasks), node), tasks}));
-  // An allocation may have several steps at once, each a job of ours.
+  // An allocation may have several steps at once, each a job of windtunnel's.
   const std::string job = reader.Text("SLURM_JOB_ID"), step = reader.Text("SLURM_STEP_ID");
   WT_ASSIGN_OR_RETURN(result.master_port, reader.Port(PortOfJob(job, step, kNoJobPort)));
   const char* nodes = reader.FirstOf("SLURM_STEP_NODELIST", "SLURM_NODELIST");
@@ -180,13 +180,13 @@ Result<RankEnvironment> ReadSlurm(const Reader& reader) {
   return result;
 }
 
-// Not in the shell that an interactive job is: whatever runs there is not one of its tasks.
+// False in the shell of an interactive job: whatever runs there is not one of its tasks.
 bool IsTaskOfSlurm(const Reader& reader) {
   const std::string name = reader.Text("SLURM_JOB_NAME");
   if (!reader.Has("SLURM_PROCID") || name == "bash" || name == "interactive") return false;
   const std::string tasks = reader.Text("SLURM_NTASKS");
   const bool is_number = !tasks.empty() && tasks.find_first_not_of("0123456789") == std::string::npos;
-  return is_number ? std::atoi(tasks.c_str()) > 1 : !tasks.empty();  // what is no number, the reader says
+  return is_number ? std::atoi(tasks.c_str()) > 1 : !tasks.empty();  // the reader says what is no number
 }
 
 }  // namespace

@@ -14,17 +14,19 @@ struct RankEnvironment {
   int local_rank = 0, local_world_size = 1;  // on this node
   std::string master_addr = "127.0.0.1";     // where rank 0 runs
   int master_port = 29500;
-  std::string token;                           // what ranks of this job know and others need not
-  std::string launcher;                        // "torchrun", "mpirun", "srun": whose variables these are
-  bool launcher_stays = false;  // the parent, for as long as ranks run: it is gone only where it was killed
+  std::string token;     // ranks of this job know it, and others need not
+  std::string launcher;  // "torchrun", "mpirun", "srun": whose variables these are
+  // The parent process is the launcher and outlives the ranks unless it is killed.
+  bool launcher_stays = false;
   std::string world_size_name = "WORLD_SIZE";  // where the world size comes from, as errors say it
-  std::string advice;                          // for when other ranks do not come; empty: none
+  std::string advice;  // added to the error when other ranks do not come; may be empty
 };
 
 // What getenv answers: a variable's value, or null.
 using Environment = std::function<const char*(const char* name)>;
 
-// nullopt when no launcher has started this process. The first of these that is there counts:
+// nullopt when no launcher has started this process. Of these launchers, the first whose
+// variables are set counts:
 //
 // |                  | torchrun              | mpirun                         | srun                                                 |
 // | rank             | RANK                  | OMPI_COMM_WORLD_RANK           | SLURM_PROCID                                         |
@@ -35,11 +37,13 @@ using Environment = std::function<const char*(const char* name)>;
 // | master_port      | MASTER_PORT, or 29500 | MASTER_PORT, or by the job     | MASTER_PORT, or 15000 + the job id's last four digits|
 // | token            | TORCHELASTIC_RUN_ID   | the job's PMIx name            | SLURM_JOB_ID.SLURM_STEP_ID                           |
 //
-// Slurm's port is 101 more for each further step (SLURM_STEP_ID) of the job, again from 15000 on after 24999: steps may run at once.
-// Local ones are those of a single node where they are not set. WINDTUNNEL_JOB_TOKEN goes before any other token. Under torchrun itself
-// (TORCHELASTIC_USE_AGENT_STORE) the port is the one after MASTER_PORT, which its agent keeps.
-// Known to stay are torchrun itself (TORCHELASTIC_RUN_ID) and mpirun: a shell's user may set RANK, too, whose processes may outlive it, and
-// Slurm itself ends what it has started.
+// For each further step of a job (SLURM_STEP_ID) Slurm's port is 101 more, again from 15000 on after 24999:
+// steps may run at once. Local values that are not set are those of a single node. WINDTUNNEL_JOB_TOKEN goes
+// before any other token. Under torchrun itself (TORCHELASTIC_USE_AGENT_STORE) the port is the one after
+// MASTER_PORT, which its agent keeps.
+// launcher_stays is true for torchrun itself (TORCHELASTIC_RUN_ID) and mpirun. It is false for a
+// user who sets RANK in a shell, since the processes may outlive the shell, and for Slurm, which
+// itself ends what it has started.
 // Errors: InvalidInput ("WORLD_SIZE is 'x', expected a positive integer").
 Result<std::optional<RankEnvironment>> ReadRankEnvironment(const Environment& environment);
 // Of this process.

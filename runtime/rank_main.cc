@@ -22,9 +22,9 @@ namespace windtunnel {
 namespace {
 
 constexpr int64_t kTracedSteps = 5;
-constexpr double kDeviceSeconds =
-    2.0;  // for calibration on a device, which repeats itself more closely than cores do
-constexpr double kCheckSeconds = 0.6;  // for kernels and again for collectives, of a check of costs
+// Seconds of calibration on a device, which repeats itself more closely than cores do.
+constexpr double kDeviceSeconds = 2.0;
+constexpr double kCheckSeconds = 0.6;  // seconds for kernels and again for collectives, in a check of costs
 
 Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& store) {
   WT_RETURN_IF_ERROR(session.Initialize());
@@ -54,11 +54,12 @@ RankOptions OptionsOf(const Job& job, int rank) {
   return {rank, job.interface, std::chrono::milliseconds(job.collective_timeout_ms), job.shares_core};
 }
 
-// What went wrong in this process: left in the store, where the launcher looks for it, or said where that cannot be.
+// Says what went wrong in this process: in the store, where the launcher looks for it, or on standard error
+// where that is not possible.
 class LastWord {
  public:
   explicit LastWord(int rank) : rank_(rank) {}
-  // The first time.
+  // Only the first call says anything.
   void Say(const Error& error, Store* store) {
     if (std::exchange(is_said_, true)) return;
     if (store != nullptr && store->Set(ErrorKey(rank_), error.message)) return;
@@ -70,7 +71,8 @@ class LastWord {
   bool is_said_ = false;
 };
 
-// This process's rank. What went wrong is said before the session ends, which may take as long as whatever hangs.
+// Runs this process's rank. What went wrong is said before the session ends, since that may
+// take as long as whatever hangs.
 Result<std::string> RunProcess(const Job& job, const Plan& plan, int rank, Store& store,
                                LastWord& last_word) {
   WT_ASSIGN_OR_RETURN(FlightRecorder recorder, FlightRecorder::Open(job.flight_record, rank));
@@ -80,7 +82,7 @@ Result<std::string> RunProcess(const Job& job, const Plan& plan, int rank, Store
   return result;
 }
 
-// All of them.
+// Runs all ranks as threads of this process.
 Result<std::vector<std::string>> RunThreads(const Job& job, const Plan& plan) {
   RankThreads threads;
   threads.options = OptionsOf(job, 0);
@@ -126,7 +128,7 @@ Status CheckHeldOut(const BatchLoader& loader) {
       loader.held_out(), loader.batch_samples());
 }
 
-// Its part of the held-out batches' losses.
+// Notes this rank's part of the held-out batches' losses.
 Status EvaluateRank(RankSession& session, RankRun& run) {
   BatchLoader& loader = session.loader();
   const int64_t batches = loader.HeldOutBatches();
@@ -142,7 +144,7 @@ Status EvaluateRank(RankSession& session, RankRun& run) {
 
 namespace {
 
-// Loss and gradient norm of the last step.
+// Notes the loss and the gradient norm of the last step.
 Status NoteNumbers(RankSession& session, RankRun& run) {
   const Executor& executor = session.executor();
   WT_ASSIGN_OR_RETURN(const std::vector<double> losses, executor.Losses());
@@ -156,8 +158,9 @@ Status NoteNumbers(RankSession& session, RankRun& run) {
   return Ok();
 }
 
-// Whether step `step`, which the session has just done, is to be left out because it was skipped. Of the ranks of dp the first alone
-// knows, so that there none is left out. `before`: skipped steps before it.
+// Notes the loss scale after step `step`, which the session has just done. Returns whether the step is to be
+// left out because it was skipped. With dp the first rank alone knows, so none is left out there. `before`:
+// the number of steps skipped before it, brought up to date.
 Result<bool> NoteLossScale(RankSession& session, int64_t step, int64_t& before, RankRun& run) {
   WT_ASSIGN_OR_RETURN(const std::optional<LossScaleState> scale, session.executor().LossScale());
   if (!scale) return false;
@@ -186,7 +189,7 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
   TimedSteps skipped;      // without the optimizer's work
   const bool spans = session.device().queues() == nullptr;
   for (int64_t step = run.first_step; step < steps; ++step) {
-    // The first steps of a process that goes on are as cold as those that a run warms up with.
+    // The first steps of a process that resumes are as cold as those that a run warms up with.
     const bool is_cold = run.first_step > 0 && step - run.first_step < std::max<int64_t>(startup, 1);
     const bool follows_save = checkpoints.HasJustSaved() || is_cold;
     if (options.launcher > 0 && getppid() != options.launcher)
@@ -213,7 +216,7 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
   run.resident_growth = resident.growth;
   run.outside_allocator = resident.outside_allocator;
   if (options.evaluates) WT_RETURN_IF_ERROR(EvaluateRank(session, run));
-  // These train on: nothing comes behind them.
+  // The traced steps. They train on, which does no harm: nothing comes behind them.
   for (int64_t step = 0; !spans && !run.measured.times.empty() && step < kTracedSteps; ++step) {
     WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step());
     run.traced.Add(std::move(timeline), kTracedSteps);
@@ -222,7 +225,8 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
 }
 
 int RunRank(const std::string& job_file) {
-  // A rank is in a group of its own, and says what it does whether or not the terminal has `stty tostop`.
+  // A rank is in a process group of its own, and writes to the terminal whether or not
+  // that has `stty tostop`.
   signal(SIGTTOU, SIG_IGN);
   auto run = [&]() -> Status {
     WT_ASSIGN_OR_RETURN(Job job, ReadJob(job_file));

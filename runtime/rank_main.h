@@ -9,12 +9,12 @@
 
 namespace windtunnel {
 
-// Keys of the store under which rank `rank`'s result is left, or what went wrong in process `rank`.
+// The store's keys of rank `rank`'s result, and of the error of process `rank`.
 std::string ResultKey(int rank);
 std::string ErrorKey(int rank);
 
-// Initialisation, warm-up and measured steps of one rank. Warm-up is at least the steps that differ from the steady one.
-// `options`: what it goes on from, saves, evaluates and reports.
+// Runs initialisation, warm-up and measured steps of one rank. Warm-up is at least the steps that differ from
+// the steady one. `options` says what the run resumes from, saves, evaluates and reports.
 Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions& options);
 
 }  // namespace windtunnel

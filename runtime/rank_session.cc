@@ -53,7 +53,7 @@ namespace {
 
 Status CheckBackend(const Plan& plan, bool on_cuda) {
   const Backend backend = plan.scenario.run.backend;
-  if (SharesProcess(plan)) return Ok();  // which sends nothing to another one
+  if (SharesProcess(plan)) return Ok();  // it sends nothing to another process
   if (!on_cuda && backend == Backend::kNccl)
     return Unsupported("run.backend: nccl is for GPUs; on a cpu it is gloo or mpi");
   if (on_cuda && backend != Backend::kNccl && plan.world_size > 1)
@@ -138,8 +138,9 @@ Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& 
   return session;
 }
 
-// What was issued to a device ends before its memory goes: peers of this process may be at work on it. Where threads of the host communicate,
-// these end first: after an error some may still read and write what the executor holds. (NCCL's communicators outlive graphs that use them.)
+// Work issued to a device ends before the memory is released, since peers in this process may be using it.
+// Where threads of the host communicate, these end first: after an error some may still read and write what
+// the executor holds. (NCCL's communicators outlive graphs that use them.)
 RankSession::~RankSession() {
   if (device_ == nullptr) return;
   if (device_->queues() == nullptr) communicators_.clear();
@@ -225,7 +226,7 @@ Status RankSession::Connect(Store& store) {
   for (const Stream& stream : plan_.RoleOf(options_.rank).streams) {
     if (stream.axis >= 0) is_used[stream.axis] = true;
   }
-  // In one order on all ranks, so that none waits for one that waits for it.
+  // In one order on all ranks, so that no two wait for each other.
   for (size_t i = 0; i < plan_.axes.size(); ++i) {
     communicators_.push_back(nullptr);
     if (!is_used[i] || plan_.axes[i].size() < 2) continue;
@@ -276,7 +277,7 @@ Status RankSession::Barrier() {
       world->Submit(Collective{CollectiveKind::kBarrier, DType::kFloat32, 0}, {}, {}, "barrier"));
 }
 
-// Numbers travel as their bytes, since nothing gathers 64 bits.
+// Numbers travel as their bytes, since no collective gathers 64-bit elements.
 Result<std::vector<int64_t>> RankSession::GatherOverRanks(int64_t own) {
   constexpr int64_t kBytes = sizeof(int64_t);
   const int64_t elements = plan_.world_size * kBytes;
@@ -288,14 +289,15 @@ Result<std::vector<int64_t>> RankSession::GatherOverRanks(int64_t own) {
   return all;
 }
 
-// Of the process, or of the device, where that has memory of its own.
+// The growth of the process's memory, or of the device's where that has memory of its own.
 Result<Bytes> RankSession::Growth() {
   if (device_->queues() == nullptr) return ResidentBytes() - resident_before_;
   WT_ASSIGN_OR_RETURN(const Bytes now, device_->queues()->MemoryInUse());
   return now - device_memory_before_.value_or(Bytes(0));
 }
 
-// `own`, and an even share of what is nobody's, among ranks with one memory: that of the process, or of their device.
+// `own`, plus an even share of what belongs to no rank, among the ranks with one memory: that of the
+// process, or of their device.
 Result<RankSession::Resident> RankSession::ShareOfProcess(Bytes own) {
   WT_ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherOverRanks(own.count()));
   Bytes counted;
@@ -316,7 +318,7 @@ Result<RankSession::Resident> RankSession::MeasureResident(Bytes uncounted) {
   if (options_.threads != nullptr) {
     WT_ASSIGN_OR_RETURN(resident, ShareOfProcess(own + uncounted));
   } else {
-    // The driver counts what all processes have, so those that share a device are given even shares.
+    // The driver counts what all processes have, so ranks that share a device get even shares.
     WT_ASSIGN_OR_RETURN(Bytes growth, Growth());
     growth = growth / ranks_per_device_;
     resident = {growth, growth - own - uncounted};

@@ -17,16 +17,16 @@
 
 namespace windtunnel {
 
-// What a session works with in place of what the scenario names: tests have no GPU.
+// Replaces what the scenario names, for tests, which have no GPU.
 struct Equipment {
   std::function<Result<std::unique_ptr<Device>>()> make_device;
   std::vector<std::string> nccl;  // files to open instead of looking for NCCL
 };
 
-// What is in use in this process, and by all processes on its devices.
+// The memory in use: in this process, and on its devices by all processes.
 struct UsedMemory {
   Bytes resident;
-  std::vector<std::optional<Bytes>> devices = {};  // of a kind with memory of its own; nothing: not known
+  std::vector<std::optional<Bytes>> devices = {};  // of a kind with memory of its own; nullopt: not known
 };
 UsedMemory UsedNow(const Plan& plan);
 
@@ -37,9 +37,10 @@ struct RankOptions {
   bool shares_core = false;  // with another rank, so waiting must not keep the core busy
   // Where the plan's ranks are threads of one process (SharesProcess): the group of all of them.
   std::shared_ptr<ThreadGroup> threads = nullptr;
-  // Before any rank of the process was set up; nothing: found out when this one is.
+  // The memory in use before any rank of the process was set up; nullopt: measured when this rank is set up.
   std::optional<UsedMemory> before = std::nullopt;
-  // Among the ranks of its node, which share its devices evenly; -1: as cluster.devices_per_node has it.
+  // This rank's number among the ranks of its node, and how many they are; they share its devices evenly. -1:
+  // as cluster.devices_per_node has it.
   int local_rank = -1, local_ranks = -1;
   const Equipment* equipment = nullptr;
 };
@@ -55,13 +56,14 @@ class RankSession {
   // Runs the initialisation program, then steps from 0 on. `spans`: ExecutionMode's.
   Status Initialize();
   Result<Timeline> Step(bool spans = true);
-  // Runs a program of the role under `mode`, as the step after those so far; it does not count as a step.
+  // Runs a program of the role under `mode`, with the number of the next step; it does not count as a step.
   Result<Timeline> Replay(const Program& program, const ExecutionMode& mode) {
     return executor_->Run(program, step_, mode);
   }
-  // Goes on, instead of from step 0, as a job that had done `step` steps on `samples` samples (of all ranks). Runs the first steps as far
-  // as they differ from the steady one, so that all memory is as it was then; `load` puts all values in place of theirs; and what
-  // else holds those is made from them. After Initialize, once.
+  // Resumes, instead of from step 0, as a job that had done `step` steps on `samples` samples (of all
+  // ranks). Runs the first steps as far as they differ from the steady one, so that all memory is as it was
+  // then. `load` then replaces all values, and the restore program makes from them what else holds them.
+  // Called once, after Initialize.
   Status GoOn(int64_t step, int64_t samples, const std::function<Status()>& load);
   // The loss of held-out batch `batch`, where the rank has one. REQUIRES: a plan that evaluates.
   Result<std::optional<double>> Evaluate(int64_t batch);
@@ -72,7 +74,8 @@ class RankSession {
   int64_t steps_done() const { return step_; }
   Executor& executor() { return *executor_; }
   Device& device() { return *device_; }
-  // Of this rank's group on the axis; null where that has a single rank, or the rank's role no stream.
+  // The communicator of this rank's group on the axis. Null where the group has a single rank,
+  // or the rank's role no stream.
   Communicator* communicator(AxisId axis) { return communicators_[axis].get(); }
   int rank() const { return options_.rank; }
   const Plan& plan() const { return plan_; }
@@ -80,9 +83,10 @@ class RankSession {
   // The largest allocation of start-up (initialisation and the first steps); then of the steady steps.
   const MemoryPeak& initial_peak() const { return initial_peak_; }
   const MemoryPeak& steady_peak() const { return executor_->pool().peak(); }
-  // The process's resident memory since before the device was made; of a device with memory of its own, that. Every rank calls it: of ranks
-  // that share a process, each has its own segments and an even share of all that is outside the segments. `uncounted`: what this rank
-  // holds there that is not to count.
+  // The growth of the process's resident memory since before the device was made; on a device with memory
+  // of its own, the growth of that. Every rank calls it: of ranks that share a process, each has its own
+  // segments and an even share of everything outside the segments. `uncounted`: what this rank holds
+  // outside that is not to count.
   struct Resident {
     Bytes growth;             // segments and what is outside
     Bytes outside_allocator;  // without `uncounted`
@@ -100,10 +104,10 @@ class RankSession {
 
   const Plan& plan_;
   RankOptions options_;
-  // In use before anything of ours was there.
+  // In use before this session had made anything.
   Bytes resident_before_;
   std::optional<Bytes> device_memory_before_;
-  int devices_ = 1, ranks_per_device_ = 1;  // of this node, whose ranks take its devices in turn
+  int devices_ = 1, ranks_per_device_ = 1;  // of this node; its ranks take the devices in turn
   std::unique_ptr<Device> device_;
   Communicators communicators_;
   std::unique_ptr<BatchLoader> loader_;
@@ -118,8 +122,8 @@ Bytes ResidentBytes();
 // Whether all ranks of the plan are threads of one process (parallel.data.kind: dp), not processes of their own.
 bool SharesProcess(const Plan& plan);
 
-// Whether scenarios of this cluster.device run on CUDA here (cuda, or the profile of the device that is there), and whether on anything
-// that is there. They may start the driver.
+// Whether scenarios of this cluster.device run on CUDA here (cuda, or the profile of the device that is
+// there), and whether they run on any device that is there. Both may start the driver.
 bool IsOfCudaDevice(const std::string& device);
 bool IsAtHand(const std::string& device);
 

@@ -21,7 +21,7 @@ class Threads {
   }
 
   Result<std::vector<std::string>> Run() {
-    std::vector<cpu_set_t> cores(plan_.world_size);  // of this thread's affinity, before any is narrowed
+    std::vector<cpu_set_t> cores(plan_.world_size);  // from this thread's affinity, before any is narrowed
     {
       std::vector<std::jthread> threads;
       threads.reserve(static_cast<size_t>(plan_.world_size));

@@ -1,4 +1,4 @@
-// All ranks of a plan as threads of this process: the devices of DataParallel.
+// Runs all ranks of a plan as threads of this process: the devices of DataParallel.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace windtunnel {
 struct RankThreads {
   RankOptions options;  // of every rank, but for `rank`, `threads` and `before`
   bool pin = true;      // rank r runs on core r, modulo the cores that this process may use, as processes do
-  // What each rank has of its own.
+  // Called by each rank for itself: its store, its recorder, and then its work.
   std::function<Result<std::unique_ptr<Store>>(int rank)> connect;
   std::function<Result<FlightRecorder>(int rank)> record;
   std::function<Result<std::string>(RankSession&, Store&)> work;

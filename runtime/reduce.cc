@@ -9,9 +9,9 @@ namespace {
 using cpu::BFloat16;
 using cpu::Float16;
 
-// fp32 has 24 significant bits, at least twice those of bf16 (8) and fp16 (11) and two more: so rounding its
-// sum gives the exact sum's nearest. Integers are added unsigned, so that an overflowing sum wraps instead of
-// being undefined.
+// fp32 has 24 significant bits, at least two more than twice those of bf16 (8) and fp16 (11). So rounding
+// its sum gives the exact sum's nearest. Integers are added unsigned, so that an overflowing sum wraps
+// instead of being undefined.
 struct Plus {
   WT_INLINE int32_t operator()(int32_t a, int32_t b) const {
     return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
@@ -22,7 +22,7 @@ struct Plus {
   }
 };
 
-// Of a number and a NaN, either.
+// Of a number and a NaN, returns either.
 struct Larger {
   WT_INLINE int32_t operator()(int32_t a, int32_t b) const { return a > b ? a : b; }
   template <typename T>
@@ -36,14 +36,14 @@ WT_CPU_KERNEL void CombineInto(Combine combine, int64_t n, T* __restrict result,
   for (int64_t i = 0; i < n; ++i) result[i] = combine(result[i], x[i]);
 }
 
-// Element by element, so `out` may be an operand: "ivdep" is true of out == a as well.
+// Element by element, so `out` may be an operand: "ivdep" is true for out == a as well.
 template <typename Combine, typename T>
 WT_CPU_KERNEL void CombineTwo(Combine combine, int64_t n, T* out, const T* a, const T* b) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) out[i] = combine(a[i], b[i]);
 }
 
-// f(how to combine two elements, T()) with the element type T of `dtype`.
+// Calls f(combine, T()): combine(a, b) combines two elements, and T is the element type of `dtype`.
 template <typename F>
 void WithReduction(Reduction reduction, DType dtype, F f) {
   const auto with_element = [&](auto combine) {

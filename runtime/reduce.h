@@ -1,5 +1,6 @@
-// What all-reduce and reduce-scatter make of two ranks' elements, of the types that they support. bf16 and fp16
-// sums are rounded to nearest even after each addition, so the result depends on the order of ranks.
+// The sums and maxima of two ranks' elements for all-reduce and reduce-scatter, of the types that
+// they support. bf16 and fp16 sums are rounded to nearest even after each addition, so the result
+// depends on the order of ranks.
 #pragma once
 
 #include <cstdint>

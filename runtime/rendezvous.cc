@@ -13,8 +13,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr char kVerdict[] = "rendezvous/verdict";
-constexpr milliseconds kVerdictGrace{5'000};  // from the deadline until all have heard
-constexpr milliseconds kHolderTells{500};     // from its claim until it has said what it is
+constexpr milliseconds kVerdictGrace{5'000};  // after the deadline, for all to hear the verdict
+constexpr milliseconds kHolderTells{500};     // from a member's claim until it has said what it is
 
 std::string KeyOf(int member) { return fmt::format("rendezvous/{}", member); }
 std::string HeardKey(int member) { return fmt::format("rendezvous/heard/{}", member); }
@@ -50,7 +50,8 @@ class First {
  public:
   First(const Rendezvous& rendezvous, Store& store) : rendezvous_(rendezvous), store_(store) {}
 
-  // Waits for the others, tells them how it went, and waits until they have heard where it went badly: the store ends with this process.
+  // Waits for the others and tells them how it went. If it went badly, waits until they have heard, since the
+  // store ends with this process.
   Status Run() {
     const Status verdict = Judge();
     WT_RETURN_IF_ERROR(store_.Set(kVerdict, verdict ? "" : verdict.error().message));
@@ -86,7 +87,7 @@ class First {
                   rendezvous_.advice.empty() ? "" : "; ", rendezvous_.advice);
   }
 
-  // `told`: the member's host's name, then its scenario.
+  // `told`: the member's host name, then its scenario.
   Status Compare(int member, const std::string& told) const {
     const size_t end = std::min(told.find('\n'), told.size());
     const std::string host = told.substr(0, end), scenario = told.substr(std::min(end + 1, told.size()));
@@ -114,7 +115,8 @@ bool AllHaveMet(Store& store) {
   return verdict && verdict->empty();
 }
 
-// Makes the member's number this process's. Whoever had it before and has ended, while the others are still expected, is followed.
+// Claims the member's number for this process. A process that had it before and has ended is followed, as
+// long as the others are still expected.
 Status Claim(const Rendezvous& rendezvous, Store& store) {
   for (int holder = 0;; ++holder) {
     const std::string key = fmt::format("rendezvous/claim/{}/{}", rendezvous.member, holder);
@@ -129,7 +131,7 @@ Status Claim(const Rendezvous& rendezvous, Store& store) {
   }
 }
 
-// Comes, tells, and hears how it went.
+// Comes to member 0's store, tells the scenario, and hears how it went.
 Status Come(const Rendezvous& rendezvous, Store& store) {
   WT_RETURN_IF_ERROR(Claim(rendezvous, store));
   WT_RETURN_IF_ERROR(store.Set(KeyOf(rendezvous.member), HostName() + "\n" + rendezvous.scenario));

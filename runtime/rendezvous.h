@@ -1,5 +1,5 @@
-// How processes that something else has started find each other: the first one serves a store, the others come to it, and all make sure
-// that they are about to do the same.
+// Lets processes that something else has started find each other: the first one serves a store, the others
+// come to it, and all check that they are about to do the same.
 //
 //   WT_ASSIGN_OR_RETURN(Meeting meeting, Meet({.what = "rank", .member = rank, .members = 2, .host = "node0", .port = 29500,
 //                                              .token = token, .scenario = ResolvedYaml(scenario)}));
@@ -21,9 +21,9 @@ struct Rendezvous {
   std::string host = "127.0.0.1";  // where member 0 is
   int port = 29500;
   std::string token;     // of the job; whoever has another one is turned away
-  std::string scenario;  // what all must have the same of, as text of lines
+  std::string scenario;  // must be equal on all members; text of lines
   std::chrono::milliseconds deadline{60'000};
-  std::string advice;  // what to say as well where others do not come; empty: nothing
+  std::string advice;  // added to the error when others do not come; may be empty
 };
 
 struct Meeting {
@@ -31,10 +31,12 @@ struct Meeting {
   std::string interface;  // this machine's address on the way to member 0
 };
 
-// Errors, on every member: Failed (the port is taken; nobody answers there; "ranks 2 and 3 did not come to node0:29500 within 60 s";
-// "rank 1 (node1) has another scenario or command line than rank 0: 'lr: 0.1' instead of 'lr: 0.01'"). On the one that it is about
-// alone: Failed ("rank 1 is there already (node1): each number is of one process"). A process that has ended may be followed by another
-// of its number, but not once all have met. The next attempt of a job has another first member, which serves another store.
+// Errors, on every member: Failed (the port is taken; nobody answers there; "ranks 2 and 3 did not come
+// to node0:29500 within 60 s"; "rank 1 (node1) has another scenario or command line than rank 0: 'lr:
+// 0.1' instead of 'lr: 0.01'"). On a second process with a member's number, and there alone: Failed
+// ("rank 1 is there already (node1): each number is of one process"). Another process may take the number
+// of one that has ended, but not once all have met. The next attempt of a job has another first member,
+// which serves another store.
 Result<Meeting> Meet(const Rendezvous& rendezvous);
 
 }  // namespace windtunnel

@@ -12,8 +12,8 @@ namespace {
 
 using Region = BulkChannel::Region;
 
-constexpr int64_t kForwardedSegmentBytes =
-    int64_t{1} << 20;  // of what is passed on as it is (plan/scratch.cc has the reason)
+// A segment of what is passed on unchanged (plan/scratch.cc has the reason).
+constexpr int64_t kForwardedSegmentBytes = int64_t{1} << 20;
 
 struct Neighbours {
   int rank, size, left, right;
@@ -27,7 +27,7 @@ struct Neighbours {
 
 int64_t CountSegments(int64_t elements, int64_t segment) { return (elements + segment - 1) / segment; }
 
-// Segment `index` of a part; of no elements beyond the part's end.
+// Segment `index` of a part; empty beyond the part's end.
 Part SegmentOf(const Part& part, int64_t segment, int64_t index) {
   const int64_t begin = std::min(index * segment, part.elements);
   return {part.begin + begin, std::min(segment, part.elements - begin)};
@@ -60,8 +60,8 @@ class PassingRing {
                              : nullptr) {}
 
   Status Run() {
-    // What replaces may be received right away: it is sent only after this rank has passed its own sum of
-    // that part on.
+    // What replaces a part may be received right away: it is sent only after this rank has passed
+    // on its own sum of that part.
     for (int step = summing_; step < steps_; ++step) PostReceives(step);
     for (int slot = 0; slot < 2; ++slot) PostScratch();
     for (int64_t j = 0; j < Segments(ring_.rank); ++j)
@@ -146,7 +146,8 @@ int64_t SummedSegment(const GroupOperator& op, int size) {
   return holds_part ? op.scratch_elements : op.scratch_elements / 2;
 }
 
-// Afterwards rank r has summed part r + 1, and passes it on around the ring.
+// After the first half of the steps rank r has summed part r + 1, which it passes on around
+// the ring in the second half.
 Status RingAllReduce(const GroupOperator& op, BulkChannel& channel) {
   const int steps = channel.size() - 1;
   return PassingRing(op, channel, steps, 2 * steps, SummedSegment(op, channel.size())).Run();
@@ -210,7 +211,7 @@ class ScatteringRing {
   int64_t Slot(int64_t item) const { return item % slots_ * BytesOf(segment_); }
   uint64_t Tag(int64_t item) const { return tag_ + static_cast<uint64_t>(item); }
 
-  // Into the place of an earlier item, whose sum must have left it.
+  // Posts the receive into the place of an earlier item, whose sum must have left it.
   Status PostReceive(int64_t item) {
     if (item >= items_ || Incoming(item).elements == 0) return Ok();
     WT_RETURN_IF_ERROR(WaitAllSent(channel_, scratch_, ring_.right, std::exchange(unsent_, 0)));

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// With another rank, which may still open what it goes on from.
+// How long to wait for another rank, which may still open what it resumes from.
 constexpr std::chrono::minutes kPatience{5};
 
 // Set once a rank's process has ended.
@@ -33,10 +33,10 @@ constexpr char kGone[] = "save/gone";
 // Counts what ranks have written of checkpoints.
 constexpr char kWritten[] = "save/written";
 
-// For which a file of another node may stay unseen.
+// How long a file of another node may stay unseen.
 constexpr std::chrono::seconds kUntilSeen{5};
 
-// An empty file of a name of its own, in a directory that is made where it is not there.
+// Makes an empty file with a name of its own, in a directory that is made if it is missing.
 std::pair<std::string, Status> LeaveFile(const std::string& directory) {
   std::string name = fmt::format(".rank_00000_{:08x}", std::random_device{}());
   std::error_code error;
@@ -47,7 +47,7 @@ std::pair<std::string, Status> LeaveFile(const std::string& directory) {
   return {std::move(name), Failed("{}: cannot be written: {}", path, error ? error.message() : why)};
 }
 
-// Whether there is such a file, in a file system of several nodes perhaps a little later.
+// Whether the file is there. In a file system of several nodes it may appear a little later.
 bool Appears(const fs::path& file) {
   const auto until = std::chrono::steady_clock::now() + kUntilSeen;
   for (std::error_code ignored; !fs::exists(file, ignored);) {
@@ -79,7 +79,7 @@ Status Load(const TensorSource& source, RankSession& session, bool with_optimize
 }
 
 Status CheckModel(const Plan& plan, const Checkpoint& checkpoint) {
-  // With another value of these the same parameters mean the same.
+  // With other values of these keys the parameters mean the same.
   const std::vector<std::string> free = {"model.seq_len", "model.attention", "model.dropout",
                                          "model.experts.capacity_factor", "model.experts.imbalance"};
   WT_ASSIGN_OR_RETURN(const auto changed,
@@ -92,7 +92,7 @@ Status CheckModel(const Plan& plan, const Checkpoint& checkpoint) {
 }  // namespace
 
 Result<int64_t> RunCheckpoints::Begin() {
-  // Of the process that serves the store nothing has to be left: the store ends with it.
+  // The process that serves the store cannot bequeath anything and need not: the store ends with it.
   if (!options_.checkpoints.empty() && session_.plan().world_size > 1)
     (void)store_.Bequeath(kGone, fmt::format("rank {}", session_.rank()));
   WT_RETURN_IF_ERROR(AgreeThatThereIsOne());
@@ -128,7 +128,8 @@ Status RunCheckpoints::Resume() {
   });
 }
 
-// Or none: each process that others start looks for itself.
+// Checks that all ranks see a checkpoint or none does: each process that another
+// launcher started looks for itself.
 Status RunCheckpoints::AgreeThatThereIsOne() {
   const int ranks = session_.plan().world_size;
   if (!options_.resumes || ranks == 1) return Ok();
@@ -138,7 +139,7 @@ Status RunCheckpoints::AgreeThatThereIsOne() {
                         : options_.resume_from;
   const std::string own = (options_.resume_from.empty() ? "-" : "+") + seen;
   WT_RETURN_IF_ERROR(store_.Set(key(session_.rank()), own));
-  // Rank 0 asks all, the others it.
+  // Rank 0 asks all others, and they ask rank 0.
   for (int other = 0; other < (session_.rank() == 0 ? ranks : 1); ++other) {
     if (other == session_.rank()) continue;
     WT_ASSIGN_OR_RETURN(const std::string theirs, store_.Get(key(other), kPatience));
@@ -149,8 +150,9 @@ Status RunCheckpoints::AgreeThatThereIsOne() {
   return Ok();
 }
 
-// Every rank writes its part of a checkpoint in rank 0's directory, which on other nodes may be another: looked at before there is a step to
-// lose. Rank 0 leaves a file there that all look for.
+// Every rank writes its part of a checkpoint in rank 0's directory, but on other nodes that
+// path may be another directory. This is checked before there is a step to lose: rank 0 leaves
+// a file there that all look for.
 Status RunCheckpoints::AgreeOnDirectory() {
   const int ranks = session_.plan().world_size;
   if (options_.checkpoints.empty() || ranks == 1 || SharesProcess(session_.plan())) return Ok();
@@ -185,7 +187,8 @@ Status RunCheckpoints::AgreeOnDirectory() {
   return InvalidInput("{}", verdict);
 }
 
-// Whoever was started by others looks for the latest one itself, in a file system that may not show it yet what rank 0 sees.
+// A process that another launcher started looks for the latest checkpoint itself, in a file system that may
+// not show it yet what rank 0 sees.
 Result<Checkpoint> RunCheckpoints::OpenTheSame() {
   constexpr char kKey[] = "resume/rank 0";
   WT_ASSIGN_OR_RETURN(Checkpoint own, Checkpoint::Open(options_.resume_from));
@@ -211,8 +214,8 @@ Status RunCheckpoints::Import() {
   return session_.GoOn(0, 0, [&] { return Load(*weights, session_, /*with_optimizer=*/false); });
 }
 
-// Not a collective, whose deadline is for ranks that do the same: one rank may write gigabytes while the others stand here. They wait as long
-// as it writes something.
+// Not a collective, whose deadline is for ranks that do the same: one rank may write gigabytes while the
+// others wait here. They wait as long as it writes something.
 Status RunCheckpoints::Meet() {
   const int ranks = session_.plan().world_size;
   if (ranks == 1) return Ok();
@@ -222,7 +225,7 @@ Status RunCheckpoints::Meet() {
   if (here == ranks) return store_.Set(key + "/all", "");
   int64_t written = -1;
   auto moved = std::chrono::steady_clock::now();
-  // Who waits has little time, once another is gone, to take away what it has written.
+  // Once another rank is gone, a rank that waits has little time to remove what it has written.
   while (!store_.Get(key + "/all", std::chrono::milliseconds(50))) {
     WT_ASSIGN_OR_RETURN(const bool is_one_gone, store_.Has(kGone));
     WT_ASSIGN_OR_RETURN(const bool are_all_here, store_.Has(key + "/all"));

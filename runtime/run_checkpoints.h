@@ -1,4 +1,5 @@
-// The checkpoints of one rank's run, and what it begins with. All ranks call the same functions at the same steps.
+// What one rank's run begins with, and the checkpoints that it saves. All ranks call the same
+// functions at the same steps.
 //
 //   RunCheckpoints checkpoints(session, store, options, /*steps=*/100);
 //   WT_ASSIGN_OR_RETURN(const int64_t first, checkpoints.Begin());  // after Initialize
@@ -22,13 +23,14 @@ namespace windtunnel {
 
 class RunCheckpoints {
  public:
-  // `steps` of the whole run. Session and store outlive it.
+  // `steps` is the number of steps of the whole run. Session and store outlive this object.
   RunCheckpoints(RankSession& session, Store& store, RunOptions options, int64_t steps)
       : session_(session), store_(store), options_(std::move(options)), steps_(steps) {}
 
-  // Loads what the run goes on from, or its first values; its first step. Errors: InvalidInput (a checkpoint that is damaged, of another
-  // model, optimizer or seed, of more steps than the run has, or not the one that rank 0 finds; a directory to save in that some rank does
-  // not see), those of the restore program.
+  // Loads the checkpoint that the run resumes from, or the weights that it imports. Returns the run's first
+  // step. Errors: InvalidInput (a checkpoint that is damaged, of another model, optimizer or seed, of more
+  // steps than the run has, or not the one that rank 0 finds; a directory to save in that some rank does not
+  // see), those of the restore program.
   Result<int64_t> Begin();
   // Saves when a checkpoint is due. Failed: names the file.
   Status AfterStep();

@@ -1,12 +1,14 @@
-// Takes over the signals that ask this process to end (SIGINT, SIGTERM and, unless it is ignored, SIGHUP) for as long as it lives, so that
-// what the process has made goes away first: it is made before that.
+// Takes over the signals that ask this process to end (SIGINT, SIGTERM and, unless it is ignored,
+// SIGHUP) for as long as it lives, so that the process can first remove what it has made. It is
+// constructed before that is made.
 //
 //   SignalPipe signals;
 //   WT_ASSIGN_OR_RETURN(auto directory, TemporaryDirectory::Make("windtunnel"));
 //   … poll signals.descriptor(), and return where signals.Next() is not 0 …
 //
-// One that nobody has asked for comes again when the pipe ends. Children wait to be reaped meanwhile, also those of a process that began
-// with SIGCHLD ignored, as after an `exec` of something that left its own children to themselves.
+// A signal that nobody has asked Next for is raised again when the pipe ends. Meanwhile children wait to be
+// reaped, even in a process that began with SIGCHLD ignored, as after an `exec` of something that left its
+// own children to themselves.
 #pragma once
 
 #include <signal.h>
@@ -25,7 +27,7 @@ class SignalPipe {
   SignalPipe& operator=(const SignalPipe&) = delete;
   ~SignalPipe();
 
-  // Readable while a signal has come that Next has not told.
+  // Readable while there is a signal that Next has not returned.
   int descriptor() const { return read_.get(); }
   // The next signal, or 0.
   int Next();

@@ -63,7 +63,7 @@ bool IsLoopback(const sockaddr* address) {
   return (ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
 }
 
-// Where to listen for those who call this machine `host`.
+// The addresses to listen on for peers that call this machine `host`.
 Result<AddressList> OwnAddresses(const std::string& host, int port) {
   auto numeric = Resolve(host, port, AI_PASSIVE | AI_NUMERICHOST);
   if (numeric && IsLoopback((*numeric)->ai_addr)) return numeric;
@@ -90,7 +90,8 @@ bool HasFamily(const ifaddrs& interface, int family) {
   return interface.ifa_addr != nullptr && interface.ifa_addr->sa_family == family;
 }
 
-// Of the interface `name`, or of the first that is up and no loopback where that is empty; an IPv4 address before others. Empty: none.
+// The address of the interface `name`, or where that is empty, of the first interface that is up and no
+// loopback; an IPv4 address before others. Empty: none.
 std::string AddressOfInterface(const std::string& name) {
   const InterfaceList list = Interfaces();
   for (const int family : {AF_INET, AF_INET6}) {
@@ -124,8 +125,8 @@ bool WaitFor(int fd, short events, Patience patience) {
   }
 }
 
-// Whether the two ends are one: where nobody listens on a port of those that the system gives away, it may give a caller that very port,
-// and TCP connects who calls with whoever calls back at that moment.
+// Whether the socket is connected to itself. Where nobody listens on a port of the ephemeral range, the
+// system may give a caller that very port, and TCP connects two ends that call each other at the same moment.
 bool IsConnectedToItself(int fd) {
   sockaddr_storage own = {}, peer = {};
   socklen_t own_length = sizeof own, peer_length = sizeof peer;
@@ -145,11 +146,11 @@ int Connect(int fd, const addrinfo& address, SocketClock::time_point deadline) {
   return error;
 }
 
-// The same, with another process.
+// Connect, but to another process only.
 int TryConnect(int fd, const addrinfo& address, SocketClock::time_point deadline) {
   const int error = Connect(fd, address, deadline);
   if (error != 0 || !IsConnectedToItself(fd)) return error;
-  const linger at_once = {1, 0};  // the port is for whoever will listen there
+  const linger at_once = {1, 0};  // frees the port at once, for whoever will listen there
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   return ECONNREFUSED;
 }
@@ -161,7 +162,7 @@ Result<Listener> ListenOn(const std::string& host, int port) {
   FileDescriptor socket = OpenSocket(*addresses);
   if (!socket.valid()) return Failed("cannot open a socket: {}", strerror(errno));
   const int off = 0;
-  if (addresses->ai_family == AF_INET6)  // IPv4's, too
+  if (addresses->ai_family == AF_INET6)  // listens on IPv4, too
     setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   const bool listens = bind(socket.get(), addresses->ai_addr, addresses->ai_addrlen) == 0 &&
                        listen(socket.get(), SOMAXCONN) == 0;
@@ -181,7 +182,7 @@ Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock:
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     addresses = Resolve(host, port, 0);
   }
-  // An address that nothing comes back from leaves time for the others.
+  // An address that does not answer must leave time for the others.
   constexpr std::chrono::seconds kLongestTry{3};
   const bool is_only = addresses->get()->ai_next == nullptr;
   for (;;) {

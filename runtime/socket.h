@@ -42,9 +42,9 @@ struct Listener {
   FileDescriptor socket;  // non-blocking
   int port = 0;
 };
-// Port 0 takes a free one. `host` is how others call this machine, which may be by an address that it does not know of (a service's, a
-// translated one), so it listens on all of its own; on 127.0.0.1 alone where that is the host. Failed when the port is taken: the message
-// names both.
+// Port 0 takes a free one. `host` is how others call this machine. That may be an address that the machine
+// does not know of (a service's, a translated one), so it listens on all of its own; on 127.0.0.1 alone where
+// that is the host. Failed when the port is taken: the message names both.
 Result<Listener> ListenOn(const std::string& host, int port);
 
 // Tries again until `deadline` while nobody listens, or the host has no address yet. The socket is non-blocking, without Nagle's delay.
@@ -53,21 +53,23 @@ Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock:
 // From now on a peer whose host does not answer for half a minute counts as gone: the connection breaks.
 void NoticeSilence(int fd);
 
-// This machine's address for others: on the way to `host`, or of the interface in GLOO_SOCKET_IFNAME. Where `host` is a name of this machine's
-// for itself (Debian's 127.0.1.1), that of its first other interface. Nothing is sent. Failed: there is none.
+// This machine's address for others: the one on the way to `host`, or that of the interface in
+// GLOO_SOCKET_IFNAME. Where `host` is this machine's name for itself (Debian's 127.0.1.1), the address of its
+// first other interface. Nothing is sent. Failed: there is none.
 Result<std::string> LocalAddressTowards(const std::string& host);
 
 // The name of this machine's interface that has the address, such as "eth0"; empty: none has.
 std::string InterfaceWith(const std::string& address);
 
-// How long is waited for a peer: until `deadline`, but half a second more at most once the descriptor `interrupt` (-1: none) is readable.
+// How long to wait for a peer: until `deadline`, but half a second more at most once the descriptor
+// `interrupt` (-1: none) is readable.
 struct Patience {
   Patience(SocketClock::time_point deadline, int interrupt = -1) : deadline(deadline), interrupt(interrupt) {}
   SocketClock::time_point deadline;
   int interrupt;
 };
 
-// All of the bytes or an error; `what` names the peer in the message.
+// Sends (receives) all of the bytes or returns an error; `what` names the peer in the message.
 Status SendAll(int fd, const void* data, size_t bytes, const Patience& patience, const std::string& what);
 Status ReceiveAll(int fd, void* data, size_t bytes, const Patience& patience, const std::string& what);
 

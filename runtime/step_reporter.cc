@@ -5,9 +5,9 @@
 namespace windtunnel {
 namespace {
 
-constexpr std::chrono::seconds kPatience{30};  // what is waited for is there
+constexpr std::chrono::seconds kPatience{30};  // the values are in the store already
 
-// One value a rank, that each step's replaces, so that the store does not grow.
+// One key for each rank, whose value each step replaces, so that the store does not grow.
 std::string StepKey(int rank) { return "step/" + std::to_string(rank); }
 
 Result<StepOfRank> OwnStep(RankSession& session, const Timeline& timeline) {
@@ -51,7 +51,7 @@ Status StepReporter::Write(const std::vector<StepOfRank>& ranks) {
   }
   WT_ASSIGN_OR_RETURN(const std::optional<LossScaleState> loss_scale, executor.LossScale());
   const StepSummary summary = Summarize(session_->plan(), ranks, gradient_norm, reporting_.peak, loss_scale);
-  // Whoever reads standard error may have gone: training goes on.
+  // If the reader of standard error is gone, training goes on.
   if (reporting_.lines) (void)std::fprintf(stderr, "%s\n", StepLine(summary).c_str());
   if (!events_) return Ok();
   const bool goes_on = summary.step > 1 || reporting_.is_restart;

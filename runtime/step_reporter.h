@@ -4,8 +4,9 @@
 //   WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step());
 //   WT_RETURN_IF_ERROR(reporter.Report(timeline));
 //
-// Steps are not disturbed: a step is measured from its beginning to the barrier at its end, all of this is behind that barrier, and another
-// one lets the ranks into the next step together, when rank 0 has written.
+// Steps are not disturbed: a step is measured from its beginning to the barrier at its end, and
+// all reporting comes after that barrier. A second barrier lets the ranks into the next step
+// together, when rank 0 has written.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,8 @@ class StepReporter {
   // Every rank of the plan makes one. Failed: the event file cannot be made.
   static Result<StepReporter> Make(const StepReporting& reporting, RankSession& session, Store& store);
 
-  // Of the step that the session has just done; every rank calls it after every step. Failed: a peer is gone, or the event file cannot be
-  // written.
+  // Reports the step that the session has just done; every rank calls it after every step. Failed: a peer is
+  // gone, or the event file cannot be written.
   Status Report(const Timeline& timeline);
 
  private:

@@ -87,7 +87,7 @@ std::string StepLine(const StepSummary& summary) {
     line += fmt::format("  grad_norm: {:>7.4f}", UnsignedNan(*summary.gradient_norm));
   if (const auto& scale = summary.loss_scale)
     line += fmt::format("  loss_scale: {}  skipped: {}", scale->scale, scale->skipped_steps);
-  // Small models on small machines: three digits where torchtitan has GiB and TFLOP/s with two decimals.
+  // For small models on small machines: three digits where torchtitan has GiB and TFLOP/s with two decimals.
   line += fmt::format(
       "  memory: {:>8}  {}: {}  tflops: {}", FormatBytes(summary.reserved), summary.throughput_name,
       WithThousands(summary.tokens_per_s),

@@ -14,13 +14,13 @@
 
 namespace windtunnel {
 
-// Of one rank.
+// One rank's part of the report.
 struct StepOfRank {
-  int64_t step = 0;            // steps done, this one included
+  int64_t step = 0;  // steps done, this one included
   // The model's own, then by module of model.mtp; none in a pipeline before its last stage.
   std::vector<double> losses;
   Duration time;
-  Bytes allocated, reserved;  // peaks: of start-up while it lasts, then of the steps behind it
+  Bytes allocated, reserved;  // peaks: of start-up while it lasts, then of the steps after it
 };
 
 // For the store. Parse errors are Failed: a peer of another version.
@@ -36,7 +36,7 @@ struct StepSummary {
   std::optional<LossScaleState> loss_scale = {};  // for the next step; only where the loss is scaled
   Duration time = {};                             // the slowest rank's
   Bytes allocated = {}, reserved = {};            // the largest rank's
-  double tokens_per_s = 0, tflops = 0;            // of a device; model FLOPs of the PaLM convention
+  double tokens_per_s = 0, tflops = 0;            // per device; model FLOPs of the PaLM convention
   std::optional<double> mfu = {};                 // a fraction
   const char* throughput_name = "tps";            // "sps", samples: of an MLP
 };

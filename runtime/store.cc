@@ -142,7 +142,8 @@ void Server::Serve() {
       served = SocketClock::now();
       continue;
     }
-    // Out of memory: perhaps others free some. If nobody does, clients learn from closed connections instead of waiting.
+    // Out of memory. Retry for a while, since others may free some. After that, closed connections tell the
+    // clients, which would wait until their time-outs otherwise.
     if (SocketClock::now() - served > kPatience) break;
     std::this_thread::sleep_for(milliseconds(10));
   }
@@ -172,7 +173,7 @@ Status Server::ServeOnce(std::vector<pollfd>& polled) {
   return Ok();
 }
 
-// Who asks for more than there is memory for is not heard any longer.
+// A peer that asks for more than there is memory for is dropped.
 void Server::Attend(Connection& connection, void (Server::*work)(Connection&)) {
   const Status status = ErrorsOf([&]() -> Status {
     (this->*work)(connection);
@@ -181,7 +182,7 @@ void Server::Attend(Connection& connection, void (Server::*work)(Connection&)) {
   connection.broken |= !status;
 }
 
-// What is broken leaves its bequests, which others may be waiting for.
+// Removes broken connections and sets their bequests, which others may be waiting for.
 void Server::Bury() {
   bool left_any = false;
   for (auto& connection : connections_) {
@@ -197,7 +198,8 @@ void Server::Accept() {
   for (;;) {
     FileDescriptor socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) {
-      // Out of descriptors the listener stays readable: leave the core to whoever may close one.
+      // When descriptors run out, the listener stays readable. Sleeping leaves the core
+      // to whoever may close one.
       if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(milliseconds(10));
       return;
     }

@@ -21,12 +21,14 @@ class Store {
   virtual Result<int64_t> Add(const std::string& key, int64_t amount) = 0;
   // Whether the key exists now.
   virtual Result<bool> Has(const std::string& key) = 0;
-  // The server sets the key, unless it is set, once this connection to it has ended, however that came about (a process that was killed,
-  // a host that does not answer any more). In order of the calls, of which a connection has kStoreMaxBequests; the server itself has none.
+  // Leaves the server a value: it sets the key, unless it is set, once this connection has ended for whatever
+  // reason (a process that was killed, a host that does not answer any more). Keys are set in the order of
+  // the calls, of which a connection has at most kStoreMaxBequests; the server's own process has none.
   virtual Status Bequeath(const std::string& key, const std::string& value) = 0;
-  // What a reply may take from now on beyond the time that the server itself waits; of a client, which begins with half a minute.
+  // From now on, a client allows a reply this much time beyond the time that the server itself waits.
+  // It begins with half a minute.
   virtual void SetPatience(std::chrono::milliseconds) {}
-  // A descriptor (-1: none): once it is readable a client waits half a second at most for a reply.
+  // Once the descriptor (-1: none) is readable, a client waits half a second at most for a reply.
   virtual void SetInterrupt(int) {}
 };
 

@@ -64,7 +64,7 @@ class StoreClient : public Store {
     if (key.size() > kStoreMaxKey)
       return Failed("a key of {} bytes; the store takes at most {}", key.size(), kStoreMaxKey);
     std::lock_guard lock(mutex_);
-    // What a late answer would belong to is not known any more.
+    // After a request without a complete answer, nobody knows which request a late answer belongs to.
     if (is_broken_) return Failed("the connection to {} was lost", server_);
     is_broken_ = true;
     Patience patience(SocketClock::now() + patience_.load(), interrupt_);

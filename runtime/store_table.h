@@ -1,4 +1,4 @@
-// What the store holds.
+// The contents of the store.
 #pragma once
 
 #include <charconv>

@@ -1,5 +1,5 @@
-// What travels between store clients and the server, in the byte order of the machines (which a job's
-// machines share).
+// The messages between store clients and the server, in the byte order of the machines (which is the same
+// on all of a job's machines).
 //
 // A client opens with StoreHello and the token; a server that accepts it answers one byte, kStoreWelcome, and
 // drops the peer otherwise. Then requests and replies alternate: a header, then the key and the value.

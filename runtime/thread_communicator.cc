@@ -21,7 +21,7 @@ class HostMover : public ElementMover {
     return Ok();
   }
 
-  // Block by block, each of which is read whole before it is written.
+  // Works block by block. Each block is read whole before it is written.
   Status Reduce(const GroupOperator& op, const std::vector<const void*>& inputs, int64_t first,
                 int64_t elements, void* out) override {
     alignas(64) std::array<char, 16384> block;
@@ -43,7 +43,7 @@ class ThreadRunner : public OperatorRunner {
   ThreadRunner(std::shared_ptr<ThreadGroup> group, int rank) : group_(std::move(group)), rank_(rank) {}
   ~ThreadRunner() override { group_->Leave(rank_); }
 
-  // Every rank takes a part in the work.
+  // Nothing can be begun ahead, since every rank takes part in the work.
   bool CanBegin(const GroupOperator&) override { return false; }
   Status Begin(GroupOperator&) override { return Ok(); }
 

@@ -1,5 +1,6 @@
-// A process group whose ranks are threads of one process: DataParallel's devices. Nothing is sent; every rank reads its peers' operands
-// where they lie and does its own part of the work, so an operator needs no scratch and no copy beside the one that it is for.
+// A process group whose ranks are threads of one process: DataParallel's devices. Nothing is sent; every rank
+// reads its peers' operands in place and does its own part of the work, so an operator needs no scratch and
+// no copy beside the one that it is for.
 //
 //   auto group = MakeThreadGroup({.name = "world", .size = 2});            // once
 //   auto communicator = MakeThreadCommunicator(group, rank);               // in each rank's thread
@@ -10,7 +11,8 @@
 //
 //   WT_ASSIGN_OR_RETURN(auto communicator, MakeDeviceThreadCommunicator(group, rank, device));
 //
-// There Submit waits for the peers' threads to come to the operator (never for their devices), and the deadline is that of their coming.
+// There Submit waits for the peers' threads to come to the operator (never for their devices), and
+// the deadline is for that wait.
 #pragma once
 
 #include <chrono>
@@ -26,8 +28,8 @@ namespace windtunnel {
 struct ThreadGroupOptions {
   std::string name;
   int size = 1;
-  std::chrono::milliseconds timeout{60'000};  // of every operator, until its last rank has come
-  // Who waits polls this long before it sleeps; 0 where ranks share cores.
+  std::chrono::milliseconds timeout{60'000};  // of every operator, for its last rank to come
+  // A thread that waits polls this long before it sleeps; 0 where ranks share cores.
   std::chrono::microseconds spin{50};
 };
 
@@ -41,8 +43,9 @@ void LeaveThreadGroup(ThreadGroup& group, int rank);
 // fail.
 std::unique_ptr<Communicator> MakeThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank);
 
-// The same on devices with queues; every rank of the group calls it. `device` must outlive the communicator. Sums are of fp32, bf16 and
-// fp16; 16 MiB of the device's memory are for them. Errors: Failed (a rank that did not come, what the device says).
+// The same on devices with queues; every rank of the group calls it. `device` must outlive the communicator.
+// Sums are of fp32, bf16 and fp16, and take 16 MiB of the device's memory. Errors: Failed (a rank that did
+// not come, what the device says).
 Result<std::unique_ptr<Communicator>> MakeDeviceThreadCommunicator(std::shared_ptr<ThreadGroup> group,
                                                                    int rank, Device& device);
 

@@ -76,7 +76,7 @@ bool ThreadGroup::AwaitsSomeoneGone(const Meeting& meeting, int rank, const Grou
   return false;
 }
 
-// Not from the operators themselves: a rank that found the disagreement first may be gone.
+// Compares fingerprints, not the operators themselves: a rank that found the disagreement first may be gone.
 std::string ThreadGroup::Disagreement(const Meeting& meeting, const GroupOperator& op) {
   for (int seat = 0; seat < meeting.ranks(); ++seat) {
     const Fingerprint& other = meeting.fingerprints[seat];
@@ -111,8 +111,8 @@ Status ThreadGroup::Fail(int rank, const GroupOperator& op, const std::string& r
   return Explain(rank, op, reason);
 }
 
-// An error's message with who, what and where the peers are. An empty reason: another rank's failure, or its end.
-// REQUIRES: the lock is held.
+// The error of `op`, with who, what and where the peers are. An empty `reason` means another rank's failure,
+// or its end. REQUIRES: the lock is held.
 Status ThreadGroup::Explain(int rank, const GroupOperator& op, const std::string& reason) {
   std::string why = reason;
   for (int peer = 0; peer < options_.size && why.empty() && !failure_; ++peer) {

@@ -17,13 +17,14 @@
 
 namespace windtunnel {
 
-// One operator, as all its ranks see it once they have come: by rank, or the sender and the receiver of a message.
+// One operator, as its ranks see it once all have come. The vectors are by rank; for a message, the sender
+// comes first and then the receiver.
 struct Meeting {
   explicit Meeting(int ranks)
       : operators(static_cast<size_t>(ranks), nullptr), fingerprints(static_cast<size_t>(ranks)) {}
   int ranks() const { return static_cast<int>(operators.size()); }
 
-  std::vector<const GroupOperator*> operators;  // theirs until the last phase has been passed
+  std::vector<const GroupOperator*> operators;  // valid until the last phase has been passed
   std::vector<Fingerprint> fingerprints;
   std::atomic<int> arrived = 0;
   std::atomic<int> passed = 0;  // ranks, once for each phase that they have finished
@@ -42,15 +43,15 @@ class ThreadGroup {
 
   const ThreadGroupOptions& options() const { return options_; }
 
-  // Waits until all ranks of `op` have come to it. From then on each of them is at work on it and comes to every Pass, whatever becomes
-  // of its work, so that no wait there is long. Errors name the rank, the operator, why, and what the peers were at; after one, every operator
-  // of the group fails.
+  // Waits until all ranks of `op` have come to it. From then on each of them works on it and comes to every
+  // Pass, even if its work fails, so that no wait there is long. Errors name the rank, the operator, the
+  // reason, and what the peers were at. After an error, every operator of the group fails.
   Result<std::shared_ptr<Meeting>> Meet(int rank, const GroupOperator& op, bool may_spin);
   // Waits until all ranks have finished phase `phase` (0, 1, …), as this one has.
   void Pass(Meeting& meeting, int phase, bool may_spin);
-  // Ok unless an operator of the group has failed: then the error of `op`, at which this rank is.
+  // Ok unless an operator of the group has failed: then the error of `op`, which this rank is at.
   Status Check(int rank, const GroupOperator& op);
-  // The error of `op`, which cannot begin or go on for `reason`.
+  // Fails the group's operators, and returns the error of `op`, which cannot begin or go on for `reason`.
   Status Fail(int rank, const GroupOperator& op, const std::string& reason);
 
   void GiveUp(int rank);  // fails the rank's Meet in progress, if any
@@ -77,8 +78,8 @@ class ThreadGroup {
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::map<Key, std::shared_ptr<Meeting>> meetings_;  // that not all ranks have come to
-  std::vector<const GroupOperator*> at_;              // by rank: what it waits for the others at
-  std::vector<std::string> views_;                    // by rank: where it failed
+  std::vector<const GroupOperator*> at_;  // by rank: the operator at which it waits for the others
+  std::vector<std::string> views_;        // by rank: where it failed
   std::vector<bool> is_gone_, is_given_up_;
   std::optional<Failure> failure_;  // the first
 };

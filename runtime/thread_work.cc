@@ -18,7 +18,7 @@ class RankWork {
   Status Copy(void* to, const void* from, int64_t elements) {
     return elements > 0 && to != from ? mover_.Copy(op_, to, from, elements) : Ok();
   }
-  // Its part of the sum over all ranks' inputs.
+  // Reduces this rank's part of the sum over all ranks' inputs.
   Status ReduceOwnPart(void* out) {
     std::vector<const void*> inputs;
     for (const GroupOperator* of_rank : meeting_.operators)
@@ -26,7 +26,7 @@ class RankWork {
     const Part own = PartOfRank(rank_);
     return own.elements > 0 ? mover_.Reduce(op_, inputs, own.begin, own.elements, out) : Ok();
   }
-  // Part by part of `out`, from element `first(rank)` on of each rank's memory.
+  // Fills `out` part by part: rank's part comes from memory(rank), from element first(part) on.
   template <typename Memory, typename First>
   Status Collect(Memory memory, First first) {
     for (int rank = 0; rank < size_; ++rank) {
@@ -74,7 +74,8 @@ Status RankWork::Do() {
   return Ok();
 }
 
-// The second half of an all-reduce: the other ranks' parts of the sum. They are not written any more.
+// The second half of an all-reduce: collects the other ranks' parts of the sum, which
+// are not written any more.
 Status RankWork::CollectSums() {
   return Collect([this](int rank) { return Of(rank).out; }, [](const Part& part) { return part.begin; });
 }

@@ -1,5 +1,5 @@
-// What each rank does of an operator whose ranks are threads of one process: which elements it copies and which it sums. How, is the
-// business of whatever has the memory (the host, a device's queue).
+// Each rank's part of an operator whose ranks are threads of one process: which elements it copies and which
+// it sums. How it does so is up to whatever has the memory (the host, a device's queue).
 //
 // The work is in phases. Between the ranks' meeting and the end of a phase nobody writes what another rank reads.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace windtunnel {
 
-// Elements of the operator's type, from `first` on.
+// The address of element `first`, of the operator's type.
 inline const char* At(const void* memory, int64_t first, const GroupOperator& op) {
   return static_cast<const char*>(memory) + first * op.element_bytes();
 }
@@ -21,7 +21,7 @@ inline char* At(void* memory, int64_t first, const GroupOperator& op) {
   return static_cast<char*>(memory) + first * op.element_bytes();
 }
 
-// One operator's.
+// Copies and sums elements of an operator.
 class ElementMover {
  public:
   virtual ~ElementMover() = default;
@@ -33,7 +33,7 @@ class ElementMover {
                         int64_t elements, void* out) = 0;
 };
 
-// 0 for what only meets.
+// 0 for an operator whose ranks only meet.
 int PhasesOf(GroupOperation operation);
 
 // This rank's part of phase `phase` of its operator `op`. REQUIRES: all ranks have finished the phase before.

@@ -18,7 +18,7 @@ std::string TextOf(const YamlNode& node) {
   return fmt::format("[{}]", fmt::join(items, ", "));
 }
 
-// Numbers may be written in several ways.
+// A number may be written in several ways.
 bool IsSame(const YamlNode& a, const YamlNode& b) {
   if (TextOf(a) == TextOf(b)) return true;
   if (!a.is_scalar() || !b.is_scalar()) return false;

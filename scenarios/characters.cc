@@ -5,7 +5,7 @@
 namespace windtunnel {
 namespace {
 
-// Bytes of the character that `text` begins with; 0: it begins with none.
+// The length in bytes of the character that `text` begins with; 0 if it begins with none.
 size_t CharacterLength(std::string_view text) {
   const auto within = [&](size_t i, unsigned char least, unsigned char most) {
     return i < text.size() && static_cast<unsigned char>(text[i]) >= least &&
@@ -14,7 +14,7 @@ size_t CharacterLength(std::string_view text) {
   const auto tail = [&](size_t i) { return within(i, 0x80, 0xBF); };
   if (within(0, 0x00, 0x7F)) return 1;
   if (within(0, 0xC2, 0xDF)) return tail(1) ? 2 : 0;
-  // No longer form than needed, no surrogates, nothing above U+10FFFF.
+  // No overlong forms, no surrogates, nothing above U+10FFFF.
   if (within(0, 0xE0, 0xE0)) return within(1, 0xA0, 0xBF) && tail(2) ? 3 : 0;
   if (within(0, 0xED, 0xED)) return within(1, 0x80, 0x9F) && tail(2) ? 3 : 0;
   if (within(0, 0xE1, 0xEF)) return tail(1) && tail(2) ? 3 : 0;
@@ -24,7 +24,7 @@ size_t CharacterLength(std::string_view text) {
   return 0;
 }
 
-// The code point of the control character that `text` begins with; -1: it begins with none.
+// The code point of the control character that `text` begins with; -1 if it begins with none.
 int ControlAt(std::string_view text) {
   const auto byte = static_cast<unsigned char>(text[0]);
   if (byte < 0x20 || byte == 0x7F) return byte;

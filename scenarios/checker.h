@@ -1,4 +1,4 @@
-// What the checks of scenarios report with: each problem at the value of a key that was given.
+// How the checks of scenarios report problems: each at the place of a key that the file or an override gives.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 
 namespace windtunnel {
 
-// Reports at the value of a key that the file (or better an override) gives.
+// Reports a problem at the value of a key that is given, preferably by an override, else by the file.
 class Checker {
  public:
   Checker(const YamlNode& root, Problems& problems) : root_(root), problems_(problems) {}
@@ -23,7 +23,8 @@ class Checker {
 
   bool Gives(std::string_view path) const { return root_.FindPath(path) != nullptr; }
 
-  // Unless `holds`: a problem at the first of `paths` that is given, an override before the file.
+  // Unless `holds`, reports a problem at the first of `paths` that is given; an override comes before the
+  // file.
   template <typename... Args>
   void Expect(bool holds, Paths paths, fmt::format_string<Args...> message, Args&&... args) {
     if (!holds) problems_.Add(PlaceOf(paths), fmt::format(message, std::forward<Args>(args)...));

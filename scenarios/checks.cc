@@ -15,10 +15,10 @@
 namespace windtunnel {
 namespace {
 
-constexpr double kLeastRate = 1e-6;  // of a link, in GB/s or Gb/s
+constexpr double kLeastRate = 1e-6;  // of a link, in GB/s or Gbit/s
 
-// Bounds on products, in double since they may not fit 64 bits: far above any real model, and low enough for
-// 64-bit arithmetic on bytes.
+// Bounds on products, computed in double since they may not fit 64 bits. They are far above any real model,
+// and low enough for 64-bit arithmetic on bytes.
 void CheckSizes(const Scenario& scenario, Checker& check) {
   constexpr double kMostParameters = 1e15;
   constexpr double kMostElements = 1e15;  // of one tensor
@@ -26,8 +26,8 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
   auto product = [](auto... factors) { return (1.0 * ... * static_cast<double>(factors)); };
   int64_t experts = model.experts ? model.experts->count : 1;
   int64_t matrices = IsGated(model.activation) ? 3 : 2;
-  const double heads =
-      product(2, model.heads + model.kv_heads, model.head_dim);  // columns to them and from them
+  // Columns of the projections to the heads and from them.
+  const double heads = product(2, model.heads + model.kv_heads, model.head_dim);
   const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
   const LatentAttentionSpec latent = model.latent_attention.value_or(LatentAttentionSpec{});
   const double ranks = product(latent.q_rank) + product(latent.kv_rank);
@@ -61,7 +61,8 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
                tokens, kMostTokens);
 }
 
-// Both dimensions of a factor are whole blocks of 32 numbers with a scale of their own (Transformer Engine, torchao), on each tensor rank.
+// Both dimensions of a GEMM operand must consist of whole blocks of 32 numbers, since each block has a scale
+// of its own (Transformer Engine, torchao). This holds for the part of each tensor rank.
 void CheckScaledBlocks(const Scenario& scenario, Checker& check) {
   const Fp8Recipe recipe = scenario.precision.fp8_recipe;
   const ModelSpec& model = scenario.model;
@@ -97,7 +98,7 @@ void CheckScaledBlocks(const Scenario& scenario, Checker& check) {
   expect("model.seq_len", "tokens", scenario.batch.micro * model.seq_len / splits);
 }
 
-// Parameters that the optimizer updates as they are: model.to(torch.bfloat16), and torch.optim.
+// The optimizer updates the bf16 parameters directly: model.to(torch.bfloat16) with torch.optim.
 void CheckPureBf16(const Scenario& scenario, Checker& check) {
   const PrecisionSpec& precision = scenario.precision;
   if (precision.optimizer != Precision::kBf16) return;
@@ -148,7 +149,7 @@ void CheckPrecision(const Scenario& scenario, Checker& check) {
   CheckPureBf16(scenario, check);
 }
 
-// Megatron-LM as it was before Megatron-Core, DeepSpeed's fork included.
+// framework megatron is Megatron-LM from before Megatron-Core; deepspeed is DeepSpeed's fork of it.
 void CheckActivation(const Scenario& scenario, Checker& check) {
   const bool is_before_core =
       scenario.framework == Framework::kMegatron || scenario.framework == Framework::kDeepspeed;
@@ -161,7 +162,8 @@ void CheckActivation(const Scenario& scenario, Checker& check) {
       WordOf(kind), WordOf(scenario.framework));
 }
 
-// Only what is sharded is worth a trip to the host and back, and only FSDP gathers parameters when they are needed.
+// Offloading is allowed only for what is sharded, since only that is worth the transfers to the host and
+// back. Only FSDP gathers parameters when they are needed.
 void CheckOffload(const DataParallelSpec& data, Checker& check) {
   bool fsdp = data.kind == DataParallelKind::kFsdp;
   const bool sharded = IsSharded(data.kind);
@@ -172,7 +174,7 @@ void CheckOffload(const DataParallelSpec& data, Checker& check) {
                "parallel.data.offload is 'optimizer', expected none unless kind is zero1, zero2 or fsdp");
 }
 
-// Gradients that share the buckets' memory have the buckets' type.
+// Gradients that are views of the buckets have the buckets' type.
 void CheckBucketView(const Scenario& scenario, Checker& check) {
   const DataParallelSpec& data = scenario.parallel.data;
   bool view = data.kind == DataParallelKind::kDdp && data.gradient_as_bucket_view;
@@ -183,7 +185,7 @@ void CheckBucketView(const Scenario& scenario, Checker& check) {
                WordOf(scenario.precision.reduce), WordOf(scenario.precision.param));
 }
 
-// FSDP 2's reshard_after_forward as a number. `copies` of the weights are there in all.
+// FSDP 2's reshard_after_forward as a number. `copies`: the number of copies of the weights in all.
 void CheckReshardRanks(const ParallelSpec& parallel, int64_t copies, Checker& check) {
   const DataParallelSpec& data = parallel.data;
   const int64_t ranks = data.reshard_ranks;
@@ -203,7 +205,7 @@ void CheckReshardRanks(const ParallelSpec& parallel, int64_t copies, Checker& ch
 
 void CheckData(const ParallelSpec& parallel, Checker& check) {
   const DataParallelSpec& data = parallel.data;
-  const int64_t copies = data.size * parallel.context.size;  // of the weights, whose gradients are reduced
+  const int64_t copies = data.size * parallel.context.size;  // of the weights, which reduce gradients
   const char* of_copies =
       parallel.context.size > 1 ? "parallel.data.size x context.size" : "parallel.data.size";
   check.Expect(data.kind != DataParallelKind::kNone || data.size == 1,
@@ -237,7 +239,7 @@ void CheckData(const ParallelSpec& parallel, Checker& check) {
   CheckReshardRanks(parallel, copies, check);
 }
 
-// DataParallel is threads of one process around one model; nothing is sharded.
+// DataParallel runs threads of one process around one model; nothing is sharded.
 void CheckOneProcess(const Scenario& scenario, Checker& check) {
   const ParallelSpec& parallel = scenario.parallel;
   if (parallel.data.kind != DataParallelKind::kDp) return;
@@ -260,7 +262,7 @@ void CheckOneProcess(const Scenario& scenario, Checker& check) {
                "gathered output");
 }
 
-// The first stage may have the embedding alone, and the last one the head.
+// Without layers, the first stage has only the embedding, and the last one only the head.
 void CheckStagesWithoutLayers(const Scenario& scenario, Checker& check) {
   const std::vector<int64_t>& balance = scenario.parallel.pipeline.balance;
   if (std::find(balance.begin(), balance.end(), 0) == balance.end()) return;
@@ -287,7 +289,7 @@ void CheckBalance(const Scenario& scenario, int64_t layers, Checker& check) {
         stages, pipeline.size, pipeline.virtual_stages, layers);
     return;
   }
-  if (!pipeline.schedule.ends_with(".csv")) {  // a file says itself how many stages there are
+  if (!pipeline.schedule.ends_with(".csv")) {  // a schedule file says itself how many stages there are
     check.Expect(static_cast<int64_t>(pipeline.balance.size()) == stages, {"parallel.pipeline.balance"},
                  "parallel.pipeline.balance has {} entries, expected {} (size {} x virtual_stages {})",
                  pipeline.balance.size(), stages, pipeline.size, pipeline.virtual_stages);
@@ -316,7 +318,7 @@ bool IsThere(RecomputeModule module, const ModelSpec& model) {
   return false;
 }
 
-// A search has its own `recompute`.
+// A search has its own range of `recompute`.
 bool MayRecompute(const Scenario& scenario, Recompute recompute) {
   if (scenario.recompute == recompute) return true;
   if (!scenario.search) return false;
@@ -332,7 +334,7 @@ void CheckPostNorm(const Scenario& scenario, Checker& check) {
       "gives would be normalised again");
 }
 
-// Where something is made again at all, or may be.
+// recompute_modules need recompute: selective (or a search with it), and a framework that has them.
 void CheckWhereModulesCount(const Scenario& scenario, Checker& check) {
   check.Expect(MayRecompute(scenario, Recompute::kSelective), {"recompute_modules", "recompute"},
                "recompute_modules is given, expected recompute: selective, not {}",
@@ -370,7 +372,7 @@ void CheckFlashKernels(const Scenario& scenario, Checker& check) {
       chosen);
 }
 
-// Modules that there are, each once, of what is made again.
+// Each module must exist in the model, be listed once, and not be a part of another listed one.
 void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
   const std::vector<RecomputeModule>& modules = scenario.recompute_modules;
   if (modules.empty()) return;
@@ -392,7 +394,8 @@ void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
   }
 }
 
-// What is reduced in every backward does not fit a pipeline, which has several micro-batches' gradients in flight.
+// A reduction in every backward does not go with a pipeline, which has the gradients of several micro-batches
+// in flight.
 void CheckPipelineWithData(const ParallelSpec& parallel, Checker& check) {
   const DataParallelSpec& data = parallel.data;
   const bool reduces = IsSharded(data.kind) || data.size * parallel.context.size > 1;
@@ -513,7 +516,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   bool transformer = scenario.model.kind == ModelKind::kTransformer;
   if (transformer) CheckTransformer(scenario.model, check);
   else CheckMlp(scenario.model, check);
-  if (!problems.empty()) return;  // what follows divides by the model's dimensions
+  if (!problems.empty()) return;  // the checks below divide by the model's dimensions
   CheckSizes(scenario, check);
   CheckActivation(scenario, check);
   CheckPrecision(scenario, check);

@@ -1,4 +1,4 @@
-// What must hold between the keys of a scenario: divisibility, the world size, keys of another kind of model.
+// Conditions between the keys of a scenario: divisibility, the world size, keys of another kind of model.
 #pragma once
 
 #include "base/result.h"
@@ -8,12 +8,14 @@
 
 namespace windtunnel {
 
-// Checks a scenario whose defaults are filled in. Places come from `root`, from which it was read.
+// Checks a scenario whose defaults are filled in. `root` is the tree that it was read from; places come from
+// it.
 void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& problems);
 
-// The same for one that was made of another, and has no places. Errors: InvalidInput, one thing that does not hold.
+// The same for a scenario that was derived from another and has no places. Errors: InvalidInput with the
+// first condition that does not hold.
 Status CheckScenario(const Scenario& scenario);
-// What of it is about how tensor, context and expert ranks share a model, its sequences and its experts.
+// Only the conditions on how tensor, context and expert ranks share a model, its sequences and its experts.
 Status CheckSplits(const Scenario& scenario);
 
 }  // namespace windtunnel

@@ -10,7 +10,7 @@
 namespace windtunnel {
 namespace {
 
-// Which keys the file gives; a null gives nothing.
+// Which keys the file gives. A null counts as not given.
 class Given {
  public:
   explicit Given(const YamlNode& root) : root_(root) {}
@@ -23,8 +23,8 @@ class Given {
   const YamlNode& root_;
 };
 
-// Llama's rule: two thirds of 4 x hidden, so that three matrices cost what two of 4 x hidden do, rounded up
-// to 256.
+// Llama's rule: two thirds of 4 x hidden, rounded up to 256. So three matrices cost as much as two of 4 x
+// hidden.
 int64_t GatedWidth(int64_t hidden) {
   constexpr int64_t kMultiple = 256;
   return (8 * hidden / 3 + kMultiple - 1) / kMultiple * kMultiple;
@@ -44,7 +44,7 @@ void CompleteTransformer(const Given& given, bool has_base, ModelSpec& model) {
   if (!given("model.tie_embeddings")) model.tie_embeddings = model.position == PositionKind::kLearned;
 }
 
-// Keeps only what describes a perceptron.
+// Keeps only the keys that describe an MLP.
 void CompleteMlp(const Given& given, bool has_base, ModelSpec& model) {
   ModelSpec mlp;
   mlp.kind = ModelKind::kMlp;
@@ -68,12 +68,12 @@ void CompletePrecision(const Given& given, PrecisionSpec& precision) {
   if (fp8 && !given("precision.fp8_recipe")) precision.fp8_recipe = Fp8Recipe::kTensorwise;
   const bool fp4 = precision.compute == Precision::kFp4;
   if (fp4 && !given("precision.fp8_recipe")) precision.fp8_recipe = Fp8Recipe::kNvfp4;
-  // Gradients of fp16 underflow without it: its smallest number is 6e-8.
+  // Gradients of fp16 underflow without loss scaling: the smallest fp16 number is 6e-8.
   bool fp16 = precision.param == Precision::kFp16 || precision.compute == Precision::kFp16;
   if (fp16 && !given("precision.loss_scale")) precision.loss_scale = LossScale::kDynamic;
 }
 
-// Parts that are given take the place of the preset's, whether the network's own or its topology's.
+// Parts that are given override those of the preset, be it the network's own or its topology's.
 void CompleteNetwork(const Given& given, const ClusterSpec& cluster, NetworkSpec& network) {
   const bool has_topology = cluster.device != "cpu" && FindKnownNetwork(cluster.topology.preset) != nullptr;
   if (network.preset.empty() && has_topology) network.preset = cluster.topology.preset;
@@ -122,7 +122,7 @@ void CompleteDefaults(const YamlNode& root, const std::string& name, Scenario& s
   CompleteCluster(given, scenario.parallel, scenario.cluster);
   scenario.derived = NotGiven(given, scenario.parallel);
   DataParallelSpec& data = scenario.parallel.data;
-  // The others follow it.
+  // The other derived keys follow from the kind.
   if (scenario.derived.kind) data.kind = DerivedKind(data.size * scenario.parallel.context.size);
   scenario.parallel = WithDerivedKeys(scenario.derived, scenario.cluster, std::move(scenario.parallel));
   bool on_cpu = scenario.cluster.device == "cpu";

@@ -1,5 +1,5 @@
-// What the loader makes of keys of `parallel` that nobody gives, since other keys say what they mean. A search, which changes those
-// others, asks again.
+// The values of keys of `parallel` that nobody gives and that follow from other keys. The loader sets them; a
+// search, which changes those other keys, derives them again.
 #pragma once
 
 #include <cstdint>
@@ -9,47 +9,49 @@
 
 namespace windtunnel {
 
-// `copies` of the weights, data x context.
+// `copies`: copies of the weights, data x context.
 DataParallelKind DerivedKind(int64_t copies);
 
-// FSDP users accumulate in shards: whole gradients of all units are what sharding is there to avoid. Plain FSDP reduces in every backward;
-// in a pipeline of several stages its users turn that off until the last (as torch.distributed.pipelining).
+// FSDP users accumulate gradients in shards: sharding is there to avoid whole gradients of all units. So
+// plain FSDP reduces in every backward. In a pipeline of several stages its users turn that off until the
+// last backward (as torch.distributed.pipelining does).
 GradientSync DerivedSync(DataParallelKind kind, int64_t pipeline);
 
 bool DerivedReshardAfterForward(Sharding sharding);
 
-// Hybrid sharding is within a node. 0: among all copies.
+// Hybrid sharding is within a node. 0: one group of all copies.
 int64_t DerivedShardSize(DataParallelKind kind, Sharding sharding, int64_t devices_per_node, int64_t copies);
 
-// Two for schedules that fold the pipeline into a V.
+// 2 for schedules that fold the pipeline into a V.
 int64_t DerivedVirtualStages(const std::string& schedule);
 
 constexpr bool Divides(int64_t divisor, int64_t value) { return divisor > 0 && value % divisor == 0; }
 
-// ZeRO-1 or 2.
+// ZeRO-1 or ZeRO-2.
 constexpr bool IsZero(DataParallelKind kind) {
   return kind == DataParallelKind::kZero1 || kind == DataParallelKind::kZero2;
 }
-// Whether ranks keep a part of the optimizer's state, or more.
+// Whether each rank keeps only a part of the optimizer state (or of more than that).
 constexpr bool IsSharded(DataParallelKind kind) { return IsZero(kind) || kind == DataParallelKind::kFsdp; }
-// Whether parallel.data.overlap is its key.
+// Whether the key parallel.data.overlap applies to this kind.
 constexpr bool HasOverlapKey(DataParallelKind kind) { return IsZero(kind) || kind == DataParallelKind::kDdp; }
 
 // Whether FSDP shards within groups of shard_size ranks.
 bool IsHybrid(Sharding sharding);
 
-// These give each stage as many layers as the next, and count embedding and head as one each where that does not come out: with two stages
-// more than layers those are stages by themselves.
+// Whether the embedding and the head are stages by themselves. These frameworks give each stage equally many
+// layers; where that does not come out, they count the embedding and the head as one layer each. With two
+// stages more than layers both are then stages of their own.
 inline bool EndsAreStages(const Scenario& scenario, int64_t stages, int64_t layers) {
   return IsMegatronOrDeepspeed(scenario.framework) && scenario.model.kind == ModelKind::kTransformer &&
          stages == layers + 2 && !scenario.parallel.expert.overlap;
 }
-// Whether parameters stay gathered between forward and backward, whatever reshard_after_forward says.
+// Whether parameters stay gathered between forward and backward, regardless of reshard_after_forward.
 bool KeepsParameters(Sharding sharding);
-// Whether the schedule folds the pipeline into a V, two stages on each rank.
+// Whether the schedule folds the pipeline into a V, with two stages on each rank.
 bool IsVSchedule(const std::string& schedule);
 
-// `parallel` with each of the `derived` keys as its other keys demand.
+// Returns `parallel` with each of the `derived` keys set to what its other keys imply.
 ParallelSpec WithDerivedKeys(const DerivedKeys& derived, const ClusterSpec& cluster, ParallelSpec parallel);
 
 }  // namespace windtunnel

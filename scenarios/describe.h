@@ -1,21 +1,21 @@
-// The scenario file's format, written once: every key, its member, what it may be and one line of
-// documentation. A visitor goes through the description and reads (reader.h), prints (printer.h) or makes the
-// JSON Schema (json_schema.h), so the three cannot differ.
+// The scenario file's format, written once: every key, its member, the values it may have, and one line of
+// documentation. Visitors of this description read scenarios (reader.h), print them (printer.h) and generate
+// the JSON Schema (json_schema.h), so the three cannot differ.
 //
-// A visitor has, for a key and its member:
+// A visitor has a function for each kind of key:
 //   Integer, Number, Flag      a scalar
-//   FlagOrInteger              true, false or a number, which is true as well
+//   FlagOrInteger              true, false, or a number, which counts as true
 //   Text                       a string under a TextRule
 //   Path                       a file, relative to the scenario's directory
-//   Word, Words                an enumeration's word (of some, if given), a list of them
+//   Word, Words                a word of an enumeration (of those listed, if any are); a list of words
 //   Integers, Paths            lists
 //   Block, OptionalBlock, Blocks  a block with its own description; one that may be missing; a list of them
-//   TextOrBlock                a short form (text) or the block
+//   TextOrBlock                a short form (text), or the block
 //   Wrap                       an FSDP wrap policy
 //   WordOrPath                 a word, or a path with the given suffix
 //   InputOnly                  a key that is read elsewhere and never printed
-//   Require                    keys that the block cannot do without
-//   Covers(condition)          whether keys that make sense only under `condition` are visited
+//   Require                    a key that the block must have
+//   Covers(condition)          whether to visit keys that make sense only under `condition`
 // Every size and count is bounded; checks.cc bounds their products, so that later code stays within 64 bits.
 #pragma once
 
@@ -26,7 +26,7 @@
 
 namespace windtunnel {
 
-// Between devices of one node, and between nodes.
+// Links between devices of one node, and links between nodes.
 inline TextRule IntraNodeKinds() {
   return {.other = TextRule::Other::kNothing,
           .words = {"nvlink3", "nvlink4", "nvlink5", "pcie4", "pcie5", "loopback"}};
@@ -34,7 +34,7 @@ inline TextRule IntraNodeKinds() {
 inline TextRule InterNodeKinds() {
   return {.other = TextRule::Other::kNothing, .words = {"infiniband", "roce", "ethernet", "omnipath", "efa"}};
 }
-// Of a link's own block, which may be either; checks.cc knows which it is.
+// For a link's own block, which may be of either sort; checks.cc knows which sort it is.
 inline TextRule LinkKinds() {
   TextRule rule = IntraNodeKinds();
   for (const std::string& kind : InterNodeKinds().words) rule.words.push_back(kind);

@@ -14,7 +14,7 @@
 namespace windtunnel {
 namespace {
 
-// On one line, without spaces where it can: a shell takes most of these for one word.
+// On one line, and without spaces where possible, so that a shell takes most values for one word.
 std::string FlowText(const YamlNode& node) {
   if (node.is_null()) return "null";
   if (node.is_scalar()) return node.quoted ? YamlText(node.text) : node.text;
@@ -31,7 +31,8 @@ const YamlNode& In(const YamlNode& block, const std::string& key) {
   return found == nullptr ? nothing : *found;
 }
 
-// Where `made` is neither as the file says nor as the loader would have it beside the other overrides.
+// Adds an override for each key whose value in `made` differs from the file's (`base`), or from the one that
+// the loader would derive given the other overrides (`loaded`).
 void Compare(const std::string& path, const YamlNode& made, const YamlNode& base, const YamlNode& loaded,
              std::vector<Override>& overrides) {
   if (!made.is_block() || !base.is_block() || !loaded.is_block()) {
@@ -45,7 +46,7 @@ void Compare(const std::string& path, const YamlNode& made, const YamlNode& base
   }
 }
 
-// Without what is long, or may not be text, and the same in both.
+// The tree of `scenario` without keys that are long, or may not be text, if both scenarios agree on them.
 Result<YamlNode> TreeOf(Scenario scenario, const Scenario& other) {
   scenario.search.reset();
   scenario.name.clear();
@@ -58,7 +59,7 @@ Result<YamlNode> TreeOf(Scenario scenario, const Scenario& other) {
   return ParseYaml(ResolvedYaml(scenario), "the resolved scenario");
 }
 
-// Of nodes and devices_per_node, one that is given makes the other 1.
+// If only one of nodes and devices_per_node is given, the other becomes 1. So both are given together.
 void GiveWholeShape(const ClusterSpec& cluster, std::vector<Override>& overrides) {
   const auto gives_shape = [](const Override& item) {
     return item.key == "cluster.nodes" || item.key == "cluster.devices_per_node";

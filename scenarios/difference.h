@@ -1,4 +1,4 @@
-// What makes one scenario of another.
+// The overrides that turn one scenario into another.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,11 @@
 
 namespace windtunnel {
 
-// Errors: InvalidInput, where a scenario cannot be written as YAML (a path that is not UTF-8).
+// Returns the overrides with which the loader makes `made` from the file of `base`, in the order of
+// describe.h. They are all keys that have another value in `made`, or would have without an override, except
+// the keys of `search`.
 //
-// The overrides with which the loader makes `made` of the file of `base`, in the order of describe.h: every key that has another value
-// in `made`, or would have without one, but for those of `search`.
+// Errors: InvalidInput if a scenario cannot be written as YAML (a path that is not UTF-8).
 Result<std::vector<Override>> OverridesThatMake(const Scenario& made, const Scenario& base);
 
 }  // namespace windtunnel

@@ -12,12 +12,12 @@
 namespace windtunnel {
 namespace {
 
-// Values of one config.json (JSON is YAML). A null counts as missing, as in transformers.
+// The values of one config.json (JSON is YAML). A null counts as missing, as in transformers.
 class Config {
  public:
   Config(const std::string& path, const YamlNode& root) : path_(path), root_(root) {}
 
-  // A size, or `fallback` where the key is missing; without a fallback it must be there.
+  // A size, or `fallback` if the key is missing. Without a fallback the key must be there.
   Result<int64_t> Size(std::string_view key, std::optional<int64_t> fallback = std::nullopt,
                        const Bounds& bounds = kSize) const {
     const YamlNode* node = Get(key);
@@ -34,7 +34,7 @@ class Config {
     const YamlNode* node = Get(key);
     return node == nullptr ? fallback : NumberOf(key, *node, bounds);
   }
-  // The base of rotary positions, which newer versions of transformers have in an object of their own.
+  // The base of rotary positions. Newer versions of transformers have it in an object of its own.
   Result<double> RopeTheta() const {
     constexpr double kDefault = 10'000;
     const YamlNode* node = Get("rope_theta");
@@ -52,7 +52,7 @@ class Config {
                         value.error());
   }
 
-  // The activation that `words` map to; `fallback` where the key is missing.
+  // The activation that `choices` map the key's word to; `fallback` if the key is missing.
   struct Choice {
     std::string_view word;
     ActivationKind kind;
@@ -68,7 +68,7 @@ class Config {
                        Found(*node), choices.begin()->word);
   }
 
-  // A size, or nothing where the key is null; `fallback` where it is missing.
+  // A size, or nothing if the key is null; `fallback` if it is missing.
   Result<std::optional<int64_t>> SizeOrNull(std::string_view key, std::optional<int64_t> fallback,
                                             const Bounds& bounds = kSize) const {
     const YamlNode* node = root_.Find(key);
@@ -78,7 +78,7 @@ class Config {
     return std::optional<int64_t>(value);
   }
 
-  // How many layers a list of some names, which must be the first ones.
+  // The length of a list of layers, which must be the first layers (0, 1, …); 0 if the key is missing.
   Result<int64_t> Leading(std::string_view key) const {
     const YamlNode* node = Get(key);
     if (node == nullptr) return 0;
@@ -132,7 +132,7 @@ Result<ModelSpec> ReadGpt2(const Config& config) {
   return model;
 }
 
-// The activation of the gate, of which transformers have any; GELU's approximation by a hyperbolic tangent counts as GELU.
+// The activation of the gate, where transformers allow any. GELU's tanh approximation counts as GELU.
 Result<ActivationKind> ReadGate(const Config& config, std::string_view key) {
   return config.Activation(key, ActivationKind::kSwiglu,
                            {{"silu", ActivationKind::kSwiglu},
@@ -142,8 +142,9 @@ Result<ActivationKind> ReadGate(const Config& config, std::string_view key) {
                             {"gelu_pytorch_tanh", ActivationKind::kGeglu}});
 }
 
-// What Llama's configuration and those made after it call alike, with transformers' defaults; biases and experts are each model's own.
-// `kv_heads`: where the configuration says nothing; 0: as many as heads.
+// The keys that Llama's configuration shares with those made after it, with transformers' defaults. Biases
+// and experts differ per model. `kv_heads`: the default if the configuration does not say; 0: as many as
+// heads.
 Result<ModelSpec> ReadLlamaDimensions(const Config& config, int64_t kv_heads = 0) {
   ModelSpec model;
   model.norm = NormKind::kRmsNorm;
@@ -157,7 +158,7 @@ Result<ModelSpec> ReadLlamaDimensions(const Config& config, int64_t kv_heads = 0
   WT_ASSIGN_OR_RETURN(model.ffn, config.Size("intermediate_size"));
   WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
   WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("max_position_embeddings"));
-  // Gemma's key.
+  // Gemma's configurations use another key.
   const bool has_other_key = config.Get("hidden_activation") != nullptr;
   WT_ASSIGN_OR_RETURN(model.activation, ReadGate(config, has_other_key ? "hidden_activation" : "hidden_act"));
   WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("rms_norm_eps", 1e-6, FromToBelow(0, 1)));
@@ -174,7 +175,7 @@ Result<ModelSpec> ReadLlamaDimensions(const Config& config, int64_t kv_heads = 0
   return model;
 }
 
-// No layer has biases.
+// Errors: Unsupported if attention has biases.
 Status ExpectNoBias(const Config& config, std::string_view name) {
   WT_ASSIGN_OR_RETURN(const bool bias, config.Flag("attention_bias", false));
   if (bias) return Unsupported("attention_bias is true, expected false: {} has no biases", name);
@@ -190,7 +191,8 @@ Result<ModelSpec> ReadLlama(const Config& config) {
   return model;
 }
 
-// Of a list of layers' kinds of attention, after how many layers one that sees all tokens comes each time; 0: none does.
+// Derives SlidingWindowSpec::full_every from layer_types, the list of the layers' kinds of attention: every
+// so many layers, one sees all tokens; 0: none does. `fallback`: without such a list.
 Result<int64_t> ReadFullEvery(const Config& config, const ModelSpec& model, int64_t fallback) {
   const YamlNode* types = config.Get("layer_types");
   if (types == nullptr) return fallback;
@@ -213,8 +215,8 @@ Result<int64_t> ReadFullEvery(const Config& config, const ModelSpec& model, int6
   return full_every;
 }
 
-// The window that layers see, where sequences are longer. `fallback`: its size where nothing is said; `full_every`: as SlidingWindowSpec's,
-// where layers' kinds are not listed.
+// Sets the window, if sequences are longer than it. `fallback`: its size if the configuration does not say.
+// `full_every`: as in SlidingWindowSpec, used if the layers' kinds are not listed.
 Status ReadWindow(const Config& config, std::optional<int64_t> fallback, int64_t full_every,
                   std::optional<int64_t> seq_len, ModelSpec& model) {
   WT_ASSIGN_OR_RETURN(const std::optional<int64_t> size, config.SizeOrNull("sliding_window", fallback));
@@ -225,7 +227,7 @@ Status ReadWindow(const Config& config, std::optional<int64_t> fallback, int64_t
   return Ok();
 }
 
-// MistralConfig and MixtralConfig: eight heads of keys unless said otherwise.
+// MistralConfig and MixtralConfig: eight key/value heads unless the configuration says otherwise.
 Result<ModelSpec> ReadMistral(const Config& config, std::optional<int64_t> window,
                               std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, 8));
@@ -234,7 +236,7 @@ Result<ModelSpec> ReadMistral(const Config& config, std::optional<int64_t> windo
   return model;
 }
 
-// Experts that drop no token, and whose weights are the chosen ones' softmax.
+// Experts that drop no token, weighted by the softmax over the chosen ones.
 Result<ExpertsSpec> ReadExperts(const Config& config, std::string_view count_key, int64_t default_count,
                                 int64_t default_top_k) {
   WT_ASSIGN_OR_RETURN(const int64_t count, config.Size(count_key, default_count, From(2, 65536)));
@@ -256,7 +258,8 @@ Result<ModelSpec> ReadMixtral(const Config& config, std::optional<int64_t> seq_l
   return model;
 }
 
-// What Qwen's configurations have in common: a window is there only where it is asked for, of the layers behind so many.
+// The keys that Qwen's configurations share. A window exists only if use_sliding_window is set, and only in
+// layers from max_window_layers on.
 Result<ModelSpec> ReadQwen(const Config& config, int64_t kv_heads, std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, kv_heads));
   WT_ASSIGN_OR_RETURN(const bool has_window, config.Flag("use_sliding_window", false));
@@ -286,7 +289,7 @@ Result<ModelSpec> ReadQwen3(const Config& config, int64_t kv_heads, std::optiona
   return model;
 }
 
-// Qwen3MoeConfig: experts in every layer, of a width of their own.
+// Qwen3MoeConfig: experts in every layer, with a width of their own.
 Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadQwen3(config, 4, seq_len));
   WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, "num_experts", 128, 8));
@@ -301,8 +304,9 @@ Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_
   return model;
 }
 
-// GptOssConfig: every second layer sees all tokens, and all have experts. As of the presets, what changes no shape is not modelled: a logit
-// of each head that nothing is seen of, the router's bias, positions' scaling.
+// GptOssConfig: every second layer sees all tokens, and all layers have experts. As in the presets, what
+// changes no shape is not modelled: attention sinks (a logit per head without a token), the router's bias,
+// the scaling of positions.
 Result<ModelSpec> ReadGptOss(const Config& config, std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, 8));
   WT_ASSIGN_OR_RETURN(model.bias, config.Flag("attention_bias", true));
@@ -318,7 +322,7 @@ Result<ModelSpec> ReadGptOss(const Config& config, std::optional<int64_t> seq_le
   return model;
 }
 
-// Softly capped logits are an operator that is not modelled.
+// Soft-capped logits are an operator that is not modelled.
 Status ExpectNoCaps(const Config& config) {
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
     if (const YamlNode* cap = config.Get(key))
@@ -326,8 +330,9 @@ Status ExpectNoCaps(const Config& config) {
   return Ok();
 }
 
-// GemmaConfig: a Llama of another activation, whose head is the embedding's table. Of it and of the third one, what changes no shape is not
-// modelled: weights of norms that one is added to, embeddings times the root of their width, the scale of queries.
+// GemmaConfig: Llama with another activation and a head tied to the embedding. As for Gemma 3, what changes
+// no shape is not modelled: adding one to norms' weights, embeddings times the root of their width, the scale
+// of queries.
 Result<ModelSpec> ReadGemma(const Config& config) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config));
   WT_RETURN_IF_ERROR(ExpectNoBias(config, "Gemma"));
@@ -338,7 +343,7 @@ Result<ModelSpec> ReadGemma(const Config& config) {
   return model;
 }
 
-// Gemma3TextConfig: norms of heads and behind both halves of a block; all tokens are seen by every sixth layer.
+// Gemma3TextConfig: norms of heads and behind attention and the MLP; every sixth layer sees all tokens.
 Result<ModelSpec> ReadGemma3(const Config& config, std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadGemma(config));
   WT_RETURN_IF_ERROR(ExpectNoCaps(config));
@@ -351,7 +356,7 @@ Result<ModelSpec> ReadGemma3(const Config& config, std::optional<int64_t> seq_le
   return model;
 }
 
-// One group is none. Of DeepSeek-V3's configurations eight, four of which a token's are in, are the default.
+// One group means no groups. DeepSeek-V3's default is eight groups, with a token's experts in four of them.
 Status ReadExpertGroups(const Config& config, ExpertsSpec& experts) {
   const YamlNode* type = config.Get("model_type");
   const bool has_default = type != nullptr && type->text == "deepseek_v3";
@@ -366,9 +371,9 @@ Status ReadExpertGroups(const Config& config, ExpertsSpec& experts) {
   return Ok();
 }
 
-// DeepseekV2Config and DeepseekV3Config, and those of models made after them: latent attention, experts behind the first layers, shared ones
-// as one. What else they say about routing (scores, scale, balance) and about heads for further tokens changes no shape, but for those
-// heads, which are left out.
+// DeepseekV2Config and DeepseekV3Config, and those of models made after them: latent attention, experts
+// behind the first layers, several shared experts as one. What they say about routing (scores, scale,
+// balance) changes no shape. Modules for multi-token prediction are left out.
 Result<ModelSpec> ReadDeepseek(const Config& config) {
   WT_ASSIGN_OR_RETURN(const int64_t rotated, config.Size("qk_rope_head_dim"));
   WT_ASSIGN_OR_RETURN(const int64_t unrotated, config.Size("qk_nope_head_dim"));
@@ -400,7 +405,7 @@ Result<ModelSpec> ReadDeepseek(const Config& config) {
   return model;
 }
 
-// Layers with experts, each `every`th; a list of them says the same once more.
+// Checks that a list of the layers with experts, if there is one, names each `every`-th layer.
 Status CheckLayersWithExperts(const Config& config, int64_t every, int64_t layers) {
   const YamlNode* listed = config.Get("moe_layers");
   if (listed == nullptr) return Ok();
@@ -418,9 +423,10 @@ Status CheckLayersWithExperts(const Config& config, int64_t every, int64_t layer
                      next, every);
 }
 
-// Llama4TextConfig, which is a part of Llama4Config: in layers with experts one of the width of an expert that every token goes to, and one of
-// them for each token. A sequence is no longer than what its layers with positions see (attention_chunk_size). As for the presets, that every fourth
-// layer has no positions, norms of heads without weights and what a token's score is changes no shape, and is not modelled.
+// Llama4TextConfig, a part of Llama4Config. A layer with experts also has a shared expert of the same width,
+// and routes each token to one expert. A sequence may be no longer than what layers with positions see
+// (attention_chunk_size). As in the presets, what changes no shape is not modelled: that every fourth layer
+// has no positions, norms of heads without weights, and how tokens are scored.
 Result<ModelSpec> ReadLlama4(const Config& config, std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, 8));
   WT_RETURN_IF_ERROR(ExpectNoBias(config, "Llama 4"));
@@ -479,12 +485,12 @@ Result<ModelSpec> ReadHuggingFaceConfig(const std::string& path, std::optional<i
   const YamlNode* type = config.Get("model_type");
   if (type == nullptr)
     return InvalidInput("{}: model_type is missing, expected {}", At(path, root.place), kModelTypes);
-  // A model of text and images has that of text as a part.
+  // The configuration of a model of text and images has the text model's as a part.
   const YamlNode* text_config = config.Get("text_config");
   const bool has_part = type->text == "llama4" || type->text == "gemma3";
   const bool is_part = has_part && text_config != nullptr && text_config->is_block();
   Result<ModelSpec> model = ReadModel(type->text, is_part ? Config(path, *text_config) : config, seq_len);
-  // What concerns several keys has no place of its own.
+  // An error that concerns several keys has no place of its own.
   bool has_place = model.has_value() || model.error().message.starts_with(path);
   if (!has_place) {
     const bool is_of_type = model.error().message.starts_with("model_type");

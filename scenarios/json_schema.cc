@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Bounds as whole numbers where they are, so that the schema reads "1" and not "1.0".
+// A bound as a whole number if it is one, so that the schema has "1" and not "1.0".
 Json Limit(double limit) {
   if (limit == std::floor(limit) && std::abs(limit) < 1e15) return static_cast<int64_t>(limit);
   return limit;
@@ -151,9 +151,9 @@ class SchemaWriter {
   template <typename T>
   void TextOrBlock(std::string_view key, std::string_view short_key, std::string&, const TextRule& rule,
                    T& spec, std::string_view doc) {
+    // Here the key's schema is that of the short form.
     Json block = Of(spec);
-    block["properties"][std::string(short_key)].update(
-        TextSchema(rule));  // here it is what the short form is
+    block["properties"][std::string(short_key)].update(TextSchema(rule));
     Add(key, doc, {{"anyOf", {TextSchema(rule), block, {{"type", "null"}}}}});
   }
 

@@ -18,7 +18,7 @@ bool BeginsWithKey(std::string_view message, std::string_view key) {
   return key.find('.') != std::string_view::npos || rest.starts_with(":") || rest.starts_with(" is ");
 }
 
-// The value at `key`, else the file's innermost block on the way to it.
+// The value at `key`; without one, the innermost block of the file on the way to it.
 const YamlNode& NodeOrBlock(const YamlNode& root, std::string key) {
   if (const YamlNode* node = root.FindPath(key)) return *node;
   while (true) {

@@ -1,5 +1,5 @@
-// Where a mistake stands that only shows after loading: whoever finds it (compiling a plan, the costs of a device) knows the key, and
-// begins the message with it, but no file.
+// Places of mistakes that show only after loading. Whoever finds one (compiling a plan, the costs of a
+// device) knows the key and begins the message with it, but does not know the file.
 #pragma once
 
 #include <string>
@@ -9,12 +9,14 @@
 
 namespace windtunnel {
 
-// The key that `message` begins with: "parallel.data.wrap" of "parallel.data.wrap: no module …". A key of the top level must be followed
-// by a colon or "is", as other sentences may begin with such a word. Empty: none.
+// The key that `message` begins with: "parallel.data.wrap" of "parallel.data.wrap: no module …". A top-level
+// key must be followed by a colon or "is", since other sentences may begin with such a word. Empty: the
+// message begins with no key.
 std::string KeyOfMessage(const std::string& message);
 
-// "FILE:LINE:COLUMN" of the key that `message` begins with, or "--set KEY=VALUE" where an override gives it; where neither does, of the
-// block that it would be in. Empty: it begins with no key, or the file cannot be read.
+// The place of the key that `message` begins with: "FILE:LINE:COLUMN", or "--set KEY=VALUE" if an override
+// gives the key. If neither gives it, the place of the block that it would be in. Empty: the message begins
+// with no key, or the file cannot be read.
 std::string PlaceOfMessage(const std::string& message, const std::string& path,
                            const std::vector<Override>& overrides);
 

@@ -14,7 +14,7 @@
 namespace windtunnel {
 namespace {
 
-// The visitor of describe.h that only writes down names.
+// The visitor of describe.h that only lists names.
 class KeyLister {
  public:
   KeyLister(std::string prefix, std::vector<std::string>& keys) : prefix_(std::move(prefix)), keys_(keys) {}
@@ -125,8 +125,9 @@ std::vector<std::string> ScenarioKeys() {
 
 namespace {
 
-// What users of PyTorch, Megatron and DeepSpeed type, anywhere or (with its block) in one place, and where it is here; where it is a value of a
-// key, which; and how to come from theirs to ours.
+// A key as users of PyTorch, Megatron and DeepSpeed type it. `name`: their name, with a block
+// ("batch.tokens") if it counts only there. `key`: the key here. `value`: the value of `key` that the name
+// stands for, if any. `note`: how to convert their value to the one here.
 struct Alias {
   std::string_view name, key, value = {}, note = {};
 };
@@ -322,7 +323,7 @@ constexpr Alias kAliases[] = {
     {"warmup_steps", "run.warmup"},
 };
 
-// A key called `name`: below the block at `path`, else anywhere.
+// A key called `name`: one below the block at `path`, or else one anywhere.
 std::string SameName(const std::string& path, const std::string& name) {
   std::string elsewhere;
   for (const std::string& key : ScenarioKeys()) {

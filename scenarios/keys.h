@@ -7,23 +7,26 @@
 
 namespace windtunnel {
 
-// Of a block that was given as one number or word, the key that the value is likely of: "size" of "parallel.tensor". Empty: none.
+// When a block was given as one number or word, the key that the value was probably meant for: "size" for
+// "parallel.tensor". Empty: there is none.
 std::string_view MainKeyOf(std::string_view block, bool is_number);
 
-// Every key by its dotted path, in the order of describe.h: "name", …, "parallel.data.size", ….
+// The dotted path of every key, in the order of describe.h: "name", …, "parallel.data.size", ….
 std::vector<std::string> ScenarioKeys();
 
-// A dotted path, and what a message says of it: "'optimizer.lr'", "'precision.param: bf16'". Both are empty where nothing was meant.
+// A dotted path, and how a message quotes it: "'optimizer.lr'", "'precision.param: bf16'". Both are empty if
+// there is no suggestion.
 struct KeySuggestion {
   std::string key, words;
 };
-// What the unknown key of the block at `path` (empty: the top level) was meant to be: what PyTorch or Megatron call so ("optimizer.lr" of
-// "learning_rate"), a key of the same name further in or in another block ("model.seq_len"), else one of `known`, the block's own keys, that
-// is near.
+// Suggests what the unknown key of the block at `path` (empty: the top level) was meant to be. `known` are
+// the block's own keys. In this order: a known key one edit away, the key that PyTorch or Megatron calls so
+// ("optimizer.lr" for "learning_rate"), a key of the same name further in or in another block
+// ("model.seq_len"), and a similar known key.
 KeySuggestion SuggestKey(const std::string& path, const std::string& unknown,
                          const std::vector<std::string>& known);
 
-// "batch.micro"; at the top level, where `path` is empty, just `key`.
+// "batch.micro"; only `key` at the top level, where `path` is empty.
 std::string JoinPath(const std::string& path, std::string_view key);
 
 }  // namespace windtunnel

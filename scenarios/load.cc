@@ -18,7 +18,7 @@
 namespace windtunnel {
 namespace {
 
-// Names the sources of places: the file and the overrides.
+// The names of places' sources: the file and the overrides.
 class Sources {
  public:
   Sources(const std::string& name, const std::vector<Override>& overrides)
@@ -43,8 +43,8 @@ class Sources {
   const std::vector<Override>& overrides_;
 };
 
-// The model that single keys override: a preset's, a configuration's or the defaults. A wrong preset is left
-// to the reader, which reports it.
+// The model that the scenario's single keys override: a preset's, a configuration's, or the defaults. A wrong
+// preset is left to the reader, which reports it.
 Result<ModelSpec> BaseModel(const YamlNode& root, const std::string& directory, const Sources& sources) {
   const YamlNode* preset = root.FindPath("model.preset");
   const YamlNode* config = root.FindPath("model.config");
@@ -73,7 +73,8 @@ Result<ModelSpec> BaseModel(const YamlNode& root, const std::string& directory, 
             fmt::format("{}: model.config: {}", sources.Format(config->place), model.error().message)});
 }
 
-// The framework whose programs stand for those of a framework profile: the word that its `base` is, or begins with ("pytorch_fsdp1").
+// The framework whose programs stand in for those of a framework profile. Its word is the profile's `base`,
+// or the beginning of it ("pytorch_fsdp1").
 Result<Framework> BaseOfProfile(const std::string& path) {
   WT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, "a framework profile"));
   WT_ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(text, path));  // JSON is YAML
@@ -95,7 +96,7 @@ Result<Framework> BaseOfProfile(const std::string& path) {
                       Found(*base));
 }
 
-// Of a scenario whose `framework` is a file.
+// Sets `framework` of a scenario whose `framework` is a file.
 Status CompleteFramework(const YamlNode& root, const Sources& sources, Scenario& scenario) {
   if (scenario.framework_file.empty()) return Ok();
   const auto base = BaseOfProfile(scenario.framework_file);
@@ -131,7 +132,7 @@ Result<Scenario> ParseScenario(const std::string& text, const std::string& name,
     scenario.model_config.path = ResolvedPath(config->text, directory, config->place);
   Reader(root, "", directory, problems).Read(scenario);
   if (!problems.empty()) return sources.Report(problems);
-  // A profile of one's own, beside the scenario; other devices are names.
+  // A profile file of the user's, relative to the scenario. Other devices are names.
   std::string& device = scenario.cluster.device;
   if (NamesProfileFile(device))
     device = ResolvedPath(device, directory, root.FindPath("cluster.device")->place);
@@ -147,7 +148,7 @@ Result<Scenario> ParseScenarioFor(const std::string& device, const std::string& 
   WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(text, name, directory, overrides));
   if (device.empty() || scenario.cluster.device != "cpu") return scenario;
   overrides.push_back({"cluster.device", device});
-  // A link of processes of one machine is none of that device's.
+  // A link between processes of one machine does not apply to that device.
   if (scenario.cluster.network.intra_node.kind == "loopback")
     overrides.push_back({"cluster.network.intra_node", "null"});
   return ParseScenario(text, name, directory, overrides);

@@ -12,9 +12,10 @@
 
 namespace windtunnel {
 
-// Reads `path`, applies the overrides in order, expands presets and checks the whole. A scenario of this machine (cluster.device: cpu) is
-// one of `device` instead, with that device's defaults, unless that is empty. The file is read once, so it may be a pipe.
-// Errors: InvalidInput with the place, and further mistakes among Error::others; for an override the place is "--set KEY=VALUE".
+// Reads `path`, applies the overrides in order, expands presets and checks the whole. If `device` is not
+// empty, a scenario of this machine (cluster.device: cpu) is read as one of `device` instead, with that
+// device's defaults. The file is read once, so it may be a pipe. Errors: InvalidInput with the place, further
+// mistakes in Error::others. The place of an override is "--set KEY=VALUE".
 Result<Scenario> LoadScenario(const std::string& path, const std::vector<Override>& overrides,
                               const std::string& device = "");
 
@@ -23,7 +24,7 @@ Result<Scenario> LoadScenario(const std::string& path, const std::vector<Overrid
 Result<Scenario> ParseScenario(const std::string& text, const std::string& name, const std::string& directory,
                                const std::vector<Override>& overrides);
 
-// Likewise; a scenario of this machine is one of `device` instead, as in LoadScenario.
+// Likewise, but a scenario of this machine is read as one of `device`, as in LoadScenario.
 Result<Scenario> ParseScenarioFor(const std::string& device, const std::string& text, const std::string& name,
                                   const std::string& directory, std::vector<Override> overrides);
 
@@ -31,7 +32,8 @@ Result<Scenario> ParseScenarioFor(const std::string& device, const std::string& 
 // ParseScenario of it gives the same scenario.
 std::string ResolvedYaml(const Scenario& scenario);
 
-// "sha256:…" of the resolved scenario without its name, description, preset name, run counts and tolerance.
+// "sha256:…" of the resolved scenario without its name, description, preset name, run counts and tolerance,
+// but with the rows of a schedule file.
 std::string ScenarioDigest(const Scenario& scenario);
 
 }  // namespace windtunnel

@@ -51,7 +51,7 @@ void CheckTokenPrediction(const ModelSpec& model, Checker& check) {
                model.mtp->layers, model.seq_len);
 }
 
-// Of equally many experts each; those that a token may go to have experts enough.
+// All groups have equally many experts, and the groups that a token may go to have enough for its top_k.
 void CheckExpertGroups(const ExpertsSpec& experts, Checker& check) {
   const int groups = experts.groups, chosen = experts.top_k_groups;
   check.Expect(groups == 0 || experts.count % groups == 0, {"model.experts.groups"},

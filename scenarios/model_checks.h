@@ -1,4 +1,4 @@
-// What must hold between the keys of a model.
+// Conditions between the keys of a model.
 #pragma once
 
 #include "scenarios/checker.h"

@@ -10,7 +10,7 @@
 namespace windtunnel {
 namespace {
 
-// The value of `key` in `block`, made when there is none.
+// The value of `key` in `block`; added if there is none.
 YamlNode& FindOrAdd(YamlNode& block, const std::string& key, Place place) {
   if (YamlNode* found = block.Find(key)) return *found;
   block.keys.push_back({key, place});
@@ -18,7 +18,7 @@ YamlNode& FindOrAdd(YamlNode& block, const std::string& key, Place place) {
   return block.items.back();
 }
 
-// Blocks that a name alone is short for, and its key there.
+// Blocks that may be given as a name alone, and the key that the name is the value of.
 struct NamedBlock {
   std::string_view path, key;
 };
@@ -27,7 +27,8 @@ constexpr NamedBlock kNamedBlocks[] = {{"cluster.network", "preset"},
                                        {"cluster.network.inter_node", "kind"},
                                        {"cluster.topology", "preset"}};
 
-// A name alone as the block that it is short for, so that a part can be set beside it.
+// Replaces a name alone by the block that it stands for, so that another key of the block can be set beside
+// it.
 void SpellOut(std::string_view path, YamlNode& node) {
   if (!node.is_scalar()) return;
   for (const NamedBlock& named : kNamedBlocks) {

@@ -22,9 +22,9 @@ Result<Override> ParseOverride(const std::string& text);
 // "--set KEY=VALUE", the place of an override in messages.
 std::string OverrideName(const Override& item);
 
-// Replaces or adds the values in order, making the blocks on the way where the file has none; override n gets
-// the places' source n + 1. Keys are not checked here: the reader finds unknown ones. Errors: InvalidInput
-// for a value that is not YAML, and for a path through something that is no block.
+// Replaces or adds the values in order. Blocks on the way to a key are made where the file has none. The
+// places of override n get source n + 1. Keys are not checked here; the reader reports unknown ones. Errors:
+// InvalidInput for a value that is not YAML, and for a path that leads through something other than a block.
 Status ApplyOverrides(YamlNode& root, const std::vector<Override>& overrides);
 
 }  // namespace windtunnel

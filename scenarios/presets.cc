@@ -9,11 +9,12 @@
 namespace windtunnel {
 namespace {
 
-// GPT-2's block: GELU, LayerNorm, learned positions, biases, tied head. Llama's: SwiGLU, RMSNorm, rotary positions, no biases, a head of
-// its own. Qwen2's is Llama's with biases of queries, keys and values; Qwen3's with norms of queries' and keys' heads; DeepSeek's with latent
-// attention (64 columns of a head are rotated, 128 are not, and as many of values);
-// GPT-OSS's with biases of all of attention's projections and of experts, and an activation of its own; Gemma 3's is Qwen3's with GEGLU and
-// norms behind both halves.
+// GPT-2's block: GELU, LayerNorm, learned positions, biases, tied head. Llama's: SwiGLU, RMSNorm, rotary
+// positions, no biases, an untied head. Qwen2's is Llama's with biases of queries, keys and values. Qwen3's
+// is Llama's with norms of the heads of queries and keys. DeepSeek's is Llama's with latent attention: 64
+// columns of a head are rotated, 128 are not, and a head of values has 128. GPT-OSS's has biases of all of
+// attention's projections and of experts, and its own activation. Gemma 3's is Qwen3's with GEGLU and with
+// norms behind attention and the MLP.
 enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek, kGptOss, kGemma3 };
 
 ActivationKind ActivationOf(Family family) {
@@ -35,13 +36,13 @@ struct Row {
   int64_t layers, hidden, heads, kv_heads, ffn, vocab, seq_len;  // kv_heads 0: heads; ffn 0: 4 x hidden
   double rope_theta = 10'000, norm_epsilon = 1e-5;
   int64_t head_dim = 0;         // 0: hidden / heads
-  int experts = 0, top_k = 0;   // of width ffn; no token is dropped
-  bool tie_embeddings = false;  // GPT-2's are in any case
-  int64_t shared_ffn = 0;       // of the expert that all tokens go to
-  // As ExpertsSpec's and LatentAttentionSpec's; without a kv_rank attention has no latents.
+  int experts = 0, top_k = 0;   // each of width ffn; no token is dropped
+  bool tie_embeddings = false;  // GPT-2's are tied in any case
+  int64_t shared_ffn = 0;       // width of the expert that all tokens go to
+  // As in ExpertsSpec and LatentAttentionSpec. If kv_rank is 0, attention has no latents.
   int64_t first_dense = 0, every = 1, dense_ffn = 0, q_rank = 0, kv_rank = 0;
   int groups = 0, top_k_groups = 0;
-  int64_t window = 0, full_every = 0;  // as SlidingWindowSpec's; 0: no window
+  int64_t window = 0, full_every = 0;  // as in SlidingWindowSpec; window 0: none
 };
 
 // Sources of the rows, from top to bottom:
@@ -50,25 +51,30 @@ struct Row {
 //   Llama 2  Touvron et al., arXiv:2307.09288, table 1; meta-llama/Llama-2-{7b,13b,70b}-hf config.json.
 //            Llama 1 7B (arXiv:2302.13971, table 2) has the same blocks, and a context of 2048.
 //   Llama 3  Grattafiori et al., arXiv:2407.21783, table 3; its context in pre-training (section 3.4.1)
-//   Llama 4  meta-llama/Llama-4-Scout-17B-16E text_config; its context here is attention_chunk_size, which is as far as three layers of
-//            four see. Not ours: the fourth's missing positions and its view of all, norms of heads without weights, routing by sigmoid.
+//   Llama 4  meta-llama/Llama-4-Scout-17B-16E text_config. The context here is attention_chunk_size, which is
+//            as far as three layers of four see. Not modelled: the fourth layer's lack of positions and its
+//            view of all tokens, norms of heads without weights, routing by sigmoid.
 //            Maverick: meta-llama/Llama-4-Maverick-17B-128E text_config; experts in every second layer.
 //   Mixtral  Jiang et al., arXiv:2401.04088, table 1; mistralai/Mixtral-8x7B-v0.1 config.json; context 32768
-//   Qwen2.5  arXiv:2412.15115, table 1; Qwen/Qwen2.5-{0.5B,7B,72B} config.json; its context in pre-training (section 3.3)
-//   Qwen3    arXiv:2505.09388, tables 1 and 2; Qwen/Qwen3-{0.6B,8B,32B,30B-A3B,235B-A22B} config.json; its context in pre-training
-//            (section 3.2)
-//   DeepSeek arXiv:2405.04434, section 3.1.2 and deepseek-ai/DeepSeek-V2-Lite config.json; arXiv:2412.19437, section 4.2 and
-//            deepseek-ai/DeepSeek-V3 config.json; context in pre-training. Not ours: routing by sigmoid, the heads that predict
-//            further tokens.
+//   Qwen2.5  arXiv:2412.15115, table 1; Qwen/Qwen2.5-{0.5B,7B,72B} config.json; its context in pre-training
+//            (section 3.3)
+//   Qwen3    arXiv:2505.09388, tables 1 and 2; Qwen/Qwen3-{0.6B,8B,32B,30B-A3B,235B-A22B} config.json; its
+//            context in pre-training (section 3.2)
+//   DeepSeek arXiv:2405.04434, section 3.1.2 and deepseek-ai/DeepSeek-V2-Lite config.json; arXiv:2412.19437,
+//            section 4.2 and deepseek-ai/DeepSeek-V3 config.json; context in pre-training. Not modelled:
+//            routing by sigmoid, the multi-token prediction modules.
 //   Kimi K2  arXiv:2507.20534, table 2; moonshotai/Kimi-K2-Base config.json; context in pre-training
 //   Mistral  Jiang et al., arXiv:2310.06825, table 1; mistralai/Mistral-7B-v0.1 config.json
-//   GPT-OSS  OpenAI, arXiv:2508.10925, section 2; openai/gpt-oss-{20b,120b} config.json; its context before it was extended. Not ours: a
-//            logit of each head that nothing is seen of, and the router's bias.
-//   Gemma 3  arXiv:2503.19786, table 1; google/gemma-3-{1b,4b,12b,27b}-pt config.json; its context in pre-training (section 2.2). Not ours:
-//            embeddings times the root of their width, another base of rotary positions where there is a window, the tower for images.
+//   GPT-OSS  OpenAI, arXiv:2508.10925, section 2; openai/gpt-oss-{20b,120b} config.json; its context before
+//            it was extended. Not modelled: attention sinks (a logit per head without a token), the
+//            router's bias.
+//   Gemma 3  arXiv:2503.19786, table 1; google/gemma-3-{1b,4b,12b,27b}-pt config.json; its context in
+//            pre-training (section 2.2). Not modelled: embeddings times the root of their width, another base
+//            of rotary positions in layers with a window, the image tower.
 constexpr Row kRows[] = {
-    // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, head_dim, experts, top_k, tied, shared_ffn, first_dense,
-    // every, dense_ffn, q_rank, kv_rank, groups, top_k_groups, window, full_every
+    // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, head_dim,
+    // experts, top_k, tied, shared_ffn, first_dense, every, dense_ffn, q_rank, kv_rank, groups, top_k_groups,
+    // window, full_every
     {"gpt2-124m", Family::kGpt, 12, 768, 12, 0, 0, 50257, 1024},
     {"gpt2-355m", Family::kGpt, 24, 1024, 16, 0, 0, 50257, 1024},
     {"gpt2-774m", Family::kGpt, 36, 1280, 20, 0, 0, 50257, 1024},

@@ -12,7 +12,7 @@ bool IsPlainCharacter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.' || c == '/';
 }
 
-// Whether every YAML reader, of 1.1 or 1.2, takes `text` for the same text without quotes.
+// Whether every YAML reader, of version 1.1 or 1.2, reads unquoted `text` as the same text.
 bool IsPlainText(const std::string& text) {
   if (text.empty() || !std::all_of(text.begin(), text.end(), IsPlainCharacter)) return false;
   if (std::isdigit(static_cast<unsigned char>(text[0])) != 0) return text == "1f1b";

@@ -1,5 +1,5 @@
 // Prints a scenario as YAML that the loader reads back to the same scenario: the visitor of describe.h behind
-// ResolvedYaml. What is not there (an optional block, a link of which nothing is known) is printed as null.
+// ResolvedYaml. A missing optional block, and a link of which nothing is given, is printed as null.
 #pragma once
 
 #include <fmt/format.h>
@@ -110,7 +110,7 @@ class Printer {
       out_[start + static_cast<size_t>(indent_) + 2] = '-';  // the first key's line becomes "- key: value"
     }
   }
-  // The short form where it says everything.
+  // Prints the short form if it says everything.
   template <typename T>
   void TextOrBlock(std::string_view key, std::string_view, const std::string& text, const TextRule&, T& spec,
                    std::string_view doc) {
@@ -137,7 +137,8 @@ class Printer {
     return form;
   }
 
-  // The fewest digits that read back to the same double; with a point before an exponent, without which YAML 1.1 takes it for a text.
+  // The fewest digits that read back to the same double. A point goes before an exponent; without one, YAML
+  // 1.1 reads the number as text.
   static std::string Shortest(double value) {
     std::string text = fmt::format("{}", value);
     const size_t exponent = text.find('e');

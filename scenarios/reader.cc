@@ -63,7 +63,7 @@ bool Reader::ExpectBlock(const YamlNode& node, std::string_view key, const std::
 void Reader::Require(std::string_view key) {
   if (block_.Find(key) != nullptr) return;
   const std::string path = PathOf(key);
-  const bool is_in_model = path.starts_with("model.");  // a block of its own there
+  const bool is_in_model = path.starts_with("model.");  // in a nested block of the model
   problems_.AddMissing(block_.place,
                        fmt::format("{} is missing, expected a value{}", path,
                                    is_in_model ? " (a preset's block is replaced as a whole)" : ""));
@@ -73,7 +73,7 @@ void Reader::ReportUnknownKeys() {
   for (const YamlKey& key : block_.keys) {
     if (std::find(known_.begin(), known_.end(), key.name) != known_.end()) continue;
     KeySuggestion meant = SuggestKey(path_, key.name, known_);
-    // "bf16: true" is "precision.param: bf16"; "bf16: false" is not.
+    // The meaning of "bf16: true" is "precision.param: bf16"; that of "bf16: false" is not.
     const YamlNode* value = block_.Find(key.name);
     const bool is_off = value != nullptr && ReadBoolean(*value) == Reading<bool>(false);
     if (is_off) meant.words = fmt::format("'{}'", meant.key);
@@ -204,7 +204,7 @@ void Reader::ReadInto(const YamlNode& node, const std::string& path, double& val
 void Reader::ReadInto(const YamlNode& node, const std::string& path, std::string& value,
                       const TextRule& rule) {
   Reading<std::string> text = ReadText(node);
-  // A closed list of words is the better hint, even where the value is no text at all.
+  // A closed list of words is the better hint, even if the value is not text at all.
   const bool has_words = rule.other != TextRule::Other::kAnything;
   if (has_words && !(text && rule.Accepts(*text)))
     return FailWords(node, path, rule.words, rule.other == TextRule::Other::kCsvFile ? kCsvFile : "");

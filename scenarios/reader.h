@@ -1,5 +1,5 @@
-// Reads a block of a scenario file into the struct that describe.h pairs it with. Whatever is wrong becomes a
-// Problem; the member keeps its value then, and reading goes on.
+// Reads a block of a scenario file into the struct that describe.h pairs it with. Each mistake becomes a
+// Problem; its member keeps its value, and reading goes on.
 #pragma once
 
 #include <algorithm>
@@ -20,17 +20,17 @@ namespace windtunnel {
 struct Problem {
   Place place;
   std::string message;
-  bool is_missing = false;  // there is no such key; `place` is its block's
+  bool is_missing = false;  // the key is missing; `place` is that of its block
 };
 
-// Collects problems. They are reported in the order of the file, those of overrides after it, and keys that are missing only where nothing else is
-// wrong: a misspelt key explains the one that is not there.
+// Collects problems. They are reported in the order of the file, those of overrides after those of the file.
+// Missing keys are reported only if nothing else is wrong, since a misspelt key explains the missing one.
 class Problems {
  public:
   void Add(Place place, std::string message) { all_.push_back({place, std::move(message)}); }
   void AddMissing(Place place, std::string message) { all_.push_back({place, std::move(message), true}); }
   bool empty() const { return all_.empty(); }
-  // In that order, the same one only once.
+  // In that order; equal problems only once.
   std::vector<Problem> InOrder() const;
 
  private:
@@ -39,12 +39,12 @@ class Problems {
 
 class Reader {
  public:
-  // `block` is a block; `path` is its dotted path, empty at the root; `directory` is what relative paths
-  // start from.
+  // `block` is a block, and `path` is its dotted path, empty at the root. Relative paths start at
+  // `directory`.
   Reader(const YamlNode& block, std::string path, const std::string& directory, Problems& problems)
       : block_(block), path_(std::move(path)), directory_(directory), problems_(problems) {}
 
-  // Reads `spec` and reports keys that its description does not have.
+  // Reads `spec`, and reports keys that its description lacks.
   template <typename T>
   void Read(T& spec) {
     Describe(*this, spec);
@@ -58,7 +58,7 @@ class Reader {
   void Number(std::string_view key, double& value, const Bounds& bounds, std::string_view);
   void Number(std::string_view key, std::optional<double>& value, const Bounds& bounds, std::string_view);
   void Flag(std::string_view key, bool& value, std::string_view);
-  // `number` is 0 where true or false is given. REQUIRES: bounds leave 0 out.
+  // Sets `number` to 0 if true or false is given. REQUIRES: bounds leave 0 out.
   void FlagOrInteger(std::string_view key, bool& value, int64_t& number, const Bounds& bounds,
                      std::string_view);
   void Flags(std::string_view key, std::vector<bool>& values, std::string_view);
@@ -89,7 +89,7 @@ class Reader {
                       fmt::format("a path that ends with {}", suffix));
     ReadPath(*node, PathOf(key), path, TextRule{});
   }
-  // `number` is 0 where a word is given. REQUIRES: bounds leave 0 out.
+  // Sets `number` to 0 if a word is given. REQUIRES: bounds leave 0 out.
   template <typename E>
   void WordOrNumber(std::string_view key, E& value, double& number, const Bounds& bounds, std::string_view) {
     const YamlNode* node = Take(key);
@@ -112,7 +112,7 @@ class Reader {
     const YamlNode* node = Take(key);
     if (node != nullptr && ExpectBlock(*node, key, "a block")) ReadBlock(*node, key, spec);
   }
-  // Null means that there is none.
+  // Null means that there is no block.
   template <typename T>
   void OptionalBlock(std::string_view key, std::optional<T>& spec, std::string_view) {
     const YamlNode* node = Take(key);
@@ -141,7 +141,7 @@ class Reader {
   }
 
  private:
-  // The value of `key`, which is from now on known.
+  // Returns the value of `key`, and counts the key as known.
   const YamlNode* Take(std::string_view key);
   const YamlNode* TakeList(std::string_view key);
   std::string PathOf(std::string_view key) const;
@@ -162,7 +162,7 @@ class Reader {
   void ReadPath(const YamlNode& node, const std::string& path, std::string& value, const TextRule& rule);
   std::optional<int64_t> IntegerWithin(const YamlNode& node, const std::string& path, const Bounds& bounds);
 
-  // `allowed` empty: every word of the enumeration. `or_else`: what errors say would do, too.
+  // `allowed` empty: every word of the enumeration. `or_else`: another accepted form, for error messages.
   template <typename E>
   void ReadWord(const YamlNode& node, const std::string& path, E& value, const std::vector<E>& allowed,
                 const std::string& or_else = "") {
@@ -188,8 +188,8 @@ class Reader {
   std::vector<std::string> known_;
 };
 
-// `path`, which stands at `place`, as an absolute path: in the file it starts from `directory`, in an
-// override from the current directory, where the user stands.
+// `path` as an absolute path. In the file (`place`) it is relative to `directory`; in an override, to the
+// current directory, where the user is.
 std::string ResolvedPath(const std::string& path, const std::string& directory, const Place& place);
 
 }  // namespace windtunnel

@@ -7,7 +7,8 @@ namespace windtunnel {
 
 std::string ResolvedYaml(const Scenario& scenario) {
   std::string yaml;
-  Scenario copy = scenario;  // describe.h's members are not const: the reader fills them in
+  // The members that describe.h visits are not const, since the reader fills them in.
+  Scenario copy = scenario;
   Printer printer(yaml, 0);
   Describe(printer, copy);
   return yaml;

@@ -1,4 +1,4 @@
-// What a single value may be: bounds of numbers, words for text.
+// The values that a key may have: bounds of numbers, words for text.
 #pragma once
 
 #include <limits>
@@ -24,21 +24,21 @@ constexpr Bounds MoreThanUpTo(double min, double max) { return {.min = min, .max
 constexpr Bounds From(double min, double max) { return {.min = min, .max = max}; }
 constexpr Bounds FromToBelow(double min, double max) { return {.min = min, .max = max, .below_max = true}; }
 
-// Sizes of tensors and counts: what still fits PyTorch's and BLAS's 32-bit dimensions.
+// Sizes of tensors and counts: the largest that fit the 32-bit dimensions of PyTorch and BLAS.
 inline constexpr Bounds kSize = From(1, 2147483647);
 inline constexpr Bounds kCount = From(0, 2147483647);
-// The residual stream: four times it is still a size.
+// The width of the residual stream. Four times the maximum is still a valid size.
 inline constexpr Bounds kWidth = From(1, 16777216);
 // Numbers of ranks along one axis: above any machine.
 inline constexpr Bounds kRanks = From(1, 1048576);
 
-// Rates in units of 10^9 a second and times in microseconds, up to what virtual time has room for.
+// Rates in units of 10^9 per second and times in microseconds, up to the limits of virtual time.
 inline constexpr Bounds kRate = From(0, 1e9);
 inline constexpr Bounds kMicroseconds = From(0, 1e9);
 
 inline constexpr char kCsvFile[] = "a .csv file";
 
-// Which text is accepted: the words, and beside them what `other` says.
+// The texts that are accepted: `words`, and what `other` adds.
 struct TextRule {
   enum class Other { kNothing, kAnything, kCsvFile } other = Other::kAnything;
   std::vector<std::string> words = {};  // with kAnything: examples

@@ -13,7 +13,7 @@ namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// Removes the digits that `text` starts with and says how many there were.
+// Removes the digits that `text` starts with, and returns their number.
 size_t SkipDigits(std::string_view& text) {
   size_t count = static_cast<size_t>(std::find_if_not(text.begin(), text.end(), IsDigit) - text.begin());
   text.remove_prefix(count);
@@ -31,13 +31,13 @@ bool IsInteger(std::string_view text) {
   return SkipDigits(text) > 0 && text.empty() && !leading_zero;
 }
 
-// std::from_chars knows no plus sign.
+// std::from_chars does not accept a plus sign.
 std::string_view WithoutPlus(std::string_view text) {
   if (!text.empty() && text[0] == '+') text.remove_prefix(1);
   return text;
 }
 
-// What to write instead of 1_000, 1,000 or 007; empty when `text` is none of those.
+// How to write 1_000, 1,000 or 007 instead; empty if `text` is not of that form.
 std::string WithoutDecoration(const std::string& text) {
   std::string plain;
   std::copy_if(text.begin(), text.end(), std::back_inserter(plain),
@@ -50,7 +50,7 @@ std::string WithoutDecoration(const std::string& text) {
 
 bool IsBoolean(std::string_view text) { return text == "true" || text == "false"; }
 
-// What to add to "expected …" where the value would do if it were not text.
+// The words to add to "expected …" if the value would be valid without its quotes.
 std::string WithoutQuotes(const YamlNode& node, bool would_do) {
   return node.is_scalar() && node.quoted && would_do ? " without quotes" : "";
 }

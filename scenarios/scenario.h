@@ -1,6 +1,6 @@
-// A scenario: what is trained, how it is split over devices, on which machine. The types mirror the file
-// format of docs/contract.md one to one; a Scenario that the loader (scenarios/load.h) returned is complete
-// (presets expanded, defaults filled in) and valid on its own terms.
+// A scenario: what is trained, how it is split over devices, and on which machine. The types mirror the file
+// format of docs/contract.md one to one. A Scenario that the loader (scenarios/load.h) returned is complete
+// (presets expanded, defaults filled in) and valid in itself.
 //
 //   WT_ASSIGN_OR_RETURN(Scenario scenario, LoadScenario("scenarios/ddp_gpt_2rank.yaml", {}));
 //   int ranks = scenario.WorldSize();
@@ -17,10 +17,12 @@
 namespace windtunnel {
 
 enum class ModelKind { kTransformer, kMlp };
-// Of x, with the gated ones' gate g and value u side by side in it (each `columns` wide):
+// Definitions for an input x. A gated activation's x holds the gate g and the value u side by side, each
+// `columns` wide:
 //   gelu            x Phi(x), the exact form          geglu           gelu(g) u
 //   relu            max(x, 0)                         swiglu          g s(g) u, s the sigmoid
-//   squared_relu    max(x, 0)^2                       clamped_swiglu  c s(1.702 c) (v + 1), c = min(g, 7), v = u within [-7, 7]
+//   squared_relu    max(x, 0)^2                       clamped_swiglu  c s(1.702 c) (v + 1),
+//                                                     c = min(g, 7), v = u within [-7, 7]
 // Sources: Shazeer 2020 (GLU variants), So et al. 2021 (Primer), OpenAI's gpt-oss (model.py, swiglu).
 enum class ActivationKind { kGelu, kRelu, kSquaredRelu, kSwiglu, kGeglu, kClampedSwiglu };
 inline constexpr float kGateLimit = 7.0f, kGateSteepness = 1.702f;  // of clamped_swiglu
@@ -40,67 +42,72 @@ constexpr bool IsGated(ActivationKind kind) {
 enum class NormKind { kLayerNorm, kRmsNorm };
 enum class PositionKind { kLearned, kRope };
 enum class AttentionKind { kFlash, kEager };
-// Whose kernels `attention: flash` is under another framework than windtunnel: as its profile has it, or these.
+// Whose kernels `attention: flash` means under a framework other than windtunnel: those of the framework's
+// profile, or the ones named here.
 enum class FlashChoice { kFramework, kFlashAttention2, kCudnn };
 
-inline constexpr double kMostTokens = 1e15;       // of a step, so that their count stays within 64 bits
-inline constexpr int64_t kMostExpertGroups = 64;  // a bit for each in a word
+inline constexpr double kMostTokens = 1e15;       // of a step, so that token counts fit 64 bits
+inline constexpr int64_t kMostExpertGroups = 64;  // one bit each in a 64-bit word
 
-// Mixture of experts: `count` experts per layer, `top_k` of them per token, and one of another width that all tokens go to. Some layers may
-// have a plain MLP instead (ModelSpec::HasExperts).
+// Mixture of experts: `count` experts per layer, `top_k` of them per token, and optionally a shared expert of
+// another width that all tokens go to. Some layers may have a plain MLP instead (ModelSpec::HasExperts).
 struct ExpertsSpec {
   int count = 0;
   int top_k = 1;
   double capacity_factor = 1.0;
   double imbalance = 1.0;  // the busiest expert's load over the mean
   bool bias = false;       // of the experts' linear layers
-  int64_t shared_ffn = 0;  // 0: there is none
+  int64_t shared_ffn = 0;  // width of the shared expert; 0: there is none
   int64_t first_dense = 0, every = 1;
-  int64_t dense_ffn = 0;  // of the layers without experts; 0: ModelSpec::ffn
-  // Experts are in so many groups of equal size, and a token's are in at most `top_k_groups` of them; 0: any (DeepSeek's n_group and
-  // topk_group).
+  int64_t dense_ffn = 0;  // width of the MLP of layers without experts; 0: ModelSpec::ffn
+  // The experts form `groups` groups of equal size, and a token's experts are in at most `top_k_groups` of
+  // them. 0: no groups (DeepSeek's n_group and topk_group).
   int groups = 0, top_k_groups = 0;
   bool operator==(const ExpertsSpec&) const = default;
 };
 
-// Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1): queries, and keys with values, are made of latents of these
-// ranks, each normalised. Of a head's `head_dim` columns of queries and keys the last `rope_dim` are rotated; keys' are those of one key
-// that all heads share.
+// Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1). Queries are computed from one
+// latent, keys and values from another; these have the ranks below, and each is normalised. The last
+// `rope_dim` of the `head_dim` columns of a head's queries and keys are rotated; all heads share these
+// columns of the keys.
 struct LatentAttentionSpec {
-  int64_t q_rank = 0;  // 0: queries are made of the hidden state itself
+  int64_t q_rank = 0;  // 0: queries are computed from the hidden state itself
   int64_t kv_rank = 0;
   int64_t rope_dim = 64;
-  int64_t value_dim = 0;  // of a head's values; 0: head_dim - rope_dim
+  int64_t value_dim = 0;  // width of a head's values; 0: head_dim - rope_dim
   bool operator==(const LatentAttentionSpec&) const = default;
 };
 
-// Attention to the latest `tokens` only, a token itself among them (Beltagy et al., arXiv:2004.05150, section 3.1). Every `full_every`-th
-// layer sees all tokens before, where that is not 0: 6 in Gemma 3, 2 in GPT-OSS, none in Mistral 7B v0.1.
+// Attention to the latest `tokens` only, the token itself included (Beltagy et al., arXiv:2004.05150, section
+// 3.1). If `full_every` is not 0, every `full_every`-th layer sees all preceding tokens: 6 in Gemma 3, 2 in
+// GPT-OSS, none in Mistral 7B v0.1.
 struct SlidingWindowSpec {
   int64_t tokens = 0;
   int64_t full_every = 0;
   bool operator==(const SlidingWindowSpec&) const = default;
 };
 
-// Multi-token prediction (DeepSeek-V3, arXiv:2412.19437, section 2.2), as Megatron-Core has it: behind the last layer so many modules, the
-// k-th of which predicts the token k further on than the model does, from what the one before made and that token's predecessor. The mean
-// of their losses, times `loss_weight`, is added to what is minimised.
+// Multi-token prediction (DeepSeek-V3, arXiv:2412.19437, section 2.2), as in Megatron-Core: `layers` modules
+// after the last layer. The k-th module predicts the token k positions after the one that the model predicts,
+// from the previous module's output and the token before the predicted one. The mean of the modules' losses,
+// times `loss_weight`, is added to the loss.
 struct TokenPredictionSpec {
   int64_t layers = 1;
   double loss_weight = 0.1;  // Megatron's mtp_loss_scaling_factor
   bool operator==(const TokenPredictionSpec&) const = default;
 };
 
-// Pairs of a token and one that it sees, of a sequence of `seq` tokens: all before it and itself, or the `window` latest (0: all).
+// The number of (token, seen token) pairs in a sequence of `seq` tokens. A token sees itself and all before
+// it, or only the `window` latest tokens (0: all).
 inline double SeenPairs(int64_t seq, int64_t window) {
   const double n = static_cast<double>(seq), w = static_cast<double>(window);
   return window == 0 || window >= seq ? n * (n + 1) / 2 : w * (w + 1) / 2 + (n - w) * w;
 }
 
-// What layers of one model may differ in.
+// Everything in which layers of one model may differ.
 struct LayerKind {
   bool has_experts = false;
-  int64_t window = 0;  // tokens that each sees, itself among them; 0: all before
+  int64_t window = 0;  // tokens that each token sees, itself included; 0: all before it
   auto operator<=>(const LayerKind&) const = default;
 };
 
@@ -121,9 +128,9 @@ struct ModelSpec {
   PositionKind position = PositionKind::kLearned;
   double rope_theta = 10'000;
   bool bias = true;
-  bool qkv_bias = true;  // of queries, keys and values
-  bool qk_norm = false;  // RMS norm of each head of queries and keys
-  bool post_norm = false;  // of what attention and the MLP give, too, before it joins the residual stream
+  bool qkv_bias = true;    // of the query, key and value projections
+  bool qk_norm = false;    // RMS norm of each head of queries and keys
+  bool post_norm = false;  // also a norm of attention's and the MLP's outputs, before the residual sum
   bool tie_embeddings = true;
   AttentionKind attention = AttentionKind::kFlash;
   FlashChoice flash_kernels = FlashChoice::kFramework;
@@ -134,31 +141,35 @@ struct ModelSpec {
   double dropout = 0.0;
   std::vector<int64_t> widths;  // kind: mlp only; input, hidden…, output
 
-  // Whether layer `layer` (from 0) is one with experts: none of the first `first_dense` is, and of the model's layers each `every`th.
+  // Whether layer `layer` (from 0) has experts: none of the first `first_dense` layers has, and of the
+  // model's layers each `every`-th has.
   bool HasExperts(int64_t layer) const {
     return experts && layer >= experts->first_dense && (layer + 1) % experts->every == 0;
   }
   int64_t LayersWithExperts() const {
     return experts ? layers / experts->every - std::min(experts->first_dense, layers) / experts->every : 0;
   }
-  // Some layers have experts, and some a plain MLP.
+  // Whether some layers have experts and others a plain MLP.
   bool MixesExperts() const {
     const int64_t with = LayersWithExperts();
     return with > 0 && with < layers;
   }
-  // Tokens that one of layer `layer` sees, itself among them; 0: all before, also where the window is no shorter than sequences.
+  // Tokens that a token sees in layer `layer`, itself included; 0: all before it. 0 also if the window is no
+  // shorter than a sequence.
   int64_t WindowOf(int64_t layer) const {
     if (!HasWindows()) return 0;
     const int64_t full = sliding_window->full_every;
     return full > 0 && (layer + 1) % full == 0 ? 0 : sliding_window->tokens;
   }
-  // Some layers see those within a window only, which are fewer than a sequence has; and others all.
+  // HasWindows: some layers have a window, and it is shorter than a sequence. MixesWindows: others see all
+  // tokens.
   bool HasWindows() const { return sliding_window && sliding_window->tokens < seq_len; }
   bool MixesWindows() const {
     return HasWindows() && sliding_window->full_every > 1 && sliding_window->full_every <= layers;
   }
-  // Tokens of a sequence over all layers, modules for tokens further on among them, as what counts attention to be over all of them takes them: of layers with a window fewer, by the
-  // share of pairs that are seen.
+  // The tokens of a sequence, summed over all layers and the multi-token prediction modules, for cost
+  // formulas that assume that attention sees all of them. A layer with a window counts fewer, by the share of
+  // pairs that it sees.
   double AttentionTokens() const {
     const double share =
         HasWindows() ? SeenPairs(seq_len, sliding_window->tokens) / SeenPairs(seq_len, 0) : 1;
@@ -170,13 +181,15 @@ struct ModelSpec {
     return of(full, false) + of(layers - full, HasWindows()) + of(MtpLayers(), WindowOf(layers - 1) > 0);
   }
   LayerKind KindOf(int64_t layer) const { return {HasExperts(layer), WindowOf(layer)}; }
-  // Modules that predict further tokens; the layer in each is of the last layer's kind.
+  // The number of multi-token prediction modules. The layer in each is of the last layer's kind.
   int64_t MtpLayers() const { return mtp ? mtp->layers : 0; }
-  // The first and the last stage of a pipeline both have the embedding: as the head, or for tokens further on.
+  // Whether the first and the last stage of a pipeline both have the embedding table: the last one as its
+  // head, or for multi-token prediction.
   bool SharesEmbedding() const { return kind == ModelKind::kTransformer && (tie_embeddings || mtp); }
-  // Layers of one kind throughout.
+  // Whether all layers are of one kind.
   bool HasAlikeLayers() const { return !MixesExperts() && !MixesWindows(); }
-  // Layers after which kinds come again, behind those that come first without experts (and among those).
+  // The period, in layers, with which the kinds of layers repeat behind the first layers without experts (and
+  // also among those).
   int64_t LayerPeriod() const {
     return std::lcm(MixesExperts() ? experts->every : 1, MixesWindows() ? sliding_window->full_every : 1);
   }
@@ -186,13 +199,13 @@ struct ModelSpec {
     return latent_attention->value_dim > 0 ? latent_attention->value_dim
                                            : head_dim - latent_attention->rope_dim;
   }
-  // Width of the MLP of layers without experts.
+  // Width of the MLP in layers without experts.
   int64_t DenseFfn() const { return experts && experts->dense_ffn > 0 ? experts->dense_ffn : ffn; }
 
   bool operator==(const ModelSpec&) const = default;
 };
 
-// Sequences (samples, for an MLP) per micro-batch and micro-batches per step, of one data-parallel replica.
+// Sequences (samples, for an MLP) per micro-batch, and micro-batches per step, of one data-parallel replica.
 struct BatchSpec {
   int64_t micro = 1;
   int64_t accumulate = 1;
@@ -211,7 +224,7 @@ struct PrecisionSpec {
   Precision optimizer = Precision::kFp32;
   Fp8Recipe fp8_recipe = Fp8Recipe::kNone;
   LossScale loss_scale = LossScale::kNone;
-  double static_loss_scale = 0;  // instead of loss_scale; 0: none
+  double static_loss_scale = 0;  // replaces loss_scale; 0: none
   double init_scale = 65536;     // of dynamic scaling, as torch.amp.GradScaler
   int64_t growth_interval = 2000;
 
@@ -230,24 +243,25 @@ struct OptimizerSpec {
   double weight_decay = 0.0;  // decoupled for AdamW, added to the gradient for Adam and SGD
   double momentum = 0.0;      // SGD
   double clip_norm = 0.0;     // 0 does not clip
-  bool fused = false;         // PyTorch's fused=True; others update by one kernel anyway
+  bool fused = false;         // PyTorch's fused=True; the other frameworks update by one kernel anyway
   bool operator==(const OptimizerSpec&) const = default;
 };
 
 enum class Recompute { kNone, kSelective, kSelectiveOp, kFull };
-// Parts of a block that `selective` makes again in backward, by Megatron's names (--recompute-modules).
+// Parts of a block that `selective` recomputes in backward, by Megatron's names (--recompute-modules).
 enum class RecomputeModule {
   kCoreAttention,
   kLayerNorm,      // both norms of a block
-  kLatentUp,       // of latent attention: the up-projections with their norms, and the rotation
-  kMlp,            // of layers without experts
-  kMoe,            // of layers with experts: the router, the exchange, experts and the shared one
-  kMoeActivation,  // of experts, between their products
+  kLatentUp,       // latent attention's up-projections with their norms, and the rotation
+  kMlp,            // in layers without experts
+  kMoe,            // in layers with experts: router, exchange, experts and the shared expert
+  kMoeActivation,  // the experts' activation, between their GEMMs
   kSharedExperts,
 };
 
-// How a framework other than windtunnel makes the loss of logits: as its profile has it, or by one kernel each way over the logits in their
-// own type, whose gradient takes their place (megatron_core) or a tensor of the same type (PyTorch).
+// How a framework other than windtunnel computes the loss from logits. kFramework: as its profile says.
+// kFused: one kernel forward and one backward, over the logits in their own type; the gradient replaces the
+// logits (megatron_core) or gets a tensor of the same type (PyTorch).
 enum class CrossEntropyKind { kFramework, kFused };
 
 enum class DataParallelKind { kNone, kDp, kDdp, kZero1, kZero2, kFsdp };
@@ -256,7 +270,7 @@ enum class GradientSync { kLastMicroBatch, kEveryMicroBatch };
 enum class Prefetch { kNone, kBackwardPre, kBackwardPost };
 enum class Offload { kNone, kOptimizer, kParam };
 
-// An FSDP unit: every block, the whole model, modules until a size is reached, or modules by name.
+// What an FSDP unit is: every block, the whole model, modules until a size is reached, or modules by name.
 struct WrapPolicy {
   enum class Kind { kBlock, kRoot, kSize, kModules } kind = Kind::kBlock;
   int64_t size_bytes = 0;
@@ -272,12 +286,14 @@ struct DataParallelSpec {
   Sharding sharding = Sharding::kFullShard;
   int version = 2;
   bool reshard_after_forward = true;
-  // `reshard_after_forward: N`: of so many ranks each keeps a part behind forward, of which backward gathers; 0: as between steps.
+  // `reshard_after_forward: N`: after forward, each of N ranks keeps a part, and backward gathers from those.
+  // 0: sharded as between steps.
   int64_t reshard_ranks = 0;
   int64_t forward_prefetch = 0;
-  // Ranks in one shard group; 0: all, for hybrid sharding those of a node (DerivedShardSize).
+  // Ranks in one shard group. 0: all ranks; for hybrid sharding the ranks of a node (DerivedShardSize).
   int64_t shard_size = 0;
-  // MiB; none: the framework's own (plan/gradient_buckets.h), 25 but for Megatron-Core.
+  // MiB. None: the framework's own (plan/gradient_buckets.h), which is 25 except in Megatron-Core and
+  // DeepSpeed.
   std::optional<double> bucket_cap_mb = {};
   bool find_unused_parameters = false;
   bool gradient_as_bucket_view = false;
@@ -293,10 +309,11 @@ struct DataParallelSpec {
 
 struct PipelineSpec {
   int64_t size = 1;
-  std::string schedule =
-      "1f1b";  // none | gpipe | 1f1b | interleaved | looped_bfs | zb_h1 | zb_v | dualpipe_v | a CSV file
+  // none | gpipe | 1f1b | interleaved | looped_bfs | zb_h1 | zb_v | dualpipe_v | a CSV file
+  std::string schedule = "1f1b";
   int64_t virtual_stages = 1;
-  std::vector<int64_t> balance = {};  // layers of each stage; empty: by cost, or as the framework counts
+  // Layers of each stage. Empty: balanced by cost, or as the framework counts.
+  std::vector<int64_t> balance = {};
   bool operator==(const PipelineSpec&) const = default;
 };
 
@@ -317,10 +334,11 @@ struct ContextParallelSpec {
 enum class ExpertDispatcher { kAllToAll, kDeepEp };
 struct ExpertParallelSpec {
   int64_t size = 1;
-  int64_t tensor = 0;  // ranks that share each expert: 1, or (0 too) those of the tensor axis
+  int64_t tensor = 0;  // ranks that share each expert: 1, or those of the tensor axis (also for 0)
   ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll;
-  bool overlap = false;      // tokens of one micro-batch are exchanged beside another's computation
-  bool delay_wgrad = false;  // gradients of weights are made behind the exchange that they are next to
+  bool overlap = false;  // one micro-batch's tokens are exchanged during another's computation
+  // Backward computes input gradients first, and weight gradients beside the exchange that follows.
+  bool delay_wgrad = false;
   bool operator==(const ExpertParallelSpec&) const = default;
 };
 
@@ -331,7 +349,8 @@ struct ParallelSpec {
   ContextParallelSpec context;
   ExpertParallelSpec expert;
 
-  // Tensor ranks have experts of their own, whole, instead of parts of all (Megatron's expert_tensor_parallel_size 1).
+  // Tensor ranks have whole experts of their own instead of parts of all (Megatron's
+  // expert_tensor_parallel_size 1).
   bool TensorRanksHaveExperts() const { return expert.tensor == 1 && tensor.size > 1; }
   // Ranks of the data axis (data x context) that have different experts.
   int64_t ExpertDataRanks() const {
@@ -341,17 +360,17 @@ struct ParallelSpec {
   bool operator==(const ParallelSpec&) const = default;
 };
 
-// A link by a preset's name or by its parts; what is not given is 0 or empty.
+// A link, by a preset's name or by its parts. Parts that are not given are 0 or empty.
 struct LinkSpec {
-  std::string
-      kind;  // nvlink3 | … | loopback | infiniband | roce | ethernet | omnipath | efa; empty: by its parts
+  // nvlink3 | … | loopback | infiniband | roce | ethernet | omnipath | efa; empty: given by its parts
+  std::string kind;
   double gbytes_per_s = 0;
   double gbits_per_nic = 0;
   std::optional<double> latency_us;
   bool operator==(const LinkSpec&) const = default;
 };
 
-// What collectives run by where a group has it; elsewhere, and with kAuto, as NCCL chooses.
+// What collectives use wherever a group supports it. Elsewhere, and with kAuto, NCCL's own choice.
 enum class CollectiveAlgorithm { kAuto, kRing, kTree, kNvls, kPat, kHierarchical };
 enum class CollectiveProtocol { kAuto, kLl, kLl128, kSimple };
 
@@ -378,8 +397,8 @@ struct TopologyLink {
 // Empty, a preset's name, or nodes (devices, nics and switches) and links spelled out.
 struct TopologySpec {
   std::string preset;
-  double oversubscription =
-      1;  // presets: what a leaf switch's links to nodes carry over what its links to the spine do
+  // For presets: the bandwidth of a leaf switch's links to nodes over that of its links to the spine.
+  double oversubscription = 1;
   int64_t nodes_per_leaf = 0;  // presets: nodes that share leaf switches; 0: the preset's own number
   std::vector<TopologyNode> nodes;
   std::vector<TopologyLink> links;
@@ -418,7 +437,7 @@ constexpr bool IsMegatronOrDeepspeed(Framework framework) {
 constexpr bool IsPytorch(Framework framework) {
   return framework == Framework::kPytorch || framework == Framework::kPytorchCompile;
 }
-// Megatron-LM of 2021 and DeepSpeed's have none.
+// Megatron-LM of 2021 and DeepSpeed's fork of it have none.
 constexpr bool HasFusedLosses(Framework framework) {
   return framework != Framework::kMegatron && framework != Framework::kDeepspeed;
 }
@@ -457,20 +476,21 @@ struct ToleranceSpec {
   bool operator==(const ToleranceSpec&) const = default;
 };
 
-// Keys of `parallel` that the loader made of others, because nobody gave them (scenarios/derived.h). No part of what a scenario says.
+// The keys of `parallel` that the file does not give and that the loader derived from others
+// (scenarios/derived.h). They are not part of what a scenario says, so all compare equal.
 struct DerivedKeys {
   bool kind = false, sync = false, reshard_after_forward = false, shard_size = false, virtual_stages = false;
   bool operator==(const DerivedKeys&) const { return true; }
 };
 
-// A file that the loader read and that the scenario does not name any more. No part of what a scenario says.
+// A file that the loader read but that the scenario no longer names. It is not part of what a scenario says.
 struct ReadFileName {
   std::string path;
   bool operator==(const ReadFileName&) const { return true; }
 };
 
 struct Scenario {
-  // Made, copied and compared in one place, not in every file that has one.
+  // These are defined in scenario.cc, so that the files that use a Scenario need not each instantiate them.
   Scenario();
   Scenario(const Scenario&);
   Scenario(Scenario&&) noexcept;
@@ -479,7 +499,7 @@ struct Scenario {
   ~Scenario();
   bool operator==(const Scenario&) const;
 
-  // Whether `recompute` is kSelective and the module is among those that are made again.
+  // Whether `recompute` is kSelective and the module is among those that are recomputed.
   bool Recomputes(RecomputeModule module) const;
 
   std::string name;
@@ -493,17 +513,18 @@ struct Scenario {
   CrossEntropyKind cross_entropy = CrossEntropyKind::kFramework;
   ParallelSpec parallel;
   ClusterSpec cluster;
-  Framework framework = Framework::kWindtunnel;  // of a framework profile's file: the one that it changes
-  std::string framework_file;                    // absolute; empty: what is known of `framework`
+  // With framework_file: the framework that the profile changes.
+  Framework framework = Framework::kWindtunnel;
+  std::string framework_file;  // absolute; empty: the built-in profile of `framework`
   AllocatorKind allocator = AllocatorKind::kWindtunnel;
-  std::string data = "synthetic";  // or an absolute path of a text file
+  std::string data = "synthetic";  // or the absolute path of a text file
   RunSpec run;
   std::optional<SearchSpec> search;
   ToleranceSpec tolerance;
 
   std::string source_file;    // where it was loaded from; empty for scenarios made by code
-  ReadFileName model_config;  // model.config's; empty: there was none
-  DerivedKeys derived;        // none of a scenario made by code
+  ReadFileName model_config;  // the file that model.config named; empty: none
+  DerivedKeys derived;        // none are set in a scenario made by code
 
   // Ranks: data x pipeline x tensor x context (expert divides data x context).
   int64_t WorldSize() const {

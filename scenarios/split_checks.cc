@@ -8,7 +8,7 @@
 namespace windtunnel {
 namespace {
 
-// Tensor ranks of an MLP share what is between the two layers of each pair.
+// Tensor ranks of an MLP split the width between the two layers of each pair.
 void CheckMlpSplits(const Scenario& scenario, Checker& check) {
   const std::vector<int64_t>& widths = scenario.model.widths;
   const ParallelSpec& parallel = scenario.parallel;
@@ -42,7 +42,7 @@ void CheckMlpSplits(const Scenario& scenario, Checker& check) {
   }
 }
 
-// Tensor ranks share heads, the width of MLPs, and with tensor.sequence tokens.
+// Tensor ranks split heads, the width of MLPs and, with tensor.sequence, tokens.
 void CheckTensorRanks(const Scenario& scenario, Checker& check) {
   const ModelSpec& model = scenario.model;
   const ParallelSpec& parallel = scenario.parallel;
@@ -73,8 +73,8 @@ void CheckTensorRanks(const Scenario& scenario, Checker& check) {
       "parallel.tensor.size is {}, expected a divisor of model.vocab ({}), whose rows its ranks share; "
       "Megatron would pad it to {}",
       tensor, model.vocab, (model.vocab + 128 * tensor - 1) / (128 * tensor) * (128 * tensor));
-  const int64_t tokens =
-      scenario.batch.micro * model.seq_len / parallel.context.size;  // of a rank's micro-batch
+  // The tokens of a rank's micro-batch.
+  const int64_t tokens = scenario.batch.micro * model.seq_len / parallel.context.size;
   check.Expect(
       !parallel.tensor.sequence || Divides(tensor, tokens), {"parallel.tensor.sequence"},
       "parallel.tensor.sequence is true, expected tensor.size ({}) to divide the {} tokens that a rank "
@@ -91,7 +91,7 @@ void CheckTensorRanks(const Scenario& scenario, Checker& check) {
                kMostParts, tensor);
 }
 
-// Context ranks share the sequence, and with Ulysses heads.
+// Context ranks split the sequence and, with Ulysses, heads.
 void CheckContextRanks(const Scenario& scenario, Checker& check) {
   const ModelSpec& model = scenario.model;
   const ParallelSpec& parallel = scenario.parallel;
@@ -131,7 +131,7 @@ void CheckContextRanks(const Scenario& scenario, Checker& check) {
                WordOf(parallel.context.kind));
 }
 
-// Tensor and context parallelism split dimensions of the model.
+// Tensor and context ranks split dimensions of the model.
 void CheckTransformerSplits(const Scenario& scenario, Checker& check) {
   const ModelSpec& model = scenario.model;
   CheckTensorRanks(scenario, check);
@@ -144,7 +144,7 @@ void CheckTransformerSplits(const Scenario& scenario, Checker& check) {
   CheckContextRanks(scenario, check);
 }
 
-// Data, context and tensor ranks share the experts among them.
+// With expert.tensor: 1, data, context and tensor ranks share the experts among them.
 void CheckExpertsOfTensorRanks(const ParallelSpec& parallel, Checker& check) {
   const int64_t size = parallel.expert.size, tensor = parallel.tensor.size;
   const int64_t ranks = tensor * parallel.data.size * parallel.context.size;
@@ -159,7 +159,7 @@ void CheckExpertsOfTensorRanks(const ParallelSpec& parallel, Checker& check) {
       "of their own to send");
 }
 
-// DeepEP: whole experts, without a capacity, over links that its kernels can write to.
+// DeepEP needs whole experts, no capacity limit, and links that its kernels can write to.
 void CheckDispatcher(const Scenario& scenario, Checker& check) {
   const ParallelSpec& parallel = scenario.parallel;
   if (parallel.expert.dispatcher == ExpertDispatcher::kAllToAll) return;
@@ -185,7 +185,7 @@ void CheckDispatcher(const Scenario& scenario, Checker& check) {
       "parallel.expert.dispatcher is {}, expected model.experts.capacity_factor 0: it pads no experts", name);
 }
 
-// Exchanges beside another micro-batch's computation: as Megatron's schedules have it, and DualPipeV.
+// Exchanges during another micro-batch's computation, as in Megatron's schedules and in DualPipeV.
 void CheckExpertOverlap(const Scenario& scenario, Checker& check) {
   const ParallelSpec& parallel = scenario.parallel;
   check.Expect(!parallel.expert.delay_wgrad || parallel.expert.overlap,

@@ -1,5 +1,6 @@
-// What must divide what, and what goes with what, where tensor, context and expert ranks share a model, its sequences or its experts: all that
-// the loader, the compiler of step programs and searches ask of it.
+// Conditions on scenarios in which tensor, context and expert ranks share a model, its sequences or its
+// experts: what must divide what, and which options go together. The loader, the compiler of step programs
+// and searches all use them.
 #pragma once
 
 #include "scenarios/checker.h"

@@ -8,7 +8,7 @@
 namespace windtunnel {
 namespace {
 
-// PyTorch's, DeepSpeed's and Megatron's words for ours, and other words for commands.
+// Words of PyTorch, DeepSpeed and Megatron for those used here, and other words for commands.
 constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
     {"float32", "fp32"},
     {"float", "fp32"},
@@ -60,7 +60,7 @@ std::string InLowerCase(std::string_view word) {
 }  // namespace
 
 int EditDistance(std::string_view a, std::string_view b) {
-  // distance[i][j]: between the first i characters of a and the first j of b.
+  // distance[i][j]: the distance between the first i characters of a and the first j of b.
   std::vector<std::vector<int>> distance(a.size() + 1, std::vector<int>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {
     for (size_t j = 0; j <= b.size(); ++j) {
@@ -83,7 +83,8 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& known
   size_t nearest = 0;
   int least = EditDistance(word, known[0]);
   for (size_t i = 1; i < known.size(); ++i) {
-    // Words differ by at least as much as their lengths: a word of kilobytes need not be compared with every known one.
+    // A distance is at least the difference in length, so a word of kilobytes need not be compared with every
+    // known one.
     const auto [shorter, longer] = std::minmax({word.size(), known[i].size()});
     if (static_cast<int>(longer - shorter) >= least) continue;
     const int distance = EditDistance(word, known[i]);

@@ -1,4 +1,4 @@
-// Which known word a misspelt one was meant to be.
+// Suggests the known word that a misspelt one was meant to be.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace windtunnel {
 
-// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b` (optimal string
-// alignment): EditDistance("bathc", "batch") == 1.
+// The number of insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b` (optimal
+// string alignment): EditDistance("bathc", "batch") == 1.
 int EditDistance(std::string_view a, std::string_view b);
 
-// The word of `known` (not empty) that is nearest to `word`; the first of equally near ones.
+// The word of `known` (not empty) nearest to `word`; the first one among equals.
 std::string Nearest(std::string_view word, const std::vector<std::string>& known);
 
-// The word of `known` that `word` was meant to be, as far as it can be told: the same but for capitals, another spelling of it
-// ("bfloat16" of "bf16"), one that begins with it ("gpt2" of "gpt2-124m"), or one that is at most two fifths of its letters away.
-// Empty: none.
+// Guesses the word of `known` that `word` was meant to be: the same word but for capitals, another spelling
+// of it ("bfloat16" for "bf16"), a word that begins with it ("gpt2" for "gpt2-124m"), or one whose edit
+// distance is at most two fifths of its letters. Empty: none.
 std::string MeantWord(std::string_view word, const std::vector<std::string>& known);
 
 // "a", "a or b", "a, b or c".

@@ -9,7 +9,7 @@
 namespace windtunnel {
 namespace {
 
-// Of what one key decides on.
+// Collects the keys that have no effect for one reason (the value of another key).
 class Unused {
  public:
   explicit Unused(std::string reason) : reason_(std::move(reason)) {}
@@ -20,8 +20,8 @@ class Unused {
   }
   void AppendTo(std::vector<std::string>& lines) const {
     if (keys_.empty()) return;
-    lines.push_back(fmt::format("{} {} no effect with {}", fmt::join(keys_, ", "), keys_.size() == 1 ? "has" : "have",
-                                reason_));
+    lines.push_back(fmt::format("{} {} no effect with {}", fmt::join(keys_, ", "),
+                                keys_.size() == 1 ? "has" : "have", reason_));
   }
 
  private:
@@ -34,13 +34,14 @@ void AddDataKeys(const Scenario& scenario, std::vector<std::string>& lines) {
   const DataParallelSpec unset;
   const bool is_fsdp = data.kind == DataParallelKind::kFsdp, is_ddp = data.kind == DataParallelKind::kDdp;
   const bool has_buckets = HasOverlapKey(data.kind);
-  const bool is_pytorchs = scenario.framework != Framework::kMegatronCore;  // whose reducer has neither
+  // Megatron-Core's reducer has neither of the two keys that depend on this.
+  const bool is_pytorchs = scenario.framework != Framework::kMegatronCore;
   Unused kind(fmt::format("parallel.data.kind: {}", WordOf(data.kind)));
   kind.Add("parallel.data.sharding", data.sharding, unset.sharding, is_fsdp);
   kind.Add("parallel.data.version", data.version, unset.version, is_fsdp);
   if (!scenario.derived.reshard_after_forward)
-    kind.Add("parallel.data.reshard_after_forward", data.reshard_after_forward && data.reshard_ranks == 0, true,
-             is_fsdp);
+    kind.Add("parallel.data.reshard_after_forward", data.reshard_after_forward && data.reshard_ranks == 0,
+             true, is_fsdp);
   kind.Add("parallel.data.forward_prefetch", data.forward_prefetch, unset.forward_prefetch, is_fsdp);
   kind.Add("parallel.data.wrap", data.wrap, unset.wrap, is_fsdp);
   kind.Add("parallel.data.prefetch", data.prefetch, unset.prefetch, is_fsdp);
@@ -50,18 +51,19 @@ void AddDataKeys(const Scenario& scenario, std::vector<std::string>& lines) {
   kind.Add("parallel.data.overlap", data.overlap, unset.overlap, has_buckets);
   kind.Add("parallel.data.find_unused_parameters", data.find_unused_parameters, unset.find_unused_parameters,
            is_ddp);
-  kind.Add("parallel.data.gradient_as_bucket_view", data.gradient_as_bucket_view, unset.gradient_as_bucket_view,
-           is_ddp);
+  kind.Add("parallel.data.gradient_as_bucket_view", data.gradient_as_bucket_view,
+           unset.gradient_as_bucket_view, is_ddp);
   kind.AppendTo(lines);
   Unused framework(fmt::format("framework: {}", WordOf(scenario.framework)));
-  framework.Add("parallel.data.find_unused_parameters", data.find_unused_parameters, unset.find_unused_parameters,
-                !is_ddp || is_pytorchs);
-  framework.Add("parallel.data.gradient_as_bucket_view", data.gradient_as_bucket_view, unset.gradient_as_bucket_view,
-                !is_ddp || is_pytorchs);
+  framework.Add("parallel.data.find_unused_parameters", data.find_unused_parameters,
+                unset.find_unused_parameters, !is_ddp || is_pytorchs);
+  framework.Add("parallel.data.gradient_as_bucket_view", data.gradient_as_bucket_view,
+                unset.gradient_as_bucket_view, !is_ddp || is_pytorchs);
   framework.Add("optimizer.fused", scenario.optimizer.fused, false, IsPytorch(scenario.framework));
   framework.AppendTo(lines);
   Unused sharding(fmt::format("parallel.data.sharding: {}", WordOf(data.sharding)));
-  sharding.Add("parallel.data.shard_size", data.shard_size, unset.shard_size, !is_fsdp || IsHybrid(data.sharding));
+  sharding.Add("parallel.data.shard_size", data.shard_size, unset.shard_size,
+               !is_fsdp || IsHybrid(data.sharding));
   sharding.AppendTo(lines);
   Unused version("parallel.data.version: 2");
   version.Add("parallel.data.limit_all_gathers", data.limit_all_gathers, unset.limit_all_gathers,
@@ -82,7 +84,8 @@ std::vector<std::string> KeysWithoutEffect(const Scenario& scenario) {
                parallel.pipeline.size > 1);
   pipeline.AppendTo(lines);
   Unused tensor("parallel.tensor.size: 1");
-  tensor.Add("parallel.tensor.sequence", parallel.tensor.sequence, unset.tensor.sequence, parallel.tensor.size > 1);
+  tensor.Add("parallel.tensor.sequence", parallel.tensor.sequence, unset.tensor.sequence,
+             parallel.tensor.size > 1);
   tensor.AppendTo(lines);
   Unused context("parallel.context.size: 1");
   context.Add("parallel.context.kind", parallel.context.kind, unset.context.kind, parallel.context.size > 1);

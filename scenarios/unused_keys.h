@@ -1,4 +1,5 @@
-// Keys that a scenario gives and nothing reads: strategies take what is theirs of `parallel`, and leave the rest.
+// Keys that a scenario gives but nothing reads: each strategy reads its own keys of `parallel` and ignores
+// the rest.
 #pragma once
 
 #include <string>
@@ -8,8 +9,9 @@
 
 namespace windtunnel {
 
-// A line for each reason: "parallel.data.wrap, parallel.data.prefetch have no effect with parallel.data.kind: ddp". Only keys of `parallel`
-// with other values than their defaults; none of a scenario with ranges (`search`), whose configurations differ in them.
+// One line per reason: "parallel.data.wrap, parallel.data.prefetch have no effect with parallel.data.kind:
+// ddp". Considers only keys of `parallel` (and optimizer.fused) whose values are not the defaults. Empty for
+// a scenario with ranges (`search`), whose configurations differ in these keys.
 std::vector<std::string> KeysWithoutEffect(const Scenario& scenario);
 
 }  // namespace windtunnel

@@ -177,7 +177,7 @@ struct Words<Backend> {
       {"gloo", Backend::kGloo}, {"mpi", Backend::kMpi}, {"nccl", Backend::kNccl}};
 };
 
-// The word for `value`, which must be one of the enumeration's own.
+// The word for `value`, which must be a valid value of the enumeration.
 template <typename E>
 std::string_view WordOf(E value) {
   for (const Word<E>& entry : Words<E>::table) {

@@ -15,14 +15,14 @@
 namespace windtunnel {
 namespace {
 
-// yaml-cpp counts from 0 and has -1 for an unknown place.
+// yaml-cpp counts from 0, and uses -1 for an unknown place.
 Place AsPlace(const YAML::Mark& mark, int source) {
   return {source, std::max(mark.line, 0) + 1, std::max(mark.column, 0) + 1};
 }
 
 constexpr int kMaxNodes = 100'000;
 
-// Fit for a message: control characters escaped, cut after 80 bytes (between characters of UTF-8).
+// `text` for a message: control characters escaped, cut after 80 bytes (between UTF-8 characters).
 std::string OneLine(std::string_view text) {
   constexpr size_t kLongest = 80;
   size_t end = std::min(kLongest, text.size());
@@ -30,7 +30,8 @@ std::string OneLine(std::string_view text) {
   return Printable(text.substr(0, end)) + (end < text.size() ? "..." : "");
 }
 
-// Whether the scalar at `begin` is in quotes that nothing ends: yaml-cpp takes the rest of the file for it.
+// Whether the scalar at `begin` has an opening quote but no closing one. yaml-cpp then takes the rest of the
+// file for the scalar.
 bool IsUnterminated(std::string_view text, size_t begin) {
   if (begin < text.size() && text[begin] == '&')  // its anchor
     begin = text.find_first_not_of(" \t\r\n", text.find_first_of(" \t\r\n", begin));
@@ -44,7 +45,7 @@ bool IsUnterminated(std::string_view text, size_t begin) {
   return true;
 }
 
-// Where byte `offset` of `text` stands.
+// The place of byte `offset` of `text`.
 Place PlaceOfByte(std::string_view text, size_t offset, int source) {
   const std::string_view before = text.substr(0, offset);
   const size_t line = before.rfind('\n');
@@ -57,14 +58,14 @@ struct Problem {
   std::string what;
 };
 
-// Turns yaml-cpp's events into a tree. Errors are kept, the first one counts: the parser cannot be stopped
-// half-way.
+// Turns yaml-cpp's events into a tree. The parser cannot be stopped half-way, so the first error is kept and
+// reported at the end.
 class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(std::string_view text, int source) : text_(text), source_(source) {}
 
   const std::optional<Problem>& problem() const { return problem_; }
-  // Where the document starts, if there is one.
+  // The start of the document, if there is one.
   const std::optional<Place>& document() const { return document_; }
   YamlNode TakeRoot() { return std::move(root_); }
 
@@ -110,16 +111,16 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
  private:
-  // A node that is not complete yet, and the key that waits for its value when the node is a block.
+  // A node that is not complete yet. `has_key`: the node is a block, and its last key waits for a value.
   struct Open {
     YamlNode node;
     YAML::anchor_t anchor;
-    int first_count;  // node_count_ when it was opened
+    int first_count;  // node_count_ when the node was opened
     bool has_key = false;
   };
   struct Anchored {
     YamlNode node;
-    int size = 0;  // nodes in it
+    int size = 0;  // number of nodes in it
   };
 
   Place PlaceOf(const YAML::Mark& mark) const { return AsPlace(mark, source_); }
@@ -130,7 +131,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   void Begin(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YamlNode::Kind kind) {
     Place place = PlaceOf(mark);
-    // yaml-cpp gives "?" to plain and "!" to quoted scalars; anything else was written in the file.
+    // yaml-cpp reports "?" for plain and "!" for quoted scalars. Any other tag was written in the file.
     if (!tag.empty() && tag != "?" && tag != "!")
       Fail(place, fmt::format("the tag {}, expected a plain value", Quoted(tag)));
     if (++node_count_ > kMaxNodes) Fail(place, "too many values, expected at most 100000");
@@ -145,7 +146,7 @@ class TreeBuilder : public YAML::EventHandler {
     open_.pop_back();
     if (done.anchor != YAML::NullAnchor)
       anchors_[done.anchor] = {done.node, node_count_ - done.first_count + 1};
-    if (problem_) return;  // what follows may be nonsense
+    if (problem_) return;  // events after an error may be nonsense
     if (open_.empty()) {
       root_ = std::move(done.node);
     } else if (open_.back().node.is_list()) {
@@ -171,7 +172,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   void AddValue(YamlNode value) {
     Open& block = open_.back();
-    // Nothing after the colon: yaml-cpp reports where the next token stands, which may be lines further down.
+    // A key without a value: yaml-cpp reports the place of the next token, which may be lines further down.
     if (value.is_null()) value.place = block.node.keys.back().place;
     block.node.items.push_back(std::move(value));
     block.has_key = false;
@@ -187,7 +188,7 @@ class TreeBuilder : public YAML::EventHandler {
   YamlNode root_;
 };
 
-// Where a line up to `last` is indented by a tab.
+// The first tab that indents a line, up to line `last`.
 std::optional<Place> IndentingTab(std::string_view text, const Place& last) {
   Place place = {last.source, 1, 1};
   for (size_t begin = 0; place.line <= last.line && begin < text.size(); ++place.line) {
@@ -200,7 +201,7 @@ std::optional<Place> IndentingTab(std::string_view text, const Place& last) {
   return std::nullopt;
 }
 
-// yaml-cpp's own words, with its place; but it has none for tabs.
+// yaml-cpp's own message and place, except for tabs, of which its message says nothing.
 Problem SyntaxProblem(std::string_view text, const std::string& words, Place place) {
   if (const auto tab = IndentingTab(text, place)) return {*tab, "a tab indents the line, expected spaces"};
   const size_t first = text.find_first_not_of(" \t\r\n");
@@ -285,7 +286,8 @@ std::string At(std::string_view name, const Place& place) {
 
 namespace {
 
-// JSON writes what is beyond U+FFFF as two escapes, "\\ud83d\\ude00", which YAML does not know: as UTF-8. Columns behind it are fewer.
+// JSON writes a character beyond U+FFFF as two escapes, "\\ud83d\\ude00", which YAML does not know. Replaces
+// them by UTF-8; columns behind them become smaller.
 std::string WithoutSurrogates(std::string text) {
   const auto unit_at = [&](size_t at) -> unsigned {
     if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return 0;

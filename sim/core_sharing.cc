@@ -5,7 +5,7 @@ namespace {
 
 constexpr double kUnset = -1;
 
-// What claims that have reached their demand leave of the core, divided by the weight of the others.
+// The part of the core that claims at their demand leave over, divided by the weight of the other claims.
 double Level(std::span<const CoreClaim> claims) {
   double left = 1, weight = 0;
   for (const CoreClaim& claim : claims) {

@@ -57,7 +57,7 @@ class Reporter {
     return "nothing";
   }
 
-  // The ranks that have not come to a transfer.
+  // The ranks that have not arrived at a transfer.
   std::string Absent(int32_t rank, OpIndex op, int32_t transfer) const {
     std::string text;
     std::set<int32_t> told;

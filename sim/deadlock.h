@@ -8,19 +8,20 @@
 
 namespace windtunnel {
 
-// Where a rank was when nothing could go on.
+// Where a rank stands when nothing can proceed.
 struct RankSnapshot {
   struct Queue {
     int32_t issued = 0, done = 0;
-    bool has_arrived = false;  // its head
+    bool has_arrived = false;  // its head, whose prerequisites on the rank are done
   };
-  bool is_waiting = false;  // inside `action`, a kWait
+  bool is_waiting = false;  // in `action`, which is a kWait
   int32_t action = 0;
-  std::vector<Queue> queues;  // as the rank's RoleSchedule::queues
+  std::vector<Queue> queues;  // in the order of the rank's RoleSchedule::queues
 };
 
-// One line for each rank that has not finished: the operator that its host waits for, and the operators at the heads of its
-// queues with the ranks that have not come, or the operator of another queue that they wait for.
+// Lists for each rank that has not finished the operator that its host waits for, and the operators at the
+// heads of its queues, each with the ranks that have not arrived or the operator of another queue that it
+// waits for.
 Error DeadlockError(const StepSchedule& schedule, const std::vector<RankSnapshot>& ranks);
 
 }  // namespace windtunnel

@@ -1,4 +1,5 @@
-// Random numbers of a replicate: each (rank, operator) owns four of its stream, so that no draw depends on another.
+// Random numbers of a replicate. Each (rank, operator) owns four counters of the replicate's stream, one for
+// each Draw, so that no draw depends on another.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,8 @@ constexpr uint64_t CounterOf(int32_t rank, OpIndex op, Draw what) {
   return (static_cast<uint64_t>(rank) << 34) + (static_cast<uint64_t>(op) << 2) + static_cast<uint64_t>(what);
 }
 
-// A factor with mean 1 and relative standard deviation `jitter`; what would be next to nothing or negative is cut.
+// A factor with mean 1 and relative standard deviation `jitter`, at least kLeast: never close to 0 or
+// negative.
 inline double JitterFactor(uint64_t bits, double jitter) {
   constexpr double kLeast = 0.05;
   return jitter == 0 ? 1 : std::max(kLeast, 1 + jitter * RandomStream(bits, 1).Normal());

@@ -38,7 +38,7 @@ class EventQueue {
     Payload payload;
   };
 
-  // REQUIRES: time >= now(); at most 2^24 events are pending, cancelled ones among them until their time comes.
+  // REQUIRES: time >= now(); at most 2^24 events are pending. A cancelled event counts until its time comes.
   EventId Schedule(Duration time, Payload payload) {
     WT_CHECK(time >= now_);
     const uint32_t slot = TakeSlot();
@@ -75,7 +75,7 @@ class EventQueue {
   // Events popped since the last Reset.
   int64_t fired() const { return fired_; }
 
-  // As new, but for the memory.
+  // Returns to the initial state, but keeps the memory.
   void Reset() {
     heap_.clear();
     free_slots_.clear();
@@ -92,7 +92,7 @@ class EventQueue {
 
   struct Node {
     int64_t time;    // picoseconds
-    uint64_t order;  // sequence number, then slot: unique
+    uint64_t order;  // sequence number above, slot in the low kSlotBits: unique
     bool operator<(const Node& other) const {
       return time != other.time ? time < other.time : order < other.order;
     }

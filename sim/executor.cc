@@ -65,7 +65,7 @@ Result<Duration> StepExecutor::Run(const StepWork& work, StepRecording* recordin
         FinishTransfer(event.payload.index);
         break;
     }
-    // Once all that ends at this instant has: speeds do not depend on which of it came first.
+    // Only after all events of this instant, so that speeds do not depend on the order of those events.
     if (!queue_.HasMoreAtThisInstant()) UpdateSpeeds();
   }
   if (!IsComplete()) return tl::unexpected(DeadlockError(schedule_, Snapshot()));
@@ -122,7 +122,7 @@ void StepExecutor::RunHost(int32_t rank) {
   end_ = std::max(end_, queue_.now());
 }
 
-// True when the action is over at once.
+// Returns true when the action takes no time.
 bool StepExecutor::RunAction(int32_t rank, const HostAction& action) {
   const int32_t queue = FirstQueueOf(rank) + action.first;
   switch (action.kind) {
@@ -167,7 +167,7 @@ void StepExecutor::FinishSegment(int32_t rank) {
 
 // ---- transfers -------------------------------------------------------------------------------------------------------
 
-// Whether what the queue's head waits for in the rank's other queues is done.
+// Whether the head's prerequisites in the rank's other queues are done.
 bool StepExecutor::HasPrerequisites(int32_t queue) const {
   const int32_t rank = schedule_.queues[queue].rank;
   const int32_t first = FirstQueueOf(rank);
@@ -178,7 +178,7 @@ bool StepExecutor::HasPrerequisites(int32_t queue) const {
   return true;
 }
 
-// Does nothing unless the operator at the head has been issued and waits for nothing more on this rank.
+// Does nothing unless the operator at the head has been issued and its prerequisites on this rank are done.
 void StepExecutor::ArriveIfReady(int32_t queue) {
   QueueState& state = queues_[queue];
   if (state.has_arrived || state.issued <= state.done || !HasPrerequisites(queue)) return;
@@ -189,8 +189,9 @@ void StepExecutor::ArriveIfReady(int32_t queue) {
   if (++transfers_[transfer].arrived == schedule_.transfers[transfer].needed) StartTransfer(transfer);
 }
 
-// From now on, until the last of those that are not laid out arrives. One that computes before it joins has had since its own
-// prerequisites were met to be late.
+// The time from now until the last of the ranks that are not laid out arrives. Lateness counts from the
+// moment when the transfer's prerequisites were done on the laid-out ranks, so the time since then is
+// subtracted.
 Duration StepExecutor::WaitForTheLate(int32_t transfer) const {
   if (work_->lateness.empty() || work_->lateness[transfer] == Duration()) return Duration();
   const Transfer& layout = schedule_.transfers[transfer];
@@ -247,7 +248,7 @@ void StepExecutor::FinishTransfer(int32_t transfer) {
     for (int32_t queue = FirstQueueOf(participant.rank); queue < EndQueueOf(participant.rank); ++queue) {
       ArriveIfReady(queue);
     }
-    // A wait that is not for this operator finds so, and goes on.
+    // If the host waits for another operator, RunHost finds that and keeps waiting.
     if (ranks_[participant.rank].state == HostState::kWaiting) RunHost(participant.rank);
   }
 }
@@ -281,7 +282,7 @@ void StepExecutor::UpdateSpeeds() {
   dirty_transfers_.clear();
 }
 
-// Solves one core, sets its hosts' speeds, and notes what it allows the transfers that touch it.
+// Solves one core's shares, sets its hosts' speeds, and notes the speed limits of the transfers that use it.
 void StepExecutor::ShareCoreAmong(int32_t core) {
   claims_.clear();
   for (int32_t rank : ranks_of_core_[core]) {
@@ -330,7 +331,7 @@ bool StepExecutor::HoldsMultiprocessors(int32_t rank) const {
   return false;
 }
 
-// What the communication in flight on a rank leaves to its kernels beyond core time.
+// The speed of a rank's kernels beside the communication in flight there, apart from the loss of core time.
 double StepExecutor::EfficiencyOn(int32_t rank) const {
   double efficiency = 1;
   for (int32_t queue = FirstQueueOf(rank); queue < EndQueueOf(rank); ++queue) {
@@ -339,7 +340,8 @@ double StepExecutor::EfficiencyOn(int32_t rank) const {
   return efficiency;
 }
 
-// What this rank allows the transfer in flight on a queue; its speed is set later, over all its ranks.
+// Notes the speed that the queue's rank allows the transfer in flight on it. The transfer's own speed, the
+// minimum over its ranks, is set later.
 void StepExecutor::LimitTransfer(QueueState& queue, double speed) {
   TransferState& transfer = transfers_[queue.in_flight];
   if (queue.speed_limit == speed && transfer.work.speed > 0) return;

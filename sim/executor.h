@@ -1,18 +1,19 @@
-// The virtual-time executor: runs a step schedule with given times of its operators.
+// The virtual-time executor: runs a step schedule, given the time of each operator.
 //
-// What has work left is an activity: a rank's host thread inside a segment, or a transfer that all its ranks have reached. An
-// activity has a remaining amount of work (time at speed 1) and a speed. Where the host computes:
+// An activity is a rank's host thread inside a segment, or a transfer that all its ranks have reached. It has
+// remaining work (time at speed 1) and a speed. Where the host computes, the speeds are:
 //
 //   host      its share of its core (sim/core_sharing.h) x the efficiency of every transfer in flight on its rank
-//   transfer  the least, over its ranks, of (share of the core) / (share that it needs to run as if alone); at most 1
+//   transfer  min over its ranks of (share of the core) / (share that it needs to run as if alone); at most 1
 //
-// Where a device computes (ScheduleOptions::host), hosts, copies and communication go at speed 1, and
+// Where a device computes (ScheduleOptions::host), hosts, copies and communication run at speed 1, and
 //
-//   kernel    the efficiency of every communication in flight on its rank, while one of them holds multiprocessors at most the kernel's own
-//             speed beside such (KernelCost::beside_communication) / kernels in flight there (on several streams)
+//   kernel    e / (kernels in flight on its rank, on several streams), where e is the product of the
+//             efficiencies of all communication in flight there. While some of it holds multiprocessors, e is
+//             at most the kernel's own speed beside such communication (KernelCost::beside_communication).
 //
-// Transfers that cross links of cluster.topology share them max-min fairly (sim/link_sharing.h): such a transfer's speed is at most what
-// its links leave it.
+// Transfers that cross links of cluster.topology share them max-min fairly (sim/link_sharing.h). Such a
+// transfer is never faster than its share of its links allows.
 //
 // Whenever the set of activities on a core changes, the speeds there are solved again, the work done so far is settled,
 // and the finish events of the activities whose speed changed are rescheduled.
@@ -34,9 +35,10 @@
 
 namespace windtunnel {
 
-// Rank r is the (r mod ranks_per_node)-th of its node, and runs on that node's core number (that modulo cores_per_node).
+// Rank r has index i = r mod ranks_per_node on its node, and runs on the node's core i mod cores_per_node.
 struct CoreLayout {
-  // 0: every rank has a core or a device of its own, and communication has engines of its own. Always where the host only issues.
+  // 0: every rank has a core or a device of its own, and communication has engines of its own. Always 0 where
+  // the host only issues.
   int cores_per_node = 0;
   int ranks_per_node = 1;
 };
@@ -47,15 +49,15 @@ struct TransferTraits {
   double weight = 1;
   double compute_efficiency = 1;
   bool holds_multiprocessors = false;
-  double beside_communication = 0;  // of a kernel
+  double beside_communication = 0;  // of a kernel; as KernelCost's
 };
 
 // How long everything takes at speed 1.
 struct StepWork {
   std::vector<Duration> items;  // of all ranks, in StepSchedule's order
   std::vector<Duration> transfers;
-  // By transfer: how long after its prerequisites on the ranks that are laid out the last of the ranks that these stand for arrives
-  // (sim/lateness.h). Empty: none is late.
+  // By transfer: the time from when its prerequisites are done on the ranks that are laid out until the last
+  // of the ranks that these stand for arrives (sim/lateness.h). Empty: no rank is late.
   std::vector<Duration> lateness = {};
 };
 
@@ -74,7 +76,7 @@ class StepExecutor {
 
  private:
   struct Activity {
-    // In picoseconds at speed 1, as of `since`. Not in whole ones: what rounding takes off at every change of speed adds up.
+    // Picoseconds at speed 1, as of `since`. Not an integer: roundings at every change of speed would add up.
     double remaining = 0;
     Duration since;
     double speed = 0;  // 0: not set yet
@@ -84,20 +86,20 @@ class StepExecutor {
   struct RankState {
     Activity work;
     HostState state = HostState::kRunnable;
-    int32_t action = 0;     // the next one, or the one that it is in
-    Duration segment_work;  // of the segment that it is in
+    int32_t action = 0;     // the current one; the next one if none is in progress
+    Duration segment_work;  // total, of the current segment
   };
   struct QueueState {
     int32_t issued = 0, done = 0;
-    bool has_arrived = false;  // its head: issued, and everything that it waits for on this rank is done
+    bool has_arrived = false;  // its head: issued, and its prerequisites on this rank are done
     int32_t in_flight = -1;    // transfer
-    double speed_limit = 1;    // what this rank's core allows the transfer
+    double speed_limit = 1;    // the highest speed that this rank's core or device allows the transfer
   };
   struct TransferState {
     Activity work;
     int32_t arrived = 0;
     bool is_dirty = false;
-    double link_limit = 1;  // what its links leave it
+    double link_limit = 1;  // the highest speed that its links allow
   };
   struct Happening {  // the engine's event
     enum class Kind : uint8_t { kSegmentEnds, kTransferBegins, kTransferEnds } kind;
@@ -151,7 +153,7 @@ class StepExecutor {
   std::vector<RankState> ranks_;
   std::vector<QueueState> queues_;
   std::vector<TransferState> transfers_;
-  std::vector<Duration> done_at_;  // by queue and position; only where somebody may be late
+  std::vector<Duration> done_at_;  // by queue and position; empty if no rank is late
   Duration end_;
 
   // Scratch, kept for its memory.

@@ -21,7 +21,7 @@ class Numbering {
   std::map<Key, int32_t> numbers_;
 };
 
-// How many ranks of the group each node has that it touches, in order.
+// The number of the group's ranks on each node that it touches, in order.
 Key CountsByNode(const Group& group, int devices_per_node) {
   Key counts;
   int node = -1;
@@ -61,7 +61,7 @@ class Refinement {
   }
 
  private:
-  // By role, the straggler apart; and which axes a role's ranks look at.
+  // Divides ranks by role, the straggler apart, and finds the axes that each role uses.
   void Begin() {
     const auto& straggler = plan_.scenario.cluster.straggler;
     Numbering numbering;
@@ -95,7 +95,8 @@ class Refinement {
     }
   }
 
-  // Of a pair, its two ranks' classes in order, since one sends to the other; else how many there are of each class.
+  // For a pair, its two ranks' classes in order, since one sends to the other. Otherwise each class and its
+  // number of ranks.
   Key MembersOf(const Group& group) const {
     Key classes;
     for (int rank : group.ranks) classes.push_back(folding_.class_of_rank[rank]);

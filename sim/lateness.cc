@@ -12,7 +12,8 @@ namespace windtunnel {
 namespace {
 
 double Variance(const Distribution& distribution) {
-  // Between the stored levels the quantile function is linear: a uniform distribution from a to b has E[x^2] = (a^2 + ab + b^2) / 3.
+  // Between the stored levels the quantile function is linear: a uniform distribution from a to b has
+  // E[x^2] = (a^2 + ab + b^2) / 3.
   const auto& levels = Distribution::kLevels;
   const double mean = static_cast<double>(distribution.Mean().picoseconds());
   double variance = 0;
@@ -91,7 +92,8 @@ class Lateness::Reader {
     return entry->second;
   }
 
-  // What no computation leads to begins when its stream does; the rest is where ranks meet.
+  // Communication that depends on no computation begins when its stream is free. All other communication is
+  // where ranks meet.
   void AddCommunication(OpIndex index, const Op& op) {
     const Spread spread = SpreadOf(costs_.communications, costs_.cost_of_transfer[transfer_of_op_[index]],
                                    spread_of_communication_);
@@ -173,10 +175,10 @@ class Lateness::Reader {
   RankEvents result_;
   std::vector<int32_t> transfer_of_op_;
   std::unordered_map<int32_t, Spread> spread_of_kernel_, spread_of_communication_;  // by cost
-  std::unordered_map<OpIndex, size_t> meeting_of_op_;  // its event; until it is waited for
+  std::unordered_map<OpIndex, size_t> meeting_of_op_;  // index of its event, until it is waited for
   std::map<AxisId, int32_t> others_on_, slots_;
   bool has_computed_ = true;
-  // By mean times, as if nobody were late: of the compute stream, and when communication ends.
+  // By mean times, as if no rank were late: the compute stream's clock, and when communication ends.
   double clock_ = 0;
   std::map<StreamId, double> end_of_stream_;
   std::unordered_map<OpIndex, double> end_of_op_;  // until it is waited for
@@ -210,11 +212,12 @@ class Lateness::Drawing {
   }
 
  private:
-  // Beyond the mean time of the kernels: how late the simulated rank is, and how late another is.
+  // How late ranks are, relative to the mean time of the kernels: `own` of the simulated rank, `mean` and
+  // `variance` of any other.
   struct Progress {
     double own = 0, mean = 0, variance = 0;
   };
-  // Since the step began, and of that when the group last met.
+  // Progress since the step began: at present, and when the group last met.
   struct AxisState {
     Progress now, met;
     int32_t meeting = -1;
@@ -225,14 +228,15 @@ class Lateness::Drawing {
     if (!IsOverInTime(event, met_[event.meeting], axis.met)) MeetAgain(axis, event.meeting);
   }
 
-  // Whether nobody waits for the collective, though it begins with the latest rank, who was at `then` when the group had last met at `met`.
+  // Whether no rank waits for the collective although it begins with the latest rank. `then` is the progress
+  // at the collective, `met` that when the group last met before.
   bool IsOverInTime(const Event& event, const Progress& then, const Progress& met) const {
     const double deviation = std::sqrt(std::max(0.0, then.variance - met.variance));
     const double latest = then.mean - met.mean + deviation * LargestOfNormals(event.others + 1).mean;
     return event.spare * scale_ >= latest;
   }
 
-  // All have been where they met for that collective; a later one may have been waited for already.
+  // All ranks have reached that meeting. Does nothing if a later one has been waited for already.
   void MeetAgain(AxisState& axis, int32_t meeting) {
     if (meeting < axis.meeting) return;
     axis.met = met_[meeting];

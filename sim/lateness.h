@@ -1,20 +1,27 @@
-// How late the others are.
+// How late the ranks arrive that a simulated rank stands for.
 //
-// Where one rank stands for many (sim/folding.h) and costs have spread, those that it stands for take their own time: a collective
-// begins when the last of them arrives. Their arrival, relative to the simulated rank's, is drawn from the distribution of the
-// latest of n ranks (the n-th power of one rank's), so that spread costs no unfolding.
+// Where one rank stands for many (sim/folding.h) and costs have spread, each of these ranks takes its own
+// time, and a collective begins when the last of them arrives. Its arrival, relative to the simulated rank's,
+// is drawn from the distribution of the latest of n ranks (the n-th power of one rank's), so that costs with
+// spread need no unfolding.
 //
-// Per axis, a rank's computation since its group last met is a sum of many kernels: normal, with the sum of their variances. Of n
-// others on mean m and standard deviation s, the latest is m + s z(u^(1/n)) late, u uniform; the simulated rank's own kernels were
-// drawn, and say how late it is itself. Where computation waits for a collective at once, its delay moves the rank on all other
-// axes too, and theirs as much on average (mean and variance of the latest of n + 1). Where computation waits later (gathers ahead of their
-// use, reductions behind backward), ranks are held up, and so brought together again, only if the latest comes later than the collective has
-// time to spare, by mean times: else they drift apart until something is waited for in earnest, the step's last barrier at the latest. Such a
-// collective is not begun late, either: it begins with the latest rank, beside whose kernels it runs as it does beside those of the simulated
-// one when nobody is late; that it would run beside later kernels of ranks that are ahead slows down nobody who is waited for.
+// Per axis, a rank's computation since its group last met is a sum of many kernels: normal, with the sum of
+// their variances. If each of n other ranks is late by m on average, with standard deviation s, the latest of
+// them is late by m + s z(u^(1/n)), where z is the normal quantile and u is uniform. How late the simulated
+// rank itself is follows from its own kernels, which are drawn.
 //
-//   Tensor group of 8, kernels of 1 ms in all since the last sum, 2 % each, 100 kernels: s = 2 us, and the latest of 8 is 2.8 us
-//   late on average.
+// Where computation waits for a collective at once, the delay shifts the rank on all other axes too, and the
+// other ranks by as much on average (mean and variance of the latest of n + 1).
+//
+// Where computation waits later (gathers ahead of their use, reductions behind the backward), ranks are held
+// up, and so aligned again, only if the latest rank is later than the time that the collective has to spare,
+// by mean times. Otherwise they drift apart until something really has to be waited for, at the latest the
+// step's last barrier. A collective with time to spare does not begin late either: it begins with the latest
+// rank. Beside that rank's kernels it runs as it does beside the simulated rank's if no rank is late. On
+// ranks that are ahead it would run beside later kernels, but it slows down no rank that others wait for.
+//
+//   Tensor group of 8, kernels of 1 ms in all since the last sum, 2 % each, 100 kernels: s = 2 us, and the
+//   latest of 8 is 2.8 us late on average.
 #pragma once
 
 #include <limits>
@@ -33,7 +40,7 @@ class Lateness {
   // Both must outlive it.
   Lateness(const StepSchedule& schedule, const StepCosts& costs);
 
-  // Fills in work.lateness from work.transfers, which are drawn already with that level of the common mode.
+  // Fills in work.lateness from work.transfers, which are already drawn with this level of the common mode.
   void Draw(const RandomStream& stream, double common_mode, StepWork& work) const;
 
  private:
@@ -43,12 +50,13 @@ class Lateness {
     Kind kind = Kind::kKernel;
     bool is_awaited_at_once = false;  // kMeet
     int32_t transfer = -1;            // kKernel, kMeet
-    int32_t axis = -1;                // kMeet, kWait: of those that the rank meets others on, counted
-    int32_t others = 0;  // kMeet, kWait: ranks that the simulated one stands for in the group, without itself
-    int32_t meeting = -1;  // kMeet, kWait: the rank's meetings, counted
-    uint64_t counter = 0;  // kMeet
+    int32_t axis = -1;                // kMeet, kWait: index among the axes on which the rank meets others
+    int32_t others = 0;    // kMeet, kWait: ranks of the group that this one stands for, without itself
+    int32_t meeting = -1;  // kMeet, kWait: index among the rank's meetings
+    uint64_t counter = 0;  // kMeet: of its random number
     double mean = 0, variance = 0;  // kKernel, kMeet: of its own time; picoseconds
-    // kWait, and of a collective that has one kMeet: by mean times, for how long the collective is over when it is waited for.
+    // kWait, and the kMeet of a collective that has one: by mean times, how long the collective has been over
+    // when it is waited for.
     double spare = -std::numeric_limits<double>::infinity();
   };
   struct RankEvents {

@@ -52,7 +52,7 @@ void LinkSharing::Finish(int32_t transfer, int32_t flow) {
   MarkLinksOf(flow);
 }
 
-// The links and transfers that what happens on `link` may concern, beyond those reached before.
+// Collects the links and transfers that a change on `link` may affect, without those reached before.
 void LinkSharing::ReachFrom(int32_t link) {
   first_link_ = reached_links_.size();
   first_ = reached_.size();
@@ -87,15 +87,16 @@ void LinkSharing::Settle(int32_t index, double speed) {
   }
 }
 
-// The link that is full first as all shares rise from `level`, which becomes where it is; -1: none is left. (What rounding and SettleUpTo have
-// given away of a link is not taken from who has a share of it already.)
+// Returns the link that is full first as all shares rise from `level`, and sets `level` to where it is full;
+// -1 if no link is left. If rounding and SettleUpTo have given away more than a link has, the level does not
+// fall: transfers keep the shares that they have reached.
 int32_t LinkSharing::FirstFull(double& level) const {
   const double reached = level;
   int32_t full = -1;
   level = std::numeric_limits<double>::infinity();
   for (size_t i = first_link_; i < reached_links_.size(); ++i) {
     const Link& link = links_[reached_links_[i]];
-    if (link.open == 0 || link.slope <= 0) continue;  // or next to nothing is taken of it
+    if (link.open == 0 || link.slope <= 0) continue;  // nothing more is taken of it, but for rounding
     const double at = std::max(link.free / link.slope, reached);
     if (at >= level) continue;
     level = at;
@@ -104,9 +105,9 @@ int32_t LinkSharing::FirstFull(double& level) const {
   return full;
 }
 
-// Those who want no more than that, at full speed. False: there are none.
+// Settles, at full speed, the transfers whose e is at most `level`. False if there are none.
 bool LinkSharing::SettleUpTo(double level) {
-  const double most = level * (1 + 1e-12);  // rounding must not slow down who has the link alone
+  const double most = level * (1 + 1e-12);  // rounding must not slow down a transfer that has the link alone
   bool any = false;
   for (size_t i = first_; i < reached_.size(); ++i) {
     const Active& active = active_[reached_[i]];
@@ -117,7 +118,7 @@ bool LinkSharing::SettleUpTo(double level) {
   return any;
 }
 
-// Progressive filling of what was reached last.
+// Progressive filling of the links and transfers that the last ReachFrom collected.
 void LinkSharing::Fill() {
   for (size_t i = first_link_; i < reached_links_.size(); ++i) {
     Link& link = links_[reached_links_[i]];
@@ -133,7 +134,7 @@ void LinkSharing::Fill() {
   for (size_t left = reached_.size() - first_; left > 0;) {
     const size_t before = changes_.size();
     const int32_t full = FirstFull(level);
-    // The level is as if none had enough before: with those who have, it is no lower.
+    // The level assumes that no transfer reaches its e before. If some do, the link is full no earlier.
     if (!SettleUpTo(level)) {
       WT_CHECK_GE(full, 0);
       for (int32_t index : links_[full].active) {

@@ -1,18 +1,22 @@
-// Transfers that cross the same links at once: max-min fair, by progressive filling, as network cards are that serve their connections in turn.
+// The speeds of transfers that cross the same links at once: max-min fair, by progressive filling, as if
+// network cards served their connections in turn.
 //
-// At speed 1 (as fast as alone) a transfer takes the share u of a link's capacity, and of the link that it takes the most of, its share e. The
-// shares x e that transfers in flight have, x being their speeds, are
+// At speed 1 (as fast as alone) a transfer takes the share u of each link's capacity; e is the largest of its
+// u. If x are the speeds of the transfers in flight, their shares x e satisfy:
 //
-//   at most e each;  for each link the sum of u x over its transfers is at most 1;
-//   none can be raised but at the cost of one that is not larger.
+//   each is at most e;  for each link the sum of u x over its transfers is at most 1;
+//   none can be raised without lowering one that is not larger.
 //
-// All shares rise together, from nothing. Where a link is full, its transfers stay; who has its e, does too; the others go on rising.
+// All shares rise together from 0. When a link is full, its transfers keep their shares; a transfer that
+// reaches its e does too; the others go on rising.
 //
-//   Two transfers with u = 1 of a link: a half each, so both take twice as long. A third with u = 0.2 there: it has its 0.2, and goes as fast as
-//   alone; the two have 0.4 each. Where the third has u = 1 of another link, with three others that have, and so a quarter of it, it has 0.05
-//   of this one, and the two have (1 - 0.05) / 2 = 0.475.
+//   Two transfers with u = 1 on a link get a half each, so both take twice as long. A third with u = 0.2
+//   there gets its 0.2, and is as fast as alone; the two get 0.4 each. If the third has u = 1 on another
+//   link, which it shares with three more such transfers, it gets a quarter of that link and takes 0.05 of
+//   this one; the two get (1 - 0.05) / 2 = 0.475.
 //
-// A flow may stand for all transfers of a class: its u are what they take of a link together, which may be more than 1, its e is that of one.
+// A flow may stand for all transfers of a class. Its u are then what they take of a link together, which may
+// be more than 1; its e is that of one.
 #pragma once
 
 #include <cstdint>
@@ -43,12 +47,12 @@ class LinkSharing {
 
   LinkSharing(std::vector<NetworkFlow> flows, int32_t links);
 
-  // No transfer is in flight.
+  // Forgets all transfers in flight.
   void Reset();
   void Start(int32_t transfer, int32_t flow);
   void Finish(int32_t transfer, int32_t flow);
-  // The speeds of those in flight that may have changed since the last call: of all that share links, directly or over others, with one that
-  // started or finished.
+  // Returns the speeds of the transfers in flight whose speed may have changed since the last call: all that
+  // share links, directly or through other transfers, with one that started or finished.
   const std::vector<Change>& Solve();
 
  private:
@@ -60,8 +64,8 @@ class LinkSharing {
     std::vector<int32_t> active;  // into active_
     bool is_dirty = false, is_reached = false;
     double free = 1;   // capacity that settled transfers leave
-    int32_t open = 0;  // how many others there are,
-    double slope = 0;  // and what they take more of it as their shares rise: the sum of u / e
+    int32_t open = 0;  // number of transfers that are not settled
+    double slope = 0;  // capacity that these take per unit of their shares: the sum of u / e
   };
 
   void MarkLinksOf(int32_t flow);
@@ -76,7 +80,7 @@ class LinkSharing {
   std::vector<Active> active_;
   std::vector<int32_t> unused_;  // of active_
   std::vector<int32_t> dirty_, reached_links_, reached_;
-  size_t first_link_ = 0, first_ = 0;  // what was reached from the dirty link at hand, of both
+  size_t first_link_ = 0, first_ = 0;  // in those two, where what the current dirty link reaches begins
   std::vector<Change> changes_;
 };
 

@@ -14,10 +14,11 @@ namespace {
 
 uint64_t Mix(uint64_t a, uint64_t b) { return Mix64(Mix64(a) ^ b); }
 
-// Sums that differ in rounding alone are the same share.
+// Makes sums equal that differ only by rounding.
 uint64_t Rounded(double share) { return static_cast<uint64_t>(std::llround(share * 0x1p30)); }
 
-// A communication operator of an axis, as it stands in a role; of a send or receive, each rank of the role has its own links.
+// A communication operator of an axis, as it occurs in a role. For a send or receive, each rank of the role
+// has links of its own.
 struct AxisOp {
   const Op* op = nullptr;
   int32_t role = -1;
@@ -46,7 +47,7 @@ std::vector<std::vector<AxisOp>> OperatorsOf(const Plan& plan) {
   return of_axis;
 }
 
-// Colours of groups and links, refined by each other.
+// Colour refinement of groups and links.
 class LinkRefinement {
  public:
   LinkRefinement(const Plan& plan, const CostModel& model) : plan_(plan), model_(model) {}
@@ -63,7 +64,7 @@ class LinkRefinement {
     return Ok();
   }
 
-  // Groups by axis: the first of its axis with the same colour. Groups start out by `classes`.
+  // Returns, by axis and group, the axis's first group of the same colour. Groups start divided by `classes`.
   std::vector<std::vector<int32_t>> Refine(const std::vector<std::vector<int32_t>>& classes) {
     std::vector<uint64_t> links(links_, 0);
     colours_.clear();
@@ -91,7 +92,7 @@ class LinkRefinement {
  private:
   struct Use {
     int32_t link = -1;
-    uint64_t how = 0;  // by which operator, and how much
+    uint64_t how = 0;  // by which operator, and its share
   };
   struct Node {          // a group
     uint64_t fixed = 0;  // what its operators cost
@@ -99,7 +100,8 @@ class LinkRefinement {
     std::vector<const LinkDemands*> known;
   };
 
-  // Operators that cross the same links by the same pattern differ in bytes alone, and say nothing new.
+  // Skips operators with the same LinkDemands as an earlier one of the group: they differ only in bytes,
+  // which distinguishes nothing further.
   Status Add(const AxisOp& op, size_t index, const Group& group, Node& node) {
     if (group.ranks.size() <= 1) return Ok();
     const int positions = op.is_pair ? static_cast<int>(group.ranks.size()) : 1;
@@ -142,12 +144,12 @@ class LinkRefinement {
 
   const Plan& plan_;
   const CostModel& model_;
-  std::vector<Node> nodes_;  // of all axes in a row
+  std::vector<Node> nodes_;  // of all axes, concatenated
   size_t links_ = 0;
   std::vector<uint64_t> colours_;  // of the groups
 };
 
-// What transfers take of links.
+// Finds the shares of links that transfers take.
 class FlowBuilder {
  public:
   FlowBuilder(const StepSchedule& schedule, const CostModel& model) : schedule_(schedule), model_(model) {
@@ -172,7 +174,8 @@ class FlowBuilder {
     const Participant& first = schedule_.participants[transfer.first_participant];
     const Op& op = schedule_.OpOf(first.rank, first.op);
     const bool is_pair = !std::holds_alternative<Collective>(op.kind);
-    // Of the class's first group; what crosses the same links there does so in all of them.
+    // The links of the class's first group. Operators that cross the same links there do so in all groups of
+    // the class.
     const Axis& axis = schedule_.plan->axes[transfer.axis];
     const int position = is_pair ? axis.position_of_rank[schedule_.ranks[first.rank].rank] : 0;
     const Group& group =
@@ -194,7 +197,7 @@ class FlowBuilder {
     return largest;
   }
 
-  // Over all groups of the transfer's class; of pairs, over all ranks there of the class of `rank`.
+  // The sum over all groups of the transfer's class; for a pair, over all of their ranks of the class `rank`.
   Result<LinkDemands> Together(const Op& op, const Transfer& transfer, int32_t rank) const {
     LinkDemands all;
     const Axis& axis = schedule_.plan->axes[transfer.axis];
@@ -220,7 +223,7 @@ class FlowBuilder {
   }
 
   void MergeLinks() {
-    std::map<int32_t, std::vector<std::pair<int32_t, uint64_t>>> users;  // by link: flows, and what they take
+    std::map<int32_t, std::vector<std::pair<int32_t, uint64_t>>> users;  // by link: flows and their shares
     for (size_t flow = 0; flow < flows_.flows.size(); ++flow) {
       for (const LinkDemand& demand : flows_.flows[flow].demands)
         users[demand.link].emplace_back(static_cast<int32_t>(flow), Rounded(demand.share));

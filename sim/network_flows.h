@@ -1,5 +1,5 @@
-// A plan's transfers as flows over the links of cluster.topology: which groups cannot be told apart by the links that they use, and what the
-// transfers of a schedule take of which links.
+// A plan's transfers as flows over the links of cluster.topology: which groups cannot be told apart by the
+// links that they use, and how much of each link the transfers of a schedule take.
 #pragma once
 
 #include "base/result.h"
@@ -11,13 +11,14 @@
 
 namespace windtunnel {
 
-// The coarsest equitable partition of ranks, groups and links: as sim/folding.h's, and groups of one class cross, by each of their
-// operators, as many links of each class and take as much of them; links of one class are crossed by as many groups of each class.
-// So groups of a class have links that are as busy as each other's at every instant. REQUIRES: model.has_links(). Errors: the model's.
+// The coarsest equitable partition of ranks, groups and links. It satisfies sim/folding.h's conditions and
+// two more: each operator crosses, in all groups of one class, equally many links of each class and takes
+// equal shares of them; links of one class are crossed by equally many groups of each class. So the links of
+// a class's groups are equally busy at every instant. REQUIRES: model.has_links(). Errors: the model's.
 Result<Folding> FoldWithLinks(const Plan& plan, const CostModel& model);
 
-// A folded transfer stands for those of all groups of its class, and takes what they take together. Links that every transfer
-// uses alike are one. Errors: the model's.
+// A folded transfer stands for those of all groups of its class, and takes what they take together. Links of
+// which every transfer takes equal shares are merged. Errors: the model's.
 Result<NetworkFlows> FlowsOf(const StepSchedule& schedule, const CostModel& model);
 
 }  // namespace windtunnel

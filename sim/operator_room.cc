@@ -10,7 +10,7 @@
 namespace windtunnel {
 namespace {
 
-// The machine's, or what the container leaves of it (cgroups, either version).
+// The machine's memory, or the container's limit if that is lower (cgroups, either version).
 Bytes MemoryOfMachine() {
   Bytes memory = Bytes(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {

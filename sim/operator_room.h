@@ -1,6 +1,6 @@
-// Room in memory for predictions that go operator by operator, of which several may be asked for at once.
+// Limits how many operator-by-operator predictions run at once to those that the machine has memory for.
 //
-//   const OperatorRoom room(scenario);   // waits until there is room beside those under way
+//   const OperatorRoom room(scenario);   // waits until there is room beside the predictions in progress
 //   WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
 #pragma once
 
@@ -9,11 +9,13 @@
 
 namespace windtunnel {
 
-// What the operators of a scenario's steady step take, with what simulating them does: about 65 kB for a block and micro-batch, 130 kB where
-// blocks are mixtures of experts (measured; of all stages, since each has a role).
+// The memory that the operators of a scenario's steady step and their simulation take: about 65 kB per block
+// and micro-batch, 130 kB if blocks are mixtures of experts (measured; over all stages, since each has a role
+// of its own).
 Bytes OperatorMemory(const Scenario& scenario);
 
-// Three quarters of the machine's memory, or of the container's, are shared; who needs more goes alone. Of the process, from any thread.
+// Reserves OperatorMemory of a budget that all threads of the process share: three quarters of the machine's
+// memory, or of the container's. A prediction that needs more than the budget runs alone. From any thread.
 class OperatorRoom {
  public:
   explicit OperatorRoom(const Scenario& scenario);

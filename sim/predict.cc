@@ -41,7 +41,7 @@ class MonteCarlo {
     return time;
   }
 
-  // The same run again, to the last bit, with its timelines.
+  // Repeats the replicate's run, to the last bit, and returns its timelines.
   Result<std::vector<Timeline>> Timelines(int replicate, const std::vector<RoleMemory>& memory) {
     sampler_.Draw(replicate, work_);
     StepRecording recording(schedule_);
@@ -89,7 +89,7 @@ StepBreakdown MeanBreakdown(const Plan& plan, const std::vector<Timeline>& timel
   return mean.Mean();
 }
 
-// Means over timelines, each counted as often as ranks did the same.
+// Means over timelines, each weighted by the number of ranks that it stands for.
 class OperatorMean {
  public:
   explicit OperatorMean(const Plan& plan) : plan_(plan) {}
@@ -116,7 +116,7 @@ class OperatorMean {
   int64_t ranks_ = 0;
 };
 
-// Over the replicates between p25 and p75. `of_median` are the timelines of the one in the middle.
+// The mean over the replicates between p25 and p75. `of_median` are the timelines of the median replicate.
 Result<std::map<std::string, Duration>> MeanByOperator(const Plan& plan, MonteCarlo& monte_carlo,
                                                        const Replicates& replicates,
                                                        const std::vector<Timeline>& of_median) {
@@ -143,7 +143,8 @@ struct Work {
   int runs = 0;  // replicates that are simulated
 };
 
-// One where all would be the same; fewer than asked for where a step has so many operators that its time hardly varies.
+// One if all replicates would be the same; fewer than `replicates` if a step has so many operators that its
+// time hardly varies.
 int RunsFor(const Work& work, int replicates) {
   constexpr int64_t kDraws = 5'000'000;  // in all runs
   constexpr int kLeast = 5;
@@ -165,10 +166,11 @@ Result<Work> WorkFor(const Plan& plan, const CostModel& model, ScheduleOptions s
   return work;
 }
 
-// Where costs have spread, a rank that stands for others stands for their distribution only: up to so many, each has its own draws.
+// Where costs have spread, a rank that stands for others represents only their distribution. Up to this many
+// ranks, each has draws of its own.
 constexpr int kRanksDrawnOneByOne = 64;
 
-// One rank of each class, unless folding is off. (Ranks that share cores are always told apart.)
+// One rank of each class, unless folding is off. (Ranks that share cores are never folded.)
 Result<Work> WorkFor(const Plan& plan, const CostModel& model, const PredictOptions& options) {
   const HostRole host = model.host_computes() ? HostRole::kComputes : HostRole::kIssues;
   if (options.fold && model.cores_per_node() == 0) {
@@ -183,7 +185,7 @@ Result<Work> WorkFor(const Plan& plan, const CostModel& model, const PredictOpti
   return WorkFor(plan, model, {.host = host, .folding = std::move(folding)}, options.replicates);
 }
 
-// Of a device whose memory is not known (0 bytes), all.
+// No limit for a device whose memory is not known (0 bytes).
 Bytes RoomForAllocator(Bytes device, Bytes outside) {
   if (device == Bytes(0)) return Bytes::Max();
   return device > outside ? device - outside : Bytes(0);
@@ -194,7 +196,7 @@ Status CheckReplicates(const PredictOptions& options) {
   return InvalidInput("{} replicates, expected at least 1", options.replicates);
 }
 
-// What PredictMemory says; `memory` is each role's.
+// Returns what PredictMemory does, and appends each role's memory to `memory`.
 Result<Prediction> MemoryOf(const Plan& plan, const CostModel& model, int threads,
                             std::vector<RoleMemory>& memory) {
   Prediction prediction;
@@ -242,7 +244,7 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   prediction.p50 = replicates.times[NearestRank(50, runs)];
   prediction.p90 = replicates.times[NearestRank(90, runs)];
 
-  // Where it goes.
+  // Where the time goes.
   const int median = replicates.by_time[NearestRank(50, runs)];
   WT_ASSIGN_OR_RETURN(prediction.timelines, monte_carlo.Timelines(median, memory));
   prediction.breakdown = MeanBreakdown(plan, prediction.timelines);

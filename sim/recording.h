@@ -14,16 +14,18 @@ class StepRecording {
  public:
   explicit StepRecording(const StepSchedule& schedule);
 
-  // A host's segment, as it went: from `time` on, with `done` of its work behind it, at one speed until the next call or its end.
+  // Records that the rank's current segment goes on at another speed from `time` on, when `done` of its work
+  // is complete. The speed is constant until the next call or the segment's end.
   void BeginPiece(int32_t rank, Duration time, Duration done);
-  // The segment is over: finds when each of its items ended.
+  // Ends the segment: finds when each of its items began and ended.
   void EndSegment(int32_t rank, int32_t first_item, int32_t end_item, const std::vector<Duration>& work,
                   Duration now);
 
   void ArriveAt(int32_t queue, int32_t position, Duration now) { starts_[Index(queue, position)] = now; }
   void EndAt(int32_t queue, int32_t position, Duration now) { ends_[Index(queue, position)] = now; }
 
-  // One timeline a rank laid out. `memory` (by role) gives the samples; without it timelines have none.
+  // One timeline for each rank that is laid out. `memory` (by role) provides the memory samples; if it is
+  // empty, timelines have none.
   std::vector<Timeline> Timelines(const std::vector<RoleMemory>& memory) const;
 
  private:
@@ -39,7 +41,7 @@ class StepRecording {
   void AddTransferSpans(int32_t rank, Timeline& timeline) const;
 
   const StepSchedule& schedule_;
-  std::vector<std::vector<Piece>> pieces_;         // by rank, of the segment under way
+  std::vector<std::vector<Piece>> pieces_;         // by rank, of the segment in progress
   std::vector<Duration> item_starts_, item_ends_;  // of all ranks
   std::vector<Duration> starts_, ends_;            // of operators in queues, by queue and position
 };

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kMostSteadySteps = 8;
 
-// Where its buffers came to lie, as a number.
+// Runs the program's memory operators. Returns a hash of its buffers' addresses.
 Result<uint64_t> RunMemoryOps(const Program& program, BufferPool& pool, std::vector<MemorySample>* samples) {
   uint64_t places = 0;
   const auto on_memory = [&](int32_t index) -> Status {
@@ -29,7 +29,7 @@ Result<uint64_t> RunMemoryOps(const Program& program, BufferPool& pool, std::vec
   return places;
 }
 
-// Requests of device memory that have not been freed, and the most that there have been at once.
+// The sum of the requests of device memory that have not been freed, and its peak.
 class Requests {
  public:
   Requests(const std::vector<Buffer>& buffers, AllocatorKind allocator)
@@ -67,8 +67,8 @@ Result<RoleMemory> SimulateMemory(const Role& role, const RoleMemoryOptions& opt
     WT_ASSIGN_OR_RETURN(places, RunMemoryOps(step, pool, nullptr));
   }
   memory.initial_peak = pool.peak().allocated;
-  // What a step leaves free lies elsewhere than what it found, so the next one may find no room for what this one had room for, until
-  // buffers lie where they did in the step before.
+  // A step leaves other blocks free than it found, so the next one may need new memory where this one did
+  // not, until buffers have the same addresses as in the step before.
   bool repeats = false;
   while (!repeats && memory.steps < kMostSteadySteps) {
     pool.ResetPeak();

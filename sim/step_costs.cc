@@ -46,7 +46,7 @@ class Resolver {
     return Ok();
   }
 
-  // An operator that the host launches with others costs it something else than alone.
+  // An operator that the host launches in a graph costs it another time than an operator launched alone.
   static std::string GraphKey(const Op& op) {
     if (op.graph == 0) return "";
     return op.graph > 0 ? " " + GraphLaunchKey(op.graph) : " in_graph";
@@ -78,7 +78,8 @@ class Resolver {
     return costs.kernel;
   }
 
-  // A transfer is costed by its first rank's operator, and like those of the axis's other groups that lie as its own does.
+  // A transfer's cost is that of its first rank's operator, and the same in all groups of the axis with the
+  // same layout.
   Status AddTransfer(const Transfer& transfer) {
     const Participant& first = schedule_.participants[transfer.first_participant];
     if (transfer.engine != Engine::kLinks) {
@@ -90,8 +91,8 @@ class Resolver {
     const int32_t alike = schedule_.folding.lies_like[transfer.axis][transfer.group];
     const Op& op = schedule_.OpOf(first.rank, first.op);
     const auto* collective = std::get_if<Collective>(&op.kind);
-    const int distance =
-        collective == nullptr ? 0 : collective->distance;  // of a shift, which profiles do not tell apart
+    // Of a shift; profiles do not distinguish distances, so cost keys lack it.
+    const int distance = collective == nullptr ? 0 : collective->distance;
     auto [entry, is_new] =
         communication_of_key_.try_emplace({transfer.axis, alike, CostKey(op.kind), distance},
                                           static_cast<int32_t>(costs_.communications.size()));
@@ -106,7 +107,7 @@ class Resolver {
   const StepSchedule& schedule_;
   const CostModel& model_;
   StepCosts costs_;
-  std::unordered_map<std::string, OpCosts> of_key_;  // nodes stay where they are
+  std::unordered_map<std::string, OpCosts> of_key_;  // its nodes do not move
   std::vector<std::vector<OpCosts*>> of_op_;         // by role and operator
   std::map<std::tuple<AxisId, int32_t, std::string, int>, int32_t> communication_of_key_;
 };
@@ -185,7 +186,7 @@ SourceShares ShareBySource(const StepSchedule& schedule, const StepCosts& costs)
     else add(costs.communications[cost], schedule.transfers[i].participants);
   }
   const double total = shares.measured + shares.interpolated + shares.modelled;
-  if (total == 0) return {.measured = 1};  // nothing took time, and nothing was made up
+  if (total == 0) return {.measured = 1};  // nothing takes time, so nothing is estimated
   return {shares.measured / total, shares.interpolated / total, shares.modelled / total};
 }
 

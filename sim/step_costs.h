@@ -20,9 +20,9 @@ class Lateness;
 
 struct StepCosts {
   static constexpr int32_t kNothing = -1;
-  // Of `hosts` (dispatch) or `kernels`, by role and item; kNothing for memory operators.
+  // Index into `hosts` (dispatch) or `kernels`, by role and item; kNothing for memory operators.
   std::vector<std::vector<int32_t>> cost_of_item;
-  // Of `communications`, or of `kernels` where the transfer is a kernel or a copy.
+  // Index into `communications`, or into `kernels` if the transfer is a kernel or a copy; by transfer.
   std::vector<int32_t> cost_of_transfer;
   std::vector<KernelCost> kernels, hosts;  // distinct ones
   std::vector<CommunicationCost> communications;
@@ -32,8 +32,9 @@ struct StepCosts {
 // Errors: the cost model's.
 Result<StepCosts> ResolveCosts(const StepSchedule& schedule, const CostModel& model, int replicates);
 
-// The common mode of so many replicates, at the middles of equal slices of [0, 1]: its whole distribution, without the noise of
-// drawing it. Fewer replicates than costs were resolved for need levels of their own.
+// The common mode of each replicate: its quantiles at the middles of `replicates` equal slices of [0, 1],
+// which cover the whole distribution without sampling noise. If fewer replicates are run than ResolveCosts
+// was called for, they need new levels.
 std::vector<double> CommonModes(const CostModel& model, int replicates);
 
 // Whether every draw is the same: no cost has spread, and the scenario has no jitter.
@@ -55,7 +56,8 @@ class StepSampler {
   ~StepSampler();
 
   // The work of one replicate: every kernel and every host time draws its own level and is scaled by the replicate's common mode;
-  // every transfer draws one level. The scenario's straggler and jitter apply. Ranks that are not laid out come late (sim/lateness.h).
+  // every transfer draws one level. The scenario's straggler and jitter apply. Ranks that are not laid out
+  // may come late (sim/lateness.h).
   void Draw(int replicate, StepWork& work) const;
 
  private:
@@ -66,7 +68,7 @@ class StepSampler {
   const StepSchedule& schedule_;
   const StepCosts& costs_;
   const uint64_t seed_;
-  std::unique_ptr<Lateness> lateness_;  // where ranks stand for others, and costs have spread
+  std::unique_ptr<Lateness> lateness_;  // set if ranks stand for others and costs have spread
 };
 
 }  // namespace windtunnel

@@ -45,8 +45,8 @@ class RoleScheduler {
     }
   }
 
-  // What the host has run itself is done by the time that it comes here; of a queue, whoever has waited for an operator has
-  // waited for all before it.
+  // Operators that the host runs itself are done when it gets here. Queues are in order, so whoever waits for
+  // an operator waits for all before it.
   void AddWait(OpIndex dependency) {
     const int32_t position = position_of_op_[dependency];
     if (position < 0) return;
@@ -66,7 +66,7 @@ class RoleScheduler {
     schedule_.actions.push_back({HostAction::Kind::kIssue, queue, position_of_op_[index]});
   }
 
-  // Only what no operator before it in its queue has waited for already.
+  // Adds only prerequisites that no earlier operator of the queue has waited for.
   void AddPrerequisites(const Op& op, int32_t queue) {
     RoleQueue& own = schedule_.queues[queue];
     std::vector<int32_t>& known = known_done_[queue];
@@ -103,12 +103,12 @@ class RoleScheduler {
   std::vector<int32_t> queue_of_stream_;
   std::vector<int32_t> position_of_op_;  // in its queue; -1: it has none
   std::vector<int32_t> waited_for_;      // by queue: operators that the host knows to be done
-  std::vector<std::vector<int32_t>>
-      known_done_;       // by queue and other queue: what its operators know to be done
+  // By queue and other queue: operators of the other that operators of this one have waited for already.
+  std::vector<std::vector<int32_t>> known_done_;
   int32_t segment_ = 0;  // the first item of the segment being filled
 };
 
-// Unsupported for more operators than their numbers have room for.
+// Unsupported if there are more operators than 32-bit indices allow.
 Status LayOutRanks(const Plan& plan, StepSchedule& schedule) {
   int64_t items = 0;
   for (const int world_rank : schedule.folding.representatives)

@@ -3,8 +3,9 @@
 //
 // Where the host computes (a CPU runs kernels in the calling thread), the host thread of a rank is its compute stream. For each
 // operator it pays a dispatch time, waits for the communication operators that it depends on, and then runs it or hands it
-// to a communication stream. Operators of other ranks see nothing of a host between two points where it issues or awaits
-// communication, so all its work in between is one segment: one event of the engine, however many operators.
+// to a communication stream. Between two points where a host issues or awaits communication, other ranks
+// cannot observe it. So all its work in between is one segment, a single event of the engine, however many
+// operators it has.
 //
 // Where a device computes, the host only issues: every stream (compute, copies, communication) is a queue, and the host
 // waits only at HostWait operators. A kernel is a transfer with one participant.
@@ -29,8 +30,8 @@ enum class HostRole : uint8_t { kComputes, kIssues };
 
 struct ScheduleOptions {
   HostRole host = HostRole::kComputes;
-  // Only one rank of each class is laid out, and a group's transfer begins when one rank of each of its classes has arrived.
-  // Nothing: every rank is a class of its own.
+  // Only one rank of each class is laid out, and a group's transfer begins when one rank of each of its
+  // classes has arrived. If absent, every rank is a class of its own.
   std::optional<Folding> folding = {};
 };
 
@@ -39,7 +40,7 @@ struct WorkItem {
   // kKernel: only where the host computes. kMemory: takes no time.
   enum class Kind : uint8_t { kDispatch, kKernel, kMemory };
   Kind kind = Kind::kKernel;
-  OpIndex op = -1;  // kMemory: into Program::memory
+  OpIndex op = -1;  // kMemory: index into Program::memory
 };
 
 struct HostAction {
@@ -49,17 +50,17 @@ struct HostAction {
   int32_t second = 0;  // and the operator's position in it
 };
 
-// So many operators of another queue of the role must be done.
+// The first `done` operators of another queue of the role must be done.
 struct Prerequisite {
   int32_t queue = -1;
   int32_t done = 0;
 };
 
-// The operators of one stream that the host issues to, in order, and what each waits for beyond those before it.
+// The operators of one stream that the host issues to, in order, with their prerequisites in other queues.
 struct RoleQueue {
   StreamId stream = -1;
   std::vector<OpIndex> ops;
-  std::vector<Prerequisite> prerequisites;        // of all operators in a row
+  std::vector<Prerequisite> prerequisites;        // of all operators, concatenated
   std::vector<int32_t> first_prerequisite = {0};  // by position, and one past the last
 
   std::span<const Prerequisite> PrerequisitesOf(int32_t position) const {
@@ -89,10 +90,10 @@ enum class Engine : uint8_t { kLinks, kKernels, kCopies };
 struct Transfer {
   int32_t first_participant = 0;  // into StepSchedule::participants
   int32_t participants = 0;
-  int32_t needed =
-      0;  // more than `participants` when a rank's program lacks its part: the transfer never begins
+  // Ranks that have to arrive. More than `participants`, if a rank's program lacks its part: never begins.
+  int32_t needed = 0;
   AxisId axis = -1;    // -1: a kernel or a copy
-  int32_t group = -1;  // of the axis
+  int32_t group = -1;  // index in the axis
   Engine engine = Engine::kLinks;
 };
 
@@ -105,9 +106,10 @@ struct RankQueue {
 };
 
 struct RankLayout {
-  int32_t rank = 0;  // in the world; elsewhere "rank" is a position in StepSchedule::ranks: that of its class
+  // In the world. Elsewhere "rank" is an index into StepSchedule::ranks: the number of its class.
+  int32_t rank = 0;
   int32_t role = 0;
-  int32_t first_item = 0;   // of all ranks' items in a row
+  int32_t first_item = 0;   // index into the items of all ranks, concatenated
   int32_t first_queue = 0;  // into StepSchedule::queues
 };
 
@@ -125,12 +127,12 @@ struct StepSchedule {
 
   const RoleSchedule& RoleOf(int rank) const { return roles[ranks[rank].role]; }
   const Op& OpOf(int rank, OpIndex op) const { return plan->roles[ranks[rank].role].steady.ops[op]; }
-  // Where the rank that stands for a rank of the world is laid out.
+  // The index in `ranks` of the rank that stands for a rank of the world.
   int32_t PositionOf(int world_rank) const { return folding.class_of_rank[world_rank]; }
 };
 
-// `plan` must outlive the schedule. Errors: Failed when two ranks' operators that should meet differ in kind or size (names
-// both).
+// `plan` must outlive the schedule. Errors: Failed when two ranks' operators that should meet differ in kind
+// or size (names both).
 Result<StepSchedule> MakeStepSchedule(const Plan& plan, ScheduleOptions options = {});
 
 }  // namespace windtunnel

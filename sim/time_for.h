@@ -1,4 +1,4 @@
-// What all executors take for the time of work that has a speed.
+// The time that work takes at a speed, computed in the same way by all executors.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,12 @@
 
 namespace windtunnel {
 
-// Virtual time has room for twice as much.
+// Virtual time can represent twice as much.
 inline constexpr Duration kLongestStep = Seconds(50.0 * 24 * 3600);
 
-// The time that `work` (picoseconds at speed 1) takes at `speed`, in whole picoseconds: rounded up, so that an activity never ends before
-// its work is done, but for a thousandth of a picosecond, which is more than floating point makes of nothing left. At most kLongestStep.
+// The time that `work` (picoseconds at speed 1) takes at `speed`, in whole picoseconds. It is rounded up, so
+// that an activity never ends before its work is done. A remainder of up to a thousandth of a picosecond is
+// ignored: floating point leaves less than that of finished work. At most kLongestStep.
 inline Duration TimeFor(double work, double speed) {
   constexpr double kNothing = 1e-3;
   const double exact = work / speed - kNothing;

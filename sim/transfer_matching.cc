@@ -11,7 +11,7 @@
 namespace windtunnel {
 namespace {
 
-// What ranks have to agree on for an operator to be one: the cost key (kind, type, bytes) and the root.
+// What ranks' operators have to agree on to form one transfer: the cost key (kind, type, bytes) and the root.
 std::string Fingerprint(const Op& op) {
   if (const auto* c = std::get_if<Collective>(&op.kind)) {
     return HasRoot(c->kind) ? fmt::format("{} root={}", CostKey(op.kind), c->root) : CostKey(op.kind);
@@ -35,8 +35,8 @@ class Matcher {
   }
 
  private:
-  // Operators that meet: those of the k-th collective of a class of groups, or of the k-th transfer there from one class of ranks to
-  // another.
+  // Identifies operators that meet: the k-th collective of a class of groups, or the k-th transfer there from
+  // one class of ranks to another.
   struct Key {
     AxisId axis;
     int32_t group;
@@ -52,8 +52,8 @@ class Matcher {
 
   void Collect(int32_t rank, const RankLayout& layout) {
     const RoleSchedule& role = schedule_.roles[layout.role];
-    std::vector<std::tuple<OpIndex, int32_t, int32_t>>
-        ops;  // operator, queue, index into transfer_of_position
+    // Operator, queue, index into transfer_of_position.
+    std::vector<std::tuple<OpIndex, int32_t, int32_t>> ops;
     for (size_t q = 0; q < role.queues.size(); ++q) {
       const int32_t queue = layout.first_queue + static_cast<int32_t>(q);
       int32_t index = schedule_.queues[queue].first_transfer;
@@ -63,7 +63,7 @@ class Matcher {
         ++index;
       }
     }
-    std::sort(ops.begin(), ops.end());  // host order, over the queues
+    std::sort(ops.begin(), ops.end());  // the order in which the host issues them, across queues
     std::map<Key, int32_t> met;
     for (const auto& [op, queue, index] : ops) {
       Key key = KeyOf(rank, op, schedule_.queues[queue].stream);

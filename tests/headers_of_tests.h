@@ -1,5 +1,5 @@
-// What most tests include, precompiled (tests/prelude in tests/BUILD; .bazelrc puts it before each). Tests include what they use all the same:
-// --config=plain compiles them without.
+// The headers that most tests include, precompiled (tests/prelude in tests/BUILD; .bazelrc puts it before
+// each). Tests still include what they use, since --config=plain compiles them without this.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

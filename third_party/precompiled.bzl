@@ -12,7 +12,8 @@ def _precompiled_header_impl(ctx):
         unsupported_features = ctx.disabled_features,
     )
 
-    # Beside each other, and in the folder of generated files only: gcc takes NAME.gch where it would find NAME.
+    # Both files lie beside each other, and only in the folder of generated files: gcc takes NAME.gch where it
+    # would find NAME.
     header = ctx.actions.declare_file(ctx.attr.name + ".h")
     if ctx.var.get("prelude") == "none":
         ctx.actions.write(header, "")

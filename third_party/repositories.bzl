@@ -28,7 +28,7 @@ def _multiarch_headers_impl(context):
             return
     fail("%s: nowhere to be found; ./bazelw installs what is missing" % context.attr.path)
 
-# Headers that Debian keeps in a directory of the architecture's, where the compiler does not look.
+# Headers that Debian keeps in an architecture-specific directory, where the compiler does not look.
 multiarch_headers = repository_rule(
     implementation = _multiarch_headers_impl,
     attrs = {

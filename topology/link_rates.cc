@@ -21,7 +21,7 @@ constexpr std::array<KnownLink, 5> kLinks = {{{"nvlink3", 300, 230, true},
                                               {"nvlink5", 900, 672, true},
                                               {"pcie4", 32, 15, false},
                                               {"pcie5", 64, 30, false}}};
-// Of a link given by its bandwidth: the mean share of the NVLinks above, 0.77, 0.80 and 0.75.
+// For a link given by its bandwidth: the mean share of the NVLinks above, 0.77, 0.80 and 0.75.
 constexpr double kRingShare = 0.77;
 
 // Shares of the cards' bandwidth that rings reach on 2 nodes: 200 Gb/s a GPU, 189.6 of 200 GB/s (OCI BM.GPU.B4.8, RoCE) and
@@ -29,8 +29,9 @@ constexpr double kRingShare = 0.77;
 // 50.2 and 70.9 of 100 (GKE a3-highgpu, TCPX).
 constexpr double kShareTo200 = 0.94, kShareBeyond200 = 0.82, kShareOfEthernet = 0.6;
 
-// What libfabric adds to NCCL's latency of a message to another node: half of the median excess, 103 us, of 14 all-reduces of up to 16 KiB
-// on 2 nodes of 8 A100s (AWS p4de.24xlarge, nccl-tests), whose trees cross the network twice.
+// libfabric's addition to NCCL's latency of a message to another node: half of the median excess, 103 us, of
+// 14 all-reduces of up to 16 KiB on 2 nodes of 8 A100s (AWS p4de.24xlarge, nccl-tests), whose trees cross the
+// network twice.
 constexpr double kEfaLatency = 51;  // us
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What collectives achieve over links between devices of a node and over network cards.
+// The rates that collectives achieve over links between devices of a node and over network cards.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace windtunnel {
 
-// A link between the devices of a node: what its vendor says of one direction, and what a ring achieves over it.
+// A link between the devices of a node: the vendor's bandwidth in one direction, and what a ring achieves.
 struct LinkRates {
   Bandwidth nominal, ring;
   bool is_nvlink = false;
@@ -17,16 +17,16 @@ struct LinkRates {
 
   bool operator==(const LinkRates&) const = default;
 };
-// Errors: InvalidInput for a kind that devices of a node are not linked by, or no link at all.
+// Errors: InvalidInput for a kind of link that does not connect devices of a node, or no link at all.
 Result<LinkRates> IntraNodeRates(const LinkSpec& link, const std::string& default_kind);
 
-// A network card: what its vendor says of one direction, what a ring achieves over it, and the latency to another node beyond NCCL's
-// own.
+// A network card: the vendor's bandwidth in one direction, what a ring achieves over it, and the latency to
+// another node beyond NCCL's own.
 struct NicRates {
   Bandwidth nominal, rate;
   Duration latency;
 };
-// Errors: InvalidInput where the bandwidth of a network card is not named.
+// Errors: InvalidInput if the bandwidth of a network card is not named.
 Result<NicRates> InterNodeRates(const LinkSpec& link);
 
 }  // namespace windtunnel

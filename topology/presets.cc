@@ -1,4 +1,4 @@
-// The topologies that a scenario can name, and those that it spells out.
+// Makes the topologies that a scenario can name, and those that it spells out.
 #include <fmt/format.h>
 #include <algorithm>
 #include <array>
@@ -12,7 +12,8 @@
 namespace windtunnel {
 namespace {
 
-// A device's PCIe x16 over the card that it is made for: Gen3 15.75 GB/s and 100 Gb/s, Gen4 31.5 and 200, Gen5 63 and 400, Gen6 126 and 800.
+// A device's PCIe x16 bandwidth over that of the card it is made for: Gen3 15.75 GB/s and 100 Gb/s, Gen4
+// 31.5 and 200, Gen5 63 and 400, Gen6 126 and 800.
 constexpr double kPcieOverCard = 1.26;
 
 const KnownTopology* FindPreset(const std::string& name) {
@@ -51,7 +52,7 @@ class FatTree {
     if (cluster_.nodes > 1) AddCards(node, name, devices);
   }
 
-  // Devices share the cards evenly, or each has several.
+  // Devices share the cards evenly, or each device has several.
   void AddCards(int64_t node, const std::string& name, const std::vector<int32_t>& devices) {
     const int64_t d = static_cast<int64_t>(devices.size());
     for (int64_t i = 0; i < cards_; ++i) {
@@ -72,7 +73,8 @@ class FatTree {
     return entry->second;
   }
 
-  // All spine switches as one: what a leaf's links to them carry together.
+  // One vertex stands for all spine switches. A leaf's link to it carries what the leaf's links to them carry
+  // together.
   void AddSpine() {
     const int32_t spine = parts_.Add("spine", VertexKind::kSwitch);
     for (const auto& [leaf, bytes_per_second] : downlinks_)

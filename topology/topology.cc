@@ -11,7 +11,7 @@
 
 namespace windtunnel {
 
-// Vertices and edges by number, which are those of `vertices_` and `links_`.
+// Vertices and edges have the indices of `vertices_` and `links_`.
 struct Topology::Graph {
   using Csr = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, boost::no_property,
                                                  boost::no_property, int32_t, int32_t>;
@@ -20,7 +20,8 @@ struct Topology::Graph {
 
 namespace {
 
-// Whether the name stands for the vertex: its own, or that of what it is part of ("node0" for "node0.nic3").
+// Whether the name stands for the vertex: it is the vertex's name, or the name of what it is part of ("node0"
+// for "node0.nic3").
 bool StandsFor(const std::string& name, const std::string& vertex) {
   return vertex == name ||
          (vertex.starts_with(name) && vertex.size() > name.size() && vertex[name.size()] == '.');
@@ -141,7 +142,7 @@ void RouteFinder::Begin(Side& side, int32_t vertex) {
   side.edges = 1;
 }
 
-// One level further from this end, `end` being the other. True when that meets the other side's.
+// Advances this end's search by one level; `end` is the other end. Returns true if it meets the other side.
 bool RouteFinder::Widen(Side& side, const Side& other, int32_t end) {
   const auto& graph = topology_.graph_->csr;
   const size_t last = side.queue.size();
@@ -169,7 +170,7 @@ bool RouteFinder::Widen(Side& side, const Side& other, int32_t end) {
   return meets;
 }
 
-// Breadth first from both ends, from the one that has less before it; every link leads both ways.
+// Breadth-first search from both ends, always from the end with fewer edges; every link leads both ways.
 bool RouteFinder::Meet(int32_t from, int32_t to, Cards cards) {
   ++search_;
   cards_ = cards;
@@ -181,7 +182,7 @@ bool RouteFinder::Meet(int32_t from, int32_t to, Cards cards) {
   return false;
 }
 
-// Marks the vertices seen from the sender that lead to where the sides meet, outermost first.
+// Marks the vertices seen from the sender that are on a path to where the sides meet, outermost first.
 void RouteFinder::MarkWays() {
   const int32_t outermost = from_.distance[from_.queue.back()];
   const int32_t innermost = to_.distance[to_.queue.back()];
@@ -191,7 +192,8 @@ void RouteFinder::MarkWays() {
     if (on_way_[step->to] == search_) on_way_[step->from] = search_;
 }
 
-// A search has come over them from its end, so that a switch with thousands of links, at which two searches meet, is not looked through.
+// Takes the steps that the searches recorded, instead of looking through each vertex's links: searches meet at
+// spine switches, which have thousands.
 void RouteFinder::FindSteps(int32_t done) {
   const int32_t outermost = from_.distance[from_.queue.back()];
   const bool is_from_sender = done < outermost;

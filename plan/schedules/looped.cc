@@ -1,4 +1,4 @@
-// Schedules of several stages per rank, `ranks` apart: the model goes round the ranks v times.
+// Schedules with several stages per rank, `ranks` apart: a micro-batch goes around the ranks v times.
 #include <algorithm>
 
 #include "plan/schedules/generators.h"

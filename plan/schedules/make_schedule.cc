@@ -1,4 +1,4 @@
-// Names, and what each schedule accepts.
+// The schedules by name, and the arguments that each accepts.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -18,12 +18,12 @@ struct Generator {
   Stages stages;
   Status (*check)(int ranks, int64_t micro_batches);
   Make make;
-  Make make_paired = nullptr;  // null: it has no pairs
+  Make make_paired = nullptr;  // null: there is no paired variant
 };
 
 Status AcceptAny(int, int64_t) { return Ok(); }
 
-// As torch's single-stage schedules demand.
+// torch's single-stage schedules require this.
 Status NeedAsManyAsRanks(int ranks, int64_t micro_batches) {
   if (micro_batches >= ranks) return Ok();
   return InvalidInput("needs at least as many micro-batches as pipeline ranks, {}, but there are {}", ranks,
@@ -38,7 +38,7 @@ Status NeedTwoPerRank(int ranks, int64_t micro_batches) {
 
 int64_t Rounds(int ranks, int64_t micro_batches) { return std::max<int64_t>(1, micro_batches / ranks); }
 
-// torch's rule: micro-batches go in rounds of at least as many as there are ranks, all of the same size.
+// torch's rule: micro-batches run in rounds of equal size, which is at least the number of ranks.
 Status NeedEqualRounds(int ranks, int64_t micro_batches) {
   const int64_t rounds = Rounds(ranks, micro_batches);
   if (micro_batches % rounds == 0) return Ok();
@@ -82,7 +82,7 @@ Status CheckVirtualStages(const Generator& generator, int virtual_stages) {
   return Ok();
 }
 
-// The generator, which accepts these numbers.
+// Finds the generator and checks that it accepts these arguments.
 Result<const Generator*> FindGenerator(const std::string& name, int ranks, int virtual_stages,
                                        int64_t micro_batches) {
   const auto generator = std::find_if(std::begin(kGenerators), std::end(kGenerators),

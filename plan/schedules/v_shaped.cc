@@ -1,4 +1,4 @@
-// Schedules of two stages per rank placed as a V: chunk 0 is stage r, on the way down, chunk 1 is stage 2p-1-r, on the way up.
+// Schedules of two stages per rank placed as a V: chunk 0 is stage r (down), chunk 1 stage 2p-1-r (up).
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -8,7 +8,7 @@
 namespace windtunnel::schedules {
 namespace {
 
-// Writes a rank's list phase by phase; the micro-batches of each chunk and kind count themselves.
+// Builds a rank's list phase by phase, and counts the micro-batches of each chunk and kind itself.
 class VRank {
  public:
   VRank(int rank, int ranks, std::vector<Action>& actions, std::set<Action>* paired = nullptr)
@@ -23,7 +23,7 @@ class VRank {
 
   void Forward(int chunk) { Add(ActionKind::kForward, chunk, forwards_[chunk]++); }
   void Backward(int chunk) { Add(ActionKind::kBackward, chunk, backwards_[chunk]++); }
-  // A forward of `chunk` along with a backward of the other.
+  // A forward of `chunk` paired with a backward of the other chunk.
   void Pair(int chunk) {
     Forward(chunk);
     if (paired_ != nullptr) paired_->insert(actions_.back());
@@ -33,7 +33,7 @@ class VRank {
     pending_.push_back({ActionKind::kWeightGradient, stages_[chunk], backwards_[chunk]});
     Add(ActionKind::kInputGradient, chunk, backwards_[chunk]++);
   }
-  // The oldest weight gradient that is due, of this chunk or of either; nothing when none is.
+  // The oldest pending weight gradient of this chunk, or (the function below) of both; nothing if none is.
   void WeightGradient(int chunk) {
     const auto due = std::find_if(pending_.begin(), pending_.end(),
                                   [&](const Action& w) { return w.stage == stages_[chunk]; });
@@ -54,7 +54,7 @@ class VRank {
 
   std::array<int, 2> stages_;
   std::vector<Action>& actions_;
-  std::set<Action>* paired_;  // null: not asked for
+  std::set<Action>* paired_;  // null: forwards are not paired
   std::array<int64_t, 2> forwards_{}, backwards_{};
   std::deque<Action> pending_;
 };
@@ -91,14 +91,14 @@ void FillZeroBubbleV(VRank rank, int64_t r, int64_t p, int64_t m) {
   }
 }
 
-// Phase 6: backwards of both chunks in turn, in the second half of which the weight gradients are put off.
-// Returns whether they are put off at its end.
+// Phase 6: backwards of both chunks in turn; in its second half the weight gradients are deferred.
+// Returns whether they are deferred at its end.
 bool BackwardsOfBothChunks(VRank& rank, int64_t r) {
   const int64_t count = r + 1;
   bool put_off = false;
   for (int64_t i = 0; i < count; ++i) {
     for (int chunk : {1, 0}) {
-      // Half of the 2 count backwards, so on odd ranks it turns before a chunk 1, on even ranks before a chunk 0.
+      // Half of the 2 count backwards: on odd ranks it changes before chunk 1, on even ranks before chunk 0.
       if (i == count / 2 && chunk == r % 2) put_off = true;
       if (put_off) rank.InputGradient(chunk);
       else rank.Backward(chunk);

@@ -1,4 +1,4 @@
-// The parts of the HTML report that are files in this folder or in third_party/vega, as part of the program.
+// The parts of the HTML report that are files in this folder or in third_party/vega, embedded in the program.
 #pragma once
 
 #include <string_view>

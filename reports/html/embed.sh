@@ -4,7 +4,8 @@ set -eu
 printf '#include "reports/html/assets.h"\n\nnamespace windtunnel {\n'
 for pair in "$@"; do
   name=${pair%%=*} file=${pair#*=}
-  # String literals longer than 64 KiB are beyond what compilers must take: in pieces, which they join.
+  # Compilers need not accept string literals longer than 64 KiB, so the text comes in pieces, which they
+  # join.
   printf '\nconst std::string_view %s =' "$name"
   split -b 15000 --filter='printf "\\n    R\"asset("; cat; printf ")asset\""' "$file"
   printf ';\n'

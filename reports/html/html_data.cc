@@ -57,7 +57,8 @@ Json FactsOf(const Outcome& outcome) {
 
 // ---- timelines ---------------------------------------------------------------------------------------------------------
 
-// One rank of each role first, then others; where there are more than kMostRanks, some from the first to the last.
+// One rank of each role first, then others. Where there are too many roles, the chosen ones are spread evenly
+// from the first to the last.
 std::vector<const Timeline*> Chosen(const Plan& plan, const std::vector<Timeline>& timelines) {
   std::vector<const Timeline*> first_of_role, others, chosen;
   std::vector<bool> has_role(plan.roles.size());
@@ -96,8 +97,8 @@ Json TimelineJson(const Plan& plan, const Timeline& timeline, const std::string&
 
 using ByCategory = std::array<int64_t, kCategories>;
 
-// When each operator's turn came on the device (the start of the next one that computes), and the end. Hosts that only issue allocate far
-// ahead.
+// By operator: when its turn came on the device, which is the start of the next operator on the compute
+// stream. The last entry is the step's end. (A host that only issues operators allocates far ahead of that.)
 std::vector<Duration> TurnsOf(const Role& role, const Timeline& timeline) {
   std::vector<Duration> turns(role.steady.ops.size() + 1, timeline.end);
   for (const Span& span : timeline.spans) {
@@ -107,8 +108,9 @@ std::vector<Duration> TurnsOf(const Role& role, const Timeline& timeline) {
   return turns;
 }
 
-// What every change of the device's memory made of it. Sizes are the differences of what was allocated (rounded as the
-// allocator does); what was there before follows from what `peak` says of the fullest moment.
+// The device's memory by category after every change. The size of a change is the difference of the allocated
+// bytes, so it is rounded as the allocator rounds. What was allocated before the first change follows from
+// the categories that `peak` has for the fullest moment.
 std::vector<std::pair<Duration, ByCategory>> CurveOf(const Role& role, const Timeline& timeline,
                                                      const MemoryPeak& peak) {
   const std::vector<Duration> turns = TurnsOf(role, timeline);
@@ -120,7 +122,7 @@ std::vector<std::pair<Duration, ByCategory>> CurveOf(const Role& role, const Tim
     const MemoryOp& op = role.steady.memory[sample.index];
     const Buffer& buffer = role.buffers[op.buffer];
     if (buffer.space != MemorySpace::kDevice) continue;
-    if (curve.empty()) before = sample.allocated;  // its own size is put right by the fullest moment
+    if (curve.empty()) before = sample.allocated;  // the first change's own size becomes part of `base`
     else now[static_cast<int>(buffer.category)] += (sample.allocated - before).count();
     before = sample.allocated;
     if (sample.allocated > most) {
@@ -183,7 +185,7 @@ std::string_view WordOf(ActionKind kind) {
   }
 }
 
-// The schedule as it ran, of every pipeline rank; nothing where there are too many actions to tell apart.
+// Adds the schedule as it ran, of every pipeline rank; nothing if there are too many actions to tell apart.
 void AddActions(const Plan& plan, const std::vector<Timeline>& timelines, const std::string& side,
                 Json& actions) {
   if (!plan.pipeline) return;

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// JSON within a script element: no end tag and no comment may begin in it.
+// JSON for a script element, in which no end tag and no comment may begin.
 std::string ForScript(const Json& json) {
   std::string escaped;
   for (char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) {
@@ -41,7 +41,7 @@ std::string ForText(std::string_view text) {
   return escaped;
 }
 
-// The page with each {{NAME}} replaced by its text. REQUIRES: all are named.
+// The page with each {{NAME}} replaced by its text. REQUIRES: `texts` has every name of the page.
 std::string FillIn(std::string_view page,
                    const std::vector<std::pair<std::string_view, std::string_view>>& texts) {
   std::string result;

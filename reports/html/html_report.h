@@ -1,5 +1,6 @@
-// One self-contained HTML file: predicted against measured with intervals, where the error comes from, timeline, memory by category, bubbles by
-// stage, scaling, where the costs come from. Nothing is loaded from anywhere; the plots are Vega-Lite's, inlined.
+// One self-contained HTML file: predicted against measured with intervals, where the error comes from,
+// timeline, memory by category, bubbles by stage, scaling, and where the costs come from. It loads nothing
+// from elsewhere; the plots are drawn by Vega-Lite, which is inlined.
 #pragma once
 
 #include <string>
@@ -10,10 +11,11 @@
 
 namespace windtunnel {
 
-// `scalings` are those of the outcomes, in their order.
+// `scalings` has one entry for each outcome, in the same order.
 std::string HtmlReport(const std::vector<Outcome>& outcomes, const std::vector<Scaling>& scalings);
 
-// Of a search: what it found (`search` is windtunnel/search/1), and the whole report of the best configuration where it was predicted in full.
+// The report of a search: what it found (`search` is windtunnel/search/1), and the whole report of the best
+// configuration if that was predicted in full.
 std::string SearchHtmlReport(const std::string& search, const std::vector<Outcome>& best,
                              const std::vector<Scaling>& scalings);
 

@@ -1,4 +1,4 @@
-// A timeline as bars to draw, no more than there is room for.
+// A timeline as bars to draw, of limited number.
 #pragma once
 
 #include <string>
@@ -14,12 +14,12 @@ struct TimelineBar {
   const OperatorGroup* group = nullptr;
   std::string name;
   Duration start, end;
-  Duration busy;  // of which operators run
+  Duration busy;  // the part of the bar in which operators run
 };
 
-// One of each operator, neighbours of one group that touch together; where those are more than `most`, the timeline in as many slices as
-// there is room for, each of the group that runs most of it. Without receives, which are posted early: the send says when its message
-// went.
+// One bar per operator; neighbours of one group that touch share a bar. If that gives more than `most` bars,
+// the timeline is cut into as many slices as there is room for, and each slice gets the group that runs
+// longest in it. Receives are left out because they are posted early: the send shows when its message went.
 std::vector<TimelineBar> TimelineBars(const Timeline& timeline, const Program& program, size_t most);
 
 }  // namespace windtunnel

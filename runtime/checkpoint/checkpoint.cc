@@ -27,7 +27,7 @@ constexpr const char* kRemoved = ".removed_";
 constexpr int64_t kMaxMetadata = int64_t{1} << 30;
 
 std::string FileOf(int rank) { return fmt::format("rank_{:05}.safetensors", rank); }
-// What a rank tells rank 0 about its file.
+// The file in which a rank describes its pieces to rank 0.
 std::string PiecesFileOf(int rank) { return fmt::format("rank_{:05}.pieces.json", rank); }
 
 uint32_t Crc32(const void* data, size_t bytes) {
@@ -37,7 +37,7 @@ uint32_t Crc32(const std::vector<float>& values) {
   return Crc32(values.data(), values.size() * sizeof(float));
 }
 
-// The step of a directory's name, "step_00000040".
+// Parses the step from a directory's name, "step_00000040".
 std::optional<int64_t> StepOf(const std::string& name) {
   const std::string_view prefix = kStepPrefix;
   if (!name.starts_with(prefix) || name.size() == prefix.size()) return std::nullopt;
@@ -63,7 +63,7 @@ std::vector<StridedRuns> ToRuns(const Json& json) {
   return runs;
 }
 
-// The metadata are a JSON object whose "crc32" is of all else in it.
+// The metadata are a JSON object; its "crc32" covers everything else in it.
 std::string Seal(Json metadata) {
   metadata.erase("crc32");
   const std::string text = metadata.dump();
@@ -95,7 +95,8 @@ Json ToJson(const CheckpointInfo& info) {
   return json;
 }
 
-// Elements of the runs, all of which must lie within [0, whole); -1 otherwise. What a file says is not to be trusted.
+// The number of elements of the runs, all of which must lie within [0, whole); otherwise -1. The runs come
+// from a file and are not trusted.
 int64_t ElementsWithin(const std::vector<StridedRuns>& runs, int64_t whole) {
   int64_t elements = 0;
   for (const StridedRuns& run : runs) {
@@ -120,7 +121,7 @@ Result<std::string> SealMetadata(const std::string& text) {
   return Seal(std::move(metadata));
 }
 
-// Between metadata.json and a Checkpoint's tensors.
+// Reads metadata.json into a Checkpoint.
 struct CheckpointFormat {
   static void Read(const Json& json, Checkpoint& checkpoint) {
     CheckpointInfo& info = checkpoint.info_;
@@ -146,7 +147,7 @@ struct CheckpointFormat {
 };
 
 std::string Checkpoint::identity() const {
-  const fs::path whole = fs::path(path_) / "";  // "dir/step_00000040" and "dir/step_00000040/" alike
+  const fs::path whole = fs::path(path_) / "";  // the same for "dir/step_00000040" and "dir/step_00000040/"
   return fmt::format("{} {:08x}", whole.parent_path().filename().string(), crc32_);
 }
 
@@ -182,7 +183,7 @@ Result<Checkpoint> Checkpoint::Open(const std::string& path) {
   return checkpoint;
 }
 
-// The pieces of a tensor are all of it.
+// Checks that the pieces of each tensor add up to the whole tensor.
 Status Checkpoint::CheckCoverage() const {
   for (const auto& [name, tensor] : tensors_) {
     int64_t whole = 1, found = 0;
@@ -330,7 +331,7 @@ void CheckpointDirectory::Abandon(int64_t step, int rank) const {
     if (entry.path().filename().string().starts_with(prefix)) own.push_back(entry.path());
   if (rank == 0) own.push_back(fs::path(UnfinishedPathOf(step)) / kMetadataFile);
   for (const fs::path& path : own) fs::remove(path, ignored);
-  fs::remove(UnfinishedPathOf(step), ignored);  // the last rank's, when it is empty
+  fs::remove(UnfinishedPathOf(step), ignored);  // succeeds when it is empty, so for the last rank
 }
 
 Status CheckpointDirectory::Begin(int64_t step) const {
@@ -342,7 +343,7 @@ Status CheckpointDirectory::Begin(int64_t step) const {
 }
 
 Status CheckpointDirectory::Finish(int64_t step, int64_t keep) const {
-  // A checkpoint goes away under another name, so that none is ever half there.
+  // A checkpoint is renamed before it is removed, so that no partly removed one has a checkpoint's name.
   const auto remove = [&](int64_t old) {
     std::error_code ignored;
     const std::string removed = fmt::format("{}/{}{:08}", path_, kRemoved, old);
@@ -366,7 +367,8 @@ Status CheckpointDirectory::Finish(int64_t step, int64_t keep) const {
 
 namespace {
 
-// Whole tensors keep name and shape, so that other programs find them; parts are a row, named after their first element.
+// Whole tensors keep name and shape, so that other programs find them. A part is stored as one row, named
+// after its first element.
 std::string KeyOf(const TensorPiece& piece) {
   return piece.is_whole() ? piece.tensor : fmt::format("{}@{}", piece.tensor, piece.runs.front().first);
 }
@@ -376,9 +378,10 @@ Json Describe(const TensorPiece& piece, const std::string& file, uint32_t crc) {
               {"key", KeyOf(piece)},    {"runs", ToJson(piece.runs)}, {"crc32", crc}};
 }
 
-// Writes the rank's file and, for rank 0, what is in it. A rank that holds nothing of its own writes none.
+// Writes the rank's file and, for rank 0, a description of its contents. A rank that saves no pieces writes
+// no safetensors file.
 Result<int64_t> WriteOwn(const std::string& path, const Plan& plan, int rank, const SaveOptions& options) {
-  // The first step makes the optimizer's state.
+  // The optimizer has no state before the first step.
   const std::vector<TensorPiece> pieces = PiecesToSave(plan, rank, /*with_optimizer=*/options.info.step > 0);
   Json described = Json::array();
   std::vector<TensorToWrite> tensors;
@@ -397,7 +400,7 @@ Result<int64_t> WriteOwn(const std::string& path, const Plan& plan, int rank, co
   return bytes;
 }
 
-// Rank 0's: one description from those of all ranks.
+// Rank 0 merges the descriptions of all ranks into one.
 Status WriteMetadata(const std::string& path, const Plan& plan, const CheckpointInfo& info) {
   Json metadata = ToJson(info);
   Json tensors = Json::object();
@@ -421,7 +424,7 @@ Status WriteMetadata(const std::string& path, const Plan& plan, const Checkpoint
   return Ok();
 }
 
-constexpr char kMomentum[] = "optimizer.momentum.";  // begins the names of SGD's buffers
+constexpr char kMomentum[] = "optimizer.momentum.";  // prefix of the names of SGD's momentum buffers
 
 }  // namespace
 
@@ -435,7 +438,7 @@ Result<int64_t> SaveCheckpoint(const CheckpointDirectory& directory, const Plan&
   WT_RETURN_IF_ERROR(options.barrier());
   if (rank == 0) {
     WT_RETURN_IF_ERROR(WriteMetadata(path, plan, options.info));
-    WT_RETURN_IF_ERROR(Checkpoint::Open(path));  // all there, and every tensor whole
+    WT_RETURN_IF_ERROR(Checkpoint::Open(path));  // checks that every file is there and every tensor whole
     WT_RETURN_IF_ERROR(directory.Finish(step, options.keep));
   }
   WT_RETURN_IF_ERROR(options.barrier());
@@ -447,7 +450,7 @@ Status LoadPieces(const TensorSource& source, const Plan& plan, int rank, bool w
   std::vector<float> part;
   for (const TensorPiece& piece : PiecesOf(plan, rank, with_optimizer)) {
     const auto shape = source.ShapeOf(piece.tensor);
-    // Saved without: it begins with the first gradient, as in PyTorch.
+    // The checkpoint was saved without momentum, which then begins with the first gradient, as in PyTorch.
     if (!shape && piece.tensor.starts_with(kMomentum)) {
       part.assign(static_cast<size_t>(piece.elements()), 0.0f);
       put(piece.local, part);

@@ -1,13 +1,17 @@
 // Checkpoints on the disk (docs/contract.md, "Checkpoints").
 //
-//   DIR/step_00000040/metadata.json              every tensor's whole shape, and its pieces: in which file, which elements, CRC-32
-//                     rank_00000.safetensors     the pieces that rank 0 saved: of a DistributedDataParallel job, all
-//   DIR/latest                                   "step_00000040"
 //
-// A checkpoint is written under another name, forced to the disk and then renamed, so that whatever has the name step_… is complete.
+//   DIR/step_00000040/metadata.json            every tensor's whole shape, and its pieces: each one's file,
+//                                              elements and CRC-32
+//                     rank_00000.safetensors   the pieces of rank 0; of a DistributedDataParallel job all
+//   DIR/latest                                 "step_00000040"
+//
+// A checkpoint is written under a temporary name, forced to the disk and then renamed, so every directory
+// named step_… is complete.
 //
 //   CheckpointDirectory directory("checkpoints");
-//   WT_RETURN_IF_ERROR(SaveCheckpoint(directory, info, plan, rank, values, barrier));
+//   WT_RETURN_IF_ERROR(SaveCheckpoint(directory, plan, rank,
+//                                     {.info = info, .values = values, .barrier = barrier}));
 //   WT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open("checkpoints"));
 //   WT_ASSIGN_OR_RETURN(const std::vector<float> table, checkpoint.Read("model.wte.weight"));
 #pragma once
@@ -28,36 +32,38 @@
 
 namespace windtunnel {
 
-// What a checkpoint says beside its tensors. The state of the sampler and of all random numbers is in it: they are functions of the
-// seed, the step and the number of samples seen.
+// What a checkpoint holds besides its tensors. This includes the state of the sampler and of all random
+// numbers: they are functions of the seed, the step and the number of samples seen.
 struct CheckpointInfo {
-  int64_t step = 0;       // done when it was saved
-  int64_t samples = 0;    // that all ranks together have trained on
+  int64_t step = 0;       // steps done when it was saved
+  int64_t samples = 0;    // trained on by all ranks together
   uint64_t seed = 0;      // run.seed
   int world_size = 1;     // of the job that saved it
   std::string optimizer;  // optimizer.kind
   std::string scenario;   // resolved, YAML
-  // Loss scaling; a job that does not scale its loss leaves scale 0, and keeps the number of steps that were skipped before it.
+  // Loss scaling. A job that does not scale its loss leaves scale at 0 and keeps the number of steps that
+  // were skipped before.
   LossScaleState loss_scale = {};
 };
 
 class Checkpoint : public TensorSource {
  public:
-  // `path` is a checkpoint (a directory step_…), or a directory of them, of which the latest is taken. Errors: InvalidInput, naming the
-  // file: none there, or damaged.
+  // `path` is a checkpoint (a directory step_…) or a directory of checkpoints, of which the latest is opened.
+  // Errors: InvalidInput, naming the file: no checkpoint is there, or it is damaged.
   static Result<Checkpoint> Open(const std::string& path);
 
   const CheckpointInfo& info() const { return info_; }
   std::string path() const override { return path_; }
-  // "step_00000040", and a CRC-32 of all that its metadata say, which has those of the pieces: what tells it from others.
+  // Identifies the checkpoint: "step_00000040" and a CRC-32 of its metadata, which include the CRC-32 of
+  // every piece.
   std::string identity() const;
   std::vector<std::string> Tensors() const;
-  // Of all files together.
+  // The size of all files together.
   int64_t bytes() const { return bytes_; }
 
   std::optional<std::vector<int64_t>> ShapeOf(const std::string& tensor) const override;
   Result<std::vector<float>> Read(const std::string& tensor) const override;
-  // Reads everything. The first damage found.
+  // Reads everything. Returns the first damage found.
   Status Check() const;
 
  private:
@@ -83,8 +89,8 @@ class Checkpoint : public TensorSource {
   std::map<std::string, SafetensorsFile> files_;
 };
 
-// The text of a metadata.json, with the CRC-32 that it should have. InvalidInput where it is no JSON object. (Whoever changes metadata
-// by hand, and tests, need it.)
+// Returns the text of a metadata.json with its CRC-32 set to the right value. InvalidInput if it is no JSON
+// object. For tests and for editing metadata by hand.
 Result<std::string> SealMetadata(const std::string& text);
 
 // Whether a directory is a checkpoint, whole or damaged.
@@ -98,23 +104,26 @@ class CheckpointDirectory {
 
   // The newest complete checkpoint; nullopt where there is none.
   std::optional<std::string> Latest() const;
-  // InvalidInput where the one that was saved last is there without its metadata.
+  // InvalidInput if the checkpoint that was saved last (the file `latest` names it) exists but lacks its
+  // metadata.
   Status CheckWhole() const;
   // Steps of the complete checkpoints, ascending.
   std::vector<int64_t> Steps() const;
   std::string PathOf(int64_t step) const;
   std::string UnfinishedPathOf(int64_t step) const;
 
-  // Makes an empty directory for the checkpoint of `step`, and takes away what interrupted jobs left. Failed.
+  // Makes an empty directory for the checkpoint of `step` and removes what interrupted jobs left. Errors:
+  // Failed.
   Status Begin(int64_t step) const;
-  // Gives it its name, points `latest` to it, and takes away all but the `keep` newest (0: none).
+  // Gives the checkpoint its final name, points `latest` to it, and removes all but the `keep` newest (0:
+  // keeps all).
   Status Finish(int64_t step, int64_t keep) const;
-  // After a failure: what this rank has written of it, which may be what has filled the disk.
+  // After a failure: removes what this rank has written of the checkpoint, which may be what filled the disk.
   void Abandon(int64_t step, int rank) const;
 
  private:
   void RemoveLeftovers() const;
-  // The name that the file `latest` has.
+  // The name in the file `latest`.
   std::optional<std::string> NameOfLatest() const;
   std::string path_;
 };
@@ -122,16 +131,18 @@ class CheckpointDirectory {
 struct SaveOptions {
   CheckpointInfo info;
   int64_t keep = 2;
-  std::function<Result<std::vector<float>>(const Slice&)> values;  // of this rank's slice
+  std::function<Result<std::vector<float>>(const Slice&)> values;  // the values of one of this rank's slices
   std::function<Status()> barrier;                                 // of all ranks that take part
 };
-// Saves this rank's part; all ranks call it. Rank 0 finishes the checkpoint, and when the call returns it is complete. The bytes that
-// this rank wrote. Errors: Failed (a file cannot be written: names it), those of the barrier.
+// Saves this rank's part; all ranks call it. Rank 0 finishes the checkpoint: when the call returns it is
+// complete. Returns the bytes that this rank wrote. Errors: Failed (a file cannot be written; names it),
+// those of the barrier.
 Result<int64_t> SaveCheckpoint(const CheckpointDirectory& directory, const Plan& plan, int rank,
                                const SaveOptions& options);
 
-// Puts what rank `rank` holds into place: values, and with_optimizer their states. `put` takes a slice of this rank and its values.
-// Errors: InvalidInput (a tensor that the source lacks, or has in another shape: names both), those of reading.
+// Loads what rank `rank` holds: parameter values and, if `with_optimizer`, their optimizer states. `put`
+// takes a slice of this rank and its values. Errors: InvalidInput (the source lacks a tensor, or has it in
+// another shape; names both), those of reading.
 Status LoadPieces(const TensorSource& source, const Plan& plan, int rank, bool with_optimizer,
                   const std::function<void(const Slice&, std::span<const float>)>& put);
 

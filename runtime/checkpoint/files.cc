@@ -111,7 +111,7 @@ DirectoryLock::~DirectoryLock() {
 
 Result<std::string> ReadSmallFile(const std::string& path, int64_t limit) {
   std::error_code error;
-  // Nobody may ever write to a pipe of that name.
+  // Reading a pipe of that name would block for ever if nobody writes to it.
   if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
     return InvalidInput("{}: is no regular file", path);
   std::ifstream file(path, std::ios::binary);

@@ -1,4 +1,5 @@
-// Files that are complete once they are there: what is written is forced to the disk before it gets its name.
+// Files that are complete as soon as they exist: the contents are forced to the disk before the file gets its
+// name.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +11,19 @@ namespace windtunnel {
 
 // Writes `text` to a file beside `path`, forces it to the disk, and renames it. Failed: names the file.
 Status WriteFileAtomically(const std::string& path, const std::string& text);
-// Forces what a directory lists to the disk. Failed: names it.
+// Forces a directory's entries to the disk. Failed: names it.
 Status SyncDirectory(const std::string& path);
-// The text of a file of at most `limit` bytes. InvalidInput: names the file.
+// Returns the text of a file of at most `limit` bytes. InvalidInput: names the file.
 Result<std::string> ReadSmallFile(const std::string& path, int64_t limit);
 
-// Keeps other processes of this kind, also on other machines that see the directory, from writing into it, until it goes or its process ends.
+// Keeps other processes that take this lock, also on other machines that see the directory, from writing into
+// it, until the lock is destroyed or its process ends.
 class DirectoryLock {
  public:
-  // Of a directory that is there. File systems without locks have none. Failed: another process has it (names it).
+  // Locks an existing directory. On file systems without locks it locks nothing. Failed: another process
+  // holds the lock (names it).
   static Result<DirectoryLock> Take(const std::string& directory);
-  // The same of the directory itself, in which nothing is left; another holder has no name then.
+  // Locks the directory itself and leaves no file in it. The error cannot name the holder then.
   static Result<DirectoryLock> TakeWithoutFile(const std::string& directory);
   DirectoryLock(DirectoryLock&& other) noexcept;
   ~DirectoryLock();
@@ -33,7 +36,7 @@ class DirectoryLock {
 // A file that is written from its beginning to its end.
 class NewFile {
  public:
-  // Makes the file, or empties it.
+  // Creates the file, or empties it.
   static Result<NewFile> Make(const std::string& path);
   NewFile(NewFile&& other) noexcept;
   ~NewFile();

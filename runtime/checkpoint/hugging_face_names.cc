@@ -10,8 +10,9 @@ namespace {
 using Mapping = HuggingFaceMapping;
 using Shape = std::vector<int64_t>;
 
-// The models of transformers that compute what a scenario's do. All but GPT-2 are Llamas: Mixtral with experts in the place of every MLP,
-// Mistral with a window, Qwen2 with biases of queries, keys and values, Qwen3 with norms of queries' and keys' heads.
+// The models of transformers that compute what a scenario's model does. All but GPT-2 are variants of Llama:
+// Mixtral has experts in place of every MLP, Mistral a window, Qwen2 biases of queries, keys and values,
+// Qwen3 norms of queries' and keys' heads.
 enum class Family { kGpt2, kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe };
 
 bool IsLlama(const ModelSpec& model) {
@@ -19,8 +20,9 @@ bool IsLlama(const ModelSpec& model) {
          (model.activation == ActivationKind::kSwiglu || model.activation == ActivationKind::kGeglu);
 }
 
-// Routers take the softmax of all experts and divide the chosen ones' by their sum, which is the softmax of the chosen ones; of one it is
-// 1, where ours is the softmax of all.
+// These models' routers take the softmax over all experts and divide the chosen experts' weights by their
+// sum, which equals the softmax over the chosen ones. With top_k 1 that weight is always 1, while this
+// project keeps the softmax over all experts.
 Result<Family> FamilyOfExperts(const ModelSpec& model) {
   const auto differs = [](const char* what) {
     return Unsupported(
@@ -95,7 +97,8 @@ class Mappings {
     if (model_.bias && model_.norm == NormKind::kLayerNorm)
       Add(tensor + ".bias", {model_.hidden}, name + ".bias");
   }
-  // A linear layer whose outputs are the other program's layers `names` of `rows` each, one after the other.
+  // A linear layer whose outputs are, one after the other, those of transformers' layers `names` with `rows`
+  // outputs each.
   void AddLinear(const std::string& tensor, int64_t in, const std::vector<std::string>& names,
                  const std::vector<int64_t>& rows, bool transposed, bool has_bias) {
     int64_t out = 0;
@@ -160,7 +163,8 @@ class Mappings {
     if (!model_.tie_embeddings) Add("head.weight", {model_.vocab, hidden}, "lm_head.weight");
   }
 
-  // Experts follow each other in the rows of one tensor: of each, gate (Mixtral's w1) before up (w3); and down (w2).
+  // Experts follow each other in the rows of one tensor. In "up" each expert's gate (Mixtral's w1) comes
+  // before its up matrix (w3); "down" holds w2.
   void AddExperts(const std::string& mlp, const std::string& moe) {
     const bool is_mixtral = family_ == Family::kMixtral;
     std::vector<std::string> up, down;
@@ -205,7 +209,7 @@ FamilyNames NamesOf(Family family) {
   return {"?", "?"};
 }
 
-// transformers/activations.py; of a gated one that of the gate.
+// The name in transformers/activations.py; for a gated activation that of the gate.
 const char* WordInTransformers(ActivationKind kind) {
   switch (kind) {
     case ActivationKind::kGelu:
@@ -218,7 +222,7 @@ const char* WordInTransformers(ActivationKind kind) {
     case ActivationKind::kSwiglu:
       return "silu";
     case ActivationKind::kClampedSwiglu:
-      return "?";  // gpt-oss's has no word
+      return "?";  // gpt-oss's activation has no name there
   }
   return "?";
 }

@@ -1,5 +1,5 @@
-// Under which names Hugging Face's transformers have the tensors of a scenario's model, and which configuration says what the model is
-// (hugging_face_weights.h says what differs).
+// The names that Hugging Face's transformers give to the tensors of a scenario's model, and the configuration
+// that describes the model there (hugging_face_weights.h lists the differences).
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,10 @@
 
 namespace windtunnel {
 
-// One of our tensors; a vector is of one column.
+// One of this project's tensors; a vector has one column.
 struct HuggingFaceMapping {
-  // A tensor of the other program: rows [first_row, first_row + rows) of ours, or their transpose.
+  // A tensor in transformers: rows [first_row, first_row + rows) of this project's tensor, or their
+  // transpose.
   struct Part {
     std::string name;
     int64_t first_row = 0, rows = 0;
@@ -24,7 +25,7 @@ struct HuggingFaceMapping {
   std::vector<Part> parts;
 
   int64_t columns() const { return shape.size() < 2 ? 1 : shape[1]; }
-  // As the other program has the part.
+  // The shape of the part in transformers.
   std::vector<int64_t> ShapeOf(const Part& part) const {
     if (shape.size() < 2) return {part.rows};
     return part.transposed ? std::vector<int64_t>{shape[1], part.rows}
@@ -32,7 +33,8 @@ struct HuggingFaceMapping {
   }
 };
 
-// Of all tensors of the model. Errors: Unsupported for a model that transformers has under no such names; names what differs.
+// Mappings of all tensors of the model. Errors: Unsupported for a model that transformers does not have;
+// names what differs.
 Result<std::vector<HuggingFaceMapping>> HuggingFaceMappings(const ModelSpec& model);
 
 // The text of config.json. Errors: as above.

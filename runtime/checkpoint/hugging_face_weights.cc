@@ -52,7 +52,8 @@ class Weights {
 
   const std::string& path() const { return path_; }
   const std::vector<SafetensorsFile>& files() const { return files_; }
-  // The file that has the tensor, and under which name: saved from the model without its head, GPT-2's names lack the prefix.
+  // The file that has the tensor, and the tensor's name there: GPT-2's names lack the prefix if the model was
+  // saved without its head.
   std::pair<const SafetensorsFile*, std::string> Find(const std::string& name) const {
     std::string bare = name;
     for (const char* prefix : {"", "transformer.", "model."}) {
@@ -143,7 +144,7 @@ class HuggingFaceSource : public TensorSource {
                         stored, ShapeText(shape), ShapeText(mapping.ShapeOf(part)));
   }
 
-  // A bias or a layer that the scenario's model lacks would make another model of the rest.
+  // If the scenario's model lacked a bias or a layer, the remaining weights would be another model.
   Status CheckNothingIsLeft() const {
     std::set<std::pair<const SafetensorsFile*, std::string>> known = {weights_.Find("lm_head.weight")};
     for (const auto& [tensor, mapping] : mappings_)
@@ -175,14 +176,14 @@ class HuggingFaceSource : public TensorSource {
   std::map<std::string, Mapping> mappings_;
 };
 
-// What the configuration beside the weights says, `fallback` where it says nothing.
+// The number in the configuration beside the weights; `fallback` if it has none.
 double NumberOf(const nlohmann::json& config, const char* key, double fallback) {
   const auto found = config.find(key);
   return found == config.end() || !found->is_number() ? fallback : found->get<double>();
 }
 
-// The weights of a model that computes otherwise give other outputs: what its configuration says beside dimensions. Where it says nothing
-// the scenario is believed.
+// Compares the constants in the weights' configuration other than dimensions: with other constants the same
+// weights give other outputs. Constants that the configuration lacks are not checked.
 Status CheckConstants(const nlohmann::json& config, const ModelSpec& model, const std::string& path) {
   const auto expect = [&](const char* key, double found, const char* own_key, double own) {
     if (found == own) return Ok();
@@ -205,7 +206,7 @@ Status CheckConstants(const nlohmann::json& config, const ModelSpec& model, cons
   return Ok();
 }
 
-// Of weights in a directory that has a configuration.
+// Checks the configuration in the weights' directory, if there is one.
 Status CheckConfiguration(const std::string& directory, const ModelSpec& model) {
   const std::string path = directory + "/" + kConfigFile;
   std::error_code ignored;

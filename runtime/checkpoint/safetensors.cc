@@ -21,13 +21,13 @@ static_assert(std::endian::native == std::endian::little, "the format's byte ord
 constexpr int64_t kLengthBytes = 8;
 constexpr const char* kMetadata = "__metadata__";
 
-// 0: a type that is not read.
+// Bytes of an element; 0 for a type that cannot be read.
 int64_t BytesOf(const std::string& dtype) {
   if (dtype == "F32") return 4;
   return dtype == "BF16" || dtype == "F16" ? 2 : 0;
 }
 
-// Of a shape that a file names, which may be anything; -1: more than there can be.
+// The number of elements of a shape from a file, which may be anything; -1 if it is negative or overflows.
 int64_t ElementsOf(const std::vector<int64_t>& shape) {
   int64_t elements = 1;
   for (int64_t size : shape) {
@@ -38,7 +38,7 @@ int64_t ElementsOf(const std::vector<int64_t>& shape) {
 
 float FromBfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-// IEEE 754 binary16; every one of its values is a float's.
+// IEEE 754 binary16; a float represents each of its values exactly.
 float FromFloat16(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t exponent = bits >> 10 & 0x1Fu, fraction = bits & 0x3FFu;
@@ -89,7 +89,7 @@ Status CheckPlace(const std::string& path, const std::string& name, const Safete
   return Ok();
 }
 
-// Tensors that share bytes.
+// InvalidInput if two tensors share bytes.
 Status CheckOverlaps(const std::string& path, const std::map<std::string, SafetensorsTensor>& tensors) {
   std::vector<std::pair<int64_t, int64_t>> places;
   for (const auto& [name, tensor] : tensors) {

@@ -1,11 +1,12 @@
-// Files of tensors in the safetensors format (github.com/huggingface/safetensors, README "Format"): a length of 8 bytes, a JSON header
-// with each tensor's type, shape and place, then the values, row-major and little-endian.
+// Files of tensors in the safetensors format (github.com/huggingface/safetensors, README "Format"): the
+// header's length in 8 bytes, a JSON header with each tensor's type, shape and place, then the values,
+// row-major and little-endian.
 //
 //   WT_RETURN_IF_ERROR(WriteSafetensors(path, {{"wte.weight", {256, 64}, [&] { return values; }}}, {}));
 //   WT_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
 //   WT_ASSIGN_OR_RETURN(const std::vector<float> values, file.Read("wte.weight"));
 //
-// Written is fp32; fp32, bf16 and fp16 are read, as fp32.
+// Files are written in fp32. fp32, bf16 and fp16 are read, all as fp32.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ namespace windtunnel {
 struct SafetensorsTensor {
   std::string dtype;  // "F32", "BF16", "F16"
   std::vector<int64_t> shape;
-  int64_t begin = 0, end = 0;  // bytes behind the header
+  int64_t begin = 0, end = 0;  // offsets in bytes from the end of the header
 
   int64_t elements() const;
 };
@@ -29,21 +30,21 @@ struct SafetensorsTensor {
 // "[50257 x 768]"
 std::string ShapeText(const std::vector<int64_t>& shape);
 
-// A header longer than this is refused, as the format's own reader does.
+// Longer headers are refused, as by the format's own reader.
 inline constexpr int64_t kSafetensorsMaxHeader = 100'000'000;
 
 class SafetensorsFile {
  public:
-  // Reads the header. Errors: InvalidInput, naming the file and what is wrong with it: no such file, no header, tensors whose places
-  // overlap, lie outside the file or do not fit their shapes.
+  // Reads the header. Errors: InvalidInput, naming the file and what is wrong with it: no such file, no
+  // header, tensors whose places overlap, lie outside the file or do not fit their shapes.
   static Result<SafetensorsFile> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
   const std::map<std::string, SafetensorsTensor>& tensors() const { return tensors_; }
-  // Null where there is none of that name.
+  // Null if there is no tensor of that name.
   const SafetensorsTensor* Find(const std::string& name) const;
-  // The values as fp32. Errors: InvalidInput (no such tensor, another type, a file that ends before them); the message names file and
-  // tensor.
+  // Returns the values as fp32. Errors: InvalidInput (no such tensor, another type, the file ends before
+  // them); the message names file and tensor.
   Result<std::vector<float>> Read(const std::string& name) const;
 
  private:
@@ -55,11 +56,12 @@ class SafetensorsFile {
 struct TensorToWrite {
   std::string name;
   std::vector<int64_t> shape;
-  std::function<Result<std::vector<float>>()>
-      values;  // asked for when their turn comes, so that one tensor is held at a time
-  std::function<void(const std::vector<float>&)> written = {};  // with what was written; may be empty
+  // Called when it is the tensor's turn, so that one tensor is held at a time.
+  std::function<Result<std::vector<float>>()> values;
+  std::function<void(const std::vector<float>&)> written = {};  // gets what was written; may be empty
 };
-// Writes the file and forces it to the disk; its bytes. Errors: Failed (names the file), those of `values`.
+// Writes the file, forces it to the disk and returns its size in bytes. Errors: Failed (names the file),
+// those of `values`.
 Result<int64_t> WriteSafetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
                                  const std::map<std::string, std::string>& metadata);
 

@@ -10,7 +10,7 @@
 namespace windtunnel {
 namespace {
 
-// Runs in the order in which they come, put together where they follow each other evenly.
+// Collects runs in order and merges those that are contiguous or evenly spaced.
 class RunList {
  public:
   void Add(int64_t first, int64_t length) {
@@ -45,7 +45,7 @@ class Pieces {
 
   std::vector<TensorPiece> Of(bool with_optimizer) {
     for (const Parameter& parameter : role_.parameters) {
-      if (parameter.values.buffer < 0) continue;  // not between steps
+      if (parameter.values.buffer < 0) continue;  // does not exist between steps
       const LocalPart part = PartOn(parameter.values, parameter.elements, PositionOn(parameter.values.axis));
       if (part.elements == 0) continue;
       const Slice local{parameter.values.buffer, part.offset, part.elements};
@@ -60,7 +60,7 @@ class Pieces {
  private:
   int PositionOn(AxisId axis) const { return plan_.axes[axis].position_of_rank[rank_]; }
 
-  // `values` are the parameter's, from its element `first` on.
+  // `values` holds the parameter's elements from `first` on.
   void AddState(const OptimizerState& state, const Parameter& parameter, int64_t first, const Slice& values) {
     if (state.values.buffer != values.buffer) return;
     const Located covered = Locate(state.values, PositionOn(state.values.axis));
@@ -72,7 +72,7 @@ class Pieces {
         Slice{state.state.buffer, place.first + begin - covered.first, end - begin});
   }
 
-  // Elements [first, first + local.elements) of what the rank has of the parameter.
+  // Adds elements [first, first + local.elements) of the rank's part of the parameter.
   void Add(std::string name, const Parameter& parameter, int64_t first, const Slice& local) {
     RunList runs;
     if (parameter.part.empty()) {

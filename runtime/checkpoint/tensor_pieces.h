@@ -1,5 +1,6 @@
-// Which parts of which whole tensors a rank holds between steps, by the tensors' logical names: what makes a checkpoint independent of
-// who wrote it. (PyTorch's distributed checkpoint keeps the same: fully qualified names, whole shapes, and each shard's offsets.)
+// The parts of whole tensors that a rank holds between steps, by the tensors' logical names. They make a
+// checkpoint independent of the job that wrote it. (PyTorch's distributed checkpoint keeps the same: fully
+// qualified names, whole shapes, and each shard's offsets.)
 //
 //   model.<parameter>                      the values that the optimizer updates, fp32
 //   optimizer.<state>.<parameter>          exp_avg, exp_avg_sq, or momentum, of the parameter's shape
@@ -15,21 +16,24 @@ namespace windtunnel {
 struct TensorPiece {
   std::string tensor;
   std::vector<int64_t> shape;  // of the whole tensor
-  std::vector<StridedRuns>
-      runs;              // which of its elements, in the order in which they lie in `local`; at position 0
-  Slice local;           // where the rank has them; the slice is of this rank alone
-  bool is_copy = false;  // another pipeline rank has the same parameter, too, and saves it
+  // The piece's elements within the whole tensor, at position 0, in the order in which they lie in `local`.
+  std::vector<StridedRuns> runs;
+  // The place in this rank's memory; the slice describes this rank alone.
+  Slice local;
+  // Another pipeline rank has the same parameter, too, and saves it.
+  bool is_copy = false;
 
   int64_t elements() const { return local.elements; }
   bool is_whole() const;
 };
 
-// In registration order; of each parameter its values, then, `with_optimizer`, its states.
+// The rank's pieces in registration order: of each parameter its values, then, if `with_optimizer`, its
+// optimizer states.
 std::vector<TensorPiece> PiecesOf(const Plan& plan, int rank, bool with_optimizer);
-// Those of them that `rank` saves: of the ranks that hold the same piece, the first one does.
+// Those of the pieces that `rank` saves. If several ranks hold the same piece, the first of them saves it.
 std::vector<TensorPiece> PiecesToSave(const Plan& plan, int rank, bool with_optimizer);
 
-// Elements of a shape.
+// The number of elements of a shape.
 int64_t ElementsOf(const std::vector<int64_t>& shape);
 
 // Calls f(first element of the piece, first element of the whole tensor, elements) for every run.

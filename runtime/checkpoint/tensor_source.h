@@ -1,4 +1,5 @@
-// Where tensors come from, by their logical names (runtime/checkpoint/tensor_pieces.h): a checkpoint, or weights of another program.
+// A source of tensors by their logical names (runtime/checkpoint/tensor_pieces.h): a checkpoint, or another
+// program's weights.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,10 @@ class TensorSource {
   virtual ~TensorSource() = default;
   // For messages.
   virtual std::string path() const = 0;
-  // Of the whole tensor; nullopt where there is none of that name.
+  // The shape of the whole tensor; nullopt if there is none of that name.
   virtual std::optional<std::vector<int64_t>> ShapeOf(const std::string& tensor) const = 0;
-  // The whole tensor, row-major. Errors: InvalidInput, naming the file and the tensor (none of that name, damaged).
+  // Returns the whole tensor, row-major. Errors: InvalidInput, naming the file and the tensor (none of that
+  // name, damaged).
   virtual Result<std::vector<float>> Read(const std::string& tensor) const = 0;
 };
 

@@ -26,7 +26,7 @@ WT_CPU_KERNEL void BackwardOf(int64_t n, const T* dout, const T* in, T* din) {
   for (int64_t i = 0; i < n; ++i) din[i] = FromFloat<T>(ToFloat(dout[i]) * Function::Slope(ToFloat(in[i])));
 }
 
-// y = Gate(g) Up(u) of rows of n gates and n values.
+// y = Gate(g) Up(u), for rows of n gates and n values.
 template <typename Gate, typename Up, typename T>
 WT_CPU_KERNEL void GatedForwardOf(int64_t rows, int64_t n, const T* in, T* out) {
   for (int64_t row = 0; row < rows; ++row) {

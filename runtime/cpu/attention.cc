@@ -13,7 +13,8 @@ namespace {
 
 using Layout = AttentionLayout;
 
-// Query rows [first, first + rows) of one head, and the keys [first_key, first_key + keys) that they may see between them.
+// Query rows [first, first + rows) of one head, and the keys [first_key, first_key + keys) that any of them
+// may see.
 struct QueryBlock {
   int64_t first = 0, rows = 0, first_key = 0, keys = 0;
 
@@ -33,7 +34,7 @@ ScoreTile TileOf(const Layout& layout, const QueryBlock& block, int64_t stride) 
           layout.window};
 }
 
-// The five products of attention; `stride` is that of the tile of scores.
+// The five GEMMs of attention; `stride` is the score tile's.
 // scores = Q K^T, and likewise the probabilities' gradient = dO V^T.
 GemmProblem TimesTransposed(const QueryBlock& block, const Rows& queries, const Rows& keys, int64_t stride) {
   return {block.rows, block.keys, keys.columns, false, true, queries.stride, keys.stride, stride};
@@ -42,7 +43,8 @@ GemmProblem TimesTransposed(const QueryBlock& block, const Rows& queries, const 
 GemmProblem Times(const QueryBlock& block, int64_t stride, const Rows& values, const MutableRows& result) {
   return {block.rows, values.columns, block.keys, false, false, stride, values.stride, result.stride};
 }
-// dV = P^T dO, and likewise dK = dS^T Q; summed over query blocks and over the query heads of a key head.
+// dV = P^T dO, and likewise dK = dS^T Q; summed over query blocks and over the query heads that share a key
+// head.
 GemmProblem TransposedTimesRows(const QueryBlock& block, int64_t stride, const Rows& rows,
                                 const MutableRows& result, bool accumulate) {
   GemmProblem problem{block.keys, rows.columns, block.rows, true, false, stride, rows.stride, result.stride};
@@ -50,7 +52,7 @@ GemmProblem TransposedTimesRows(const QueryBlock& block, int64_t stride, const R
   return problem;
 }
 
-// The probabilities of all heads (eager), or the log-sum-exp of their rows (flash); the other is null.
+// The probabilities of all heads (eager) or their rows' log-sum-exp (flash); the other pointer is null.
 template <typename T>
 struct Saved {
   T* probabilities;
@@ -63,8 +65,8 @@ struct ForwardHead {
   int64_t first_row;  // among all heads' rows
 };
 
-// Rounds a block's probabilities into `saved`, unless they were computed there, and clears the part of the
-// rows that no block computes.
+// Rounds a block's probabilities into `saved`, unless they were computed there, and clears the rest of the
+// rows, which no block computes.
 template <typename T>
 void Keep(const Layout& l, const QueryBlock& block, const float* scores, int64_t stride, T* saved) {
   for (int64_t row = 0; row < block.rows; ++row) {
@@ -154,7 +156,8 @@ Result<Tile> Probabilities(GemmEngine& engine, const Layout& l, const QueryBlock
   return Tile{workspace, block.keys};
 }
 
-// `first_touch`: nothing was written yet to the gradients of this head's keys and values, of which the block sees all.
+// `first_touch`: the gradients of this head's keys and values are still unwritten, and the block sees all
+// keys.
 template <typename T>
 Status BackwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& block, bool first_touch,
                      const BackwardHead& head, const Saved<const T>& saved, float* workspace) {
@@ -200,9 +203,9 @@ void Clear(int64_t count, const MutableRows& rows) {
   for (int64_t row = 0; row < count; ++row) std::fill_n(rows.At(row), rows.columns, 0.0f);
 }
 
-// Blocks from the last to the first: the last sees every key, unless there is a window, so it may overwrite the
-// keys' and values' gradients, and no one has to clear them. Those stay in fp32 until the last query head that
-// shares them is done.
+// Runs blocks from the last to the first. Without a window the last block sees every key, so it overwrites
+// the gradients of keys and values, which then need no clearing. They stay in fp32 until the last query head
+// that shares them is done.
 template <typename T>
 Status Backward(GemmEngine& engine, Scratch& scratch, const AttentionBackward& op, const Operands& operands) {
   const Layout l(op);

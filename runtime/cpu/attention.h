@@ -1,10 +1,12 @@
 // Causal multi-head attention with grouped keys and values, eager and flash (operands: plan/op.h).
 //
 // Both work query block by query block and multiply only with the keys that a block may see, so about half of
-// the square is never computed, and more of it with a window. Eager keeps the probabilities for backward; flash keeps
-// each row's log-sum-exp and recomputes them in the workspace, one tile of query block x keys at a time.
+// the square is never computed, and more of it with a window. Eager keeps the probabilities for backward.
+// Flash keeps each row's log-sum-exp and recomputes the probabilities in the workspace, one tile of query
+// block x keys at a time.
 //
-// 16-bit operands are worked on in fp32, one head's rows at a time in the scratch, and results rounded once.
+// 16-bit operands are converted to fp32 in the scratch, one head's rows at a time, and results are rounded
+// once.
 #pragma once
 
 #include "base/result.h"

@@ -1,4 +1,4 @@
-// Attention's heads within the packed operands, and their rows in fp32, whatever the operands' type.
+// Attention's heads within the packed operands, and their rows in fp32 whatever the operands' type.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 
 namespace windtunnel::cpu {
 
-// Where the parts of one head lie within the packed projections, and what a product with them looks like.
+// The places of one head's parts within the packed projections, and the strides of GEMMs with them.
 struct AttentionLayout {
   int64_t batch, seq, heads, kv_heads, head_dim, value_dim;
-  int64_t packed;  // distance of rows of qkv: (heads + kv_heads) * head_dim + kv_heads * value_dim
-  int64_t merged;  // distance of rows of out: heads * value_dim
-  int64_t window = 0;  // keys that a query sees at most; 0: all before
+  int64_t packed;      // stride of qkv's rows: (heads + kv_heads) * head_dim + kv_heads * value_dim
+  int64_t merged;      // stride of out's rows: heads * value_dim
+  int64_t window = 0;  // most keys that a query sees; 0: no limit
 
   template <typename AttentionOp>
   explicit AttentionLayout(const AttentionOp& op)
@@ -51,7 +51,7 @@ struct AttentionLayout {
   int64_t Merged(int64_t b, int64_t head) const { return b * seq * merged + head * value_dim; }
 };
 
-// fp32 rows of one head: where they lie in an fp32 operand, or in the scratch, as a 16-bit operand's.
+// fp32 rows of one head: in place in an fp32 operand, or in the scratch for a 16-bit operand.
 template <typename Float>
 struct RowsOf {
   Float* data;
@@ -62,7 +62,7 @@ struct RowsOf {
 using Rows = RowsOf<const float>;
 using MutableRows = RowsOf<float>;
 
-// `count` rows of `columns` elements.
+// `count` rows of `columns` elements in fp32: `rows` themselves, or converted into `place`.
 template <typename T>
 Rows FetchRows(int64_t count, int64_t columns, const T* rows, int64_t stride, float* place) {
   if constexpr (std::is_same_v<T, float>) {
@@ -82,14 +82,14 @@ MutableRows PlaceOf(int64_t columns, T* rows, int64_t stride, float* place) {
   }
 }
 
-// What PlaceOf's rows have come to hold, to where they belong.
+// Rounds the contents of PlaceOf's rows into the operand, if that is 16-bit.
 template <typename T>
 void StoreRows(int64_t count, const MutableRows& from, T* rows, int64_t stride) {
   if constexpr (!std::is_same_v<T, float>)
     ConvertRows(count, from.columns, from.data, from.stride, rows, stride);
 }
 
-// The scratch in parts of one head's rows each; of nothing where the operands are fp32.
+// The scratch divided into parts of one head's rows each; empty for fp32 operands.
 template <typename T>
 class Places {
  public:

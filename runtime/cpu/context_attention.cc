@@ -13,7 +13,8 @@
 namespace windtunnel::cpu {
 namespace {
 
-// Where things lie: queries in packed projections, keys and values in blocks of [batch, seq, 2 kv_heads * head_dim].
+// Offsets: queries lie in packed projections, keys and values in blocks of [batch, seq, 2 kv_heads *
+// head_dim].
 struct Layout {
   int64_t batch, seq, heads, kv_heads, head_dim;
   int ranks, blocks, step, rank;
@@ -42,16 +43,16 @@ struct Layout {
     return (block * batch + b) * seq * key_columns() + kv_head * head_dim;
   }
   int RankOf(int block) const { return blocks > 1 ? block : (rank - step + ranks) % ranks; }
-  // Of the sequence's 2 x ranks chunks, that of a rank's first or second half.
+  // The index, among the sequence's 2 x ranks chunks, of a rank's first or second half.
   int ChunkOf(int of_rank, int which) const { return which == 0 ? of_rank : 2 * ranks - 1 - of_rank; }
 };
 
-// A half of a rank's tokens as keys.
+// One half of a rank's tokens, as keys.
 struct KeyChunk {
   int block, half;
 };
 
-// Chunks that queries of chunk `chunk` see, their own last.
+// The chunks that queries of chunk `chunk` see; their own chunk is last.
 struct VisibleChunks {
   std::vector<KeyChunk> chunks;
   bool has_own = false;
@@ -74,7 +75,8 @@ struct VisibleChunks {
 
 // A block of query rows and its tile of scores: `keys` = chunks x half columns.
 struct QueryBlock {
-  int64_t row, rows, keys;  // row: among the rank's tokens of the sequence
+  // row: index among the rank's tokens of the sequence
+  int64_t row, rows, keys;
   ScoreTile tile;
 };
 
@@ -87,7 +89,7 @@ QueryBlock BlockAt(const Layout& l, const VisibleChunks& visible, int half, int6
           {rows, keys, keys, first_query, 1.0f / std::sqrt(static_cast<float>(l.head_dim))}};
 }
 
-// Keys (or values) of one head in all blocks, and where their gradients go.
+// One head's keys and values in all blocks, and the places of their gradients.
 struct Heads {
   std::vector<Rows> keys, values;
 };
@@ -95,7 +97,7 @@ struct HeadGradients {
   std::vector<MutableRows> keys, values;
 };
 
-// Parts of the scratch of `seq` rows each.
+// The scratch divided into parts of `seq` rows each.
 template <typename T>
 class RowPlaces {
  public:
@@ -124,7 +126,7 @@ Heads KeysOf(const Layout& l, const T* kv, int64_t b, int64_t kv_head, RowPlaces
   return heads;
 }
 
-// tile[rows, keys] = x[rows, head_dim] times the transposed rows of every visible chunk.
+// tile[rows, keys] = x[rows, head_dim] times the transposed rows of each visible chunk.
 Status TimesTransposed(GemmEngine& engine, const Layout& l, const VisibleChunks& visible,
                        const QueryBlock& block, const Rows& x, const std::vector<Rows>& of_block,
                        float* tile) {
@@ -139,7 +141,7 @@ Status TimesTransposed(GemmEngine& engine, const Layout& l, const VisibleChunks&
   return Ok();
 }
 
-// result[rows, head_dim] (+)= tile[rows, keys] times the rows of every visible chunk.
+// result[rows, head_dim] (+)= tile[rows, keys] times the rows of each visible chunk.
 Status TimesRows(GemmEngine& engine, const Layout& l, const VisibleChunks& visible, const QueryBlock& block,
                  const float* tile, const std::vector<Rows>& of_block, bool accumulate,
                  const MutableRows& result) {
@@ -155,7 +157,7 @@ Status TimesRows(GemmEngine& engine, const Layout& l, const VisibleChunks& visib
   return Ok();
 }
 
-// result of every visible chunk += its columns of the tile, transposed, times x[rows, head_dim].
+// For each visible chunk: result += the chunk's columns of the tile, transposed, times x[rows, head_dim].
 Status AddTransposedTimes(GemmEngine& engine, const Layout& l, const VisibleChunks& visible,
                           const QueryBlock& block, const float* tile, const Rows& x,
                           const std::vector<MutableRows>& result) {
@@ -174,7 +176,8 @@ void ZeroRows(const Layout& l, const MutableRows& rows, int64_t first, int64_t c
   for (int64_t row = first; row < first + count; ++row) std::fill_n(rows.At(row), l.head_dim, 0.0f);
 }
 
-// Calls f(visible chunks, block) for every block of query rows of either half; empty(first row, rows) for a half that sees no key.
+// Calls f(visible chunks, block) for every block of query rows of either half, or empty(first row, rows) for
+// a half that sees no key.
 template <typename F, typename Empty>
 Status ForEachBlock(const Layout& l, F f, Empty empty) {
   for (int half = 0; half < 2; ++half) {
@@ -239,7 +242,7 @@ struct BackwardOperands {
         gradient(tile + AttentionWorkspaceElements(l.seq * l.blocks, false)) {}
 };
 
-// Of one query head, added to the gradients of its keys and values.
+// Backward of one query head; adds to the gradients of its keys and values.
 template <typename T>
 Status BackwardOfHead(GemmEngine& engine, const Layout& l, const BackwardOperands<T>& p, int64_t b,
                       int64_t head, bool accumulate, const Heads& heads, const HeadGradients& gradients,

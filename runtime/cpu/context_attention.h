@@ -1,8 +1,9 @@
-// Causal attention of the queries of some tokens of each sequence with the keys and values of others', in chunks as context-parallel
-// ranks have them, and the merging of what it gives (operands: plan/op.h).
+// Causal attention between some tokens' queries and other tokens' keys and values of the same sequences, in
+// the chunks of context-parallel ranks, and the merging of such partial results (operands: plan/op.h).
 //
-// Like flash attention in attention.h: query block by query block, against the chunks of keys that a block may see side by side in one
-// tile, the chunk that the queries are in last, so that the tile is one of causal attention. 16-bit operands are worked on in fp32.
+// Like flash attention in attention.h it works query block by query block. The chunks of keys that a block
+// may see lie side by side in one tile; the queries' own chunk comes last, so that the tile is masked like
+// one of causal attention. 16-bit operands are computed in fp32.
 #pragma once
 
 #include "base/result.h"

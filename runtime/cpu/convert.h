@@ -1,5 +1,4 @@
-// Rows of elements from one type to another: what copies, shards and 16-bit operands worked on in fp32 have
-// in common.
+// Converts rows of elements between types, for copies, shards and 16-bit operands that are computed in fp32.
 #pragma once
 
 #include <cstdint>

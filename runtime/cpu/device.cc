@@ -1,4 +1,4 @@
-// The cpu device: every compute operator of plan/op.h, run in the calling thread (runtime/device.h).
+// The cpu device: runs every compute operator of plan/op.h in the calling thread (runtime/device.h).
 #include "runtime/device.h"
 
 #include <type_traits>
@@ -58,7 +58,7 @@ class CpuDevice : public Device {
   Status Launch(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
                 const KernelContext& context) override {
     WT_RETURN_IF_ERROR(CheckTypes(kind));
-    UseOneThread();  // OpenMP keeps its setting per thread, and this may be a new one
+    UseOneThread();  // OpenMP keeps its setting per thread, and this thread may be new
     const Operands operands{reads, writes};
     return std::visit([&](const auto& op) { return RunKind(kind, op, operands, context); }, kind);
   }
@@ -70,8 +70,8 @@ class CpuDevice : public Device {
   }
 
  private:
-  // Picks the kernel by its signature: with the state that it keeps between calls, with the context, or with
-  // neither.
+  // Picks the kernel by its signature: with the state that the device keeps between calls, with the context,
+  // or with neither.
   template <typename Kind>
   Status RunKind(const OpKind& kind, const Kind& op, const Operands& operands, const KernelContext& context) {
     if constexpr (requires { Run(gemms_, scratch_, op, operands); }) {

@@ -10,8 +10,8 @@
 namespace windtunnel::cpu {
 namespace {
 
-// Eight rows at a time: the matrix streams once, in as many streams as hardware prefetchers follow, and the
-// sums are loaded and stored once for eight rows.
+// Eight rows at a time: the matrix is read once, in as many streams as hardware prefetchers follow, and the
+// sums are loaded and stored once per eight rows.
 template <typename T>
 WT_CPU_KERNEL void AddColumnSums(int64_t rows, int64_t n, const T* in, float* out) {
   constexpr int64_t kRows = 8;
@@ -33,7 +33,7 @@ WT_CPU_KERNEL void AddColumnSums(int64_t rows, int64_t n, const T* in, float* ou
   }
 }
 
-// A piece of all parts at a time, so that its sums stay in the cache.
+// Handles one piece of all parts at a time, so that its sums stay in the cache.
 template <typename T>
 WT_CPU_KERNEL void AddParts(int64_t parts, int64_t n, const T* in, T* out) {
   constexpr int64_t kPiece = 2048;

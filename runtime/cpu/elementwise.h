@@ -1,4 +1,5 @@
-// Copies, scale, fill, adding a bias to rows, the sum over rows that is its gradient, and sums of parts (operands: plan/op.h).
+// Copies, scale, fill, adding a bias to rows, its gradient (the sum over rows), and sums of parts (operands:
+// plan/op.h).
 #pragma once
 
 #include "base/result.h"

@@ -9,7 +9,7 @@
 namespace windtunnel::cpu {
 namespace {
 
-// The rows of the vocabulary that a table holds.
+// The rows of the vocabulary in a rank's table.
 struct Rows {
   int64_t first, count, all;
 
@@ -22,7 +22,7 @@ Rows RowsOf(const Embedding& op, const TensorPosition& tensor) {
   return {tensor.rank * op.vocab, op.vocab, tensor.ranks * op.vocab};
 }
 
-// `positions` may be null. Row t of x is that of token t mod seq within its sequence.
+// `positions` may be null. Row t of x is token t mod seq of its sequence.
 template <typename T>
 WT_CPU_KERNEL void Gather(const EmbeddingForward& op, Rows rows, int context_rank, const int32_t* ids,
                           const T* table, const T* positions, T* x) {
@@ -50,7 +50,8 @@ WT_CPU_KERNEL void AddRow(int64_t n, const T* in, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] += ToFloat(in[i]);
 }
 
-// Positions of other context-parallel ranks' tokens get nothing. Position by position, so that each row of the gradient is written while it is in the cache.
+// Positions of other context-parallel ranks' tokens get no gradient. Works position by position, so that each
+// row of the gradient is written while it is in the cache.
 template <typename T>
 void SumOverSequences(Scratch& scratch, const EmbeddingBackward& op, int context_rank, const T* dx,
                       T* dpositions) {
@@ -73,7 +74,7 @@ void SumOverSequences(Scratch& scratch, const EmbeddingBackward& op, int context
   }
 }
 
-// In the order of tokens: the gradients stream once, and their sums are where they belong.
+// Adds in the order of tokens: the gradients are read once, and the sums are already in their place.
 void SumUses(Scratch&, const EmbeddingBackward& op, Rows rows, const int32_t* ids, const float* dx,
              float* dtable) {
   if (!op.accumulate_table) std::fill_n(dtable, op.vocab * op.hidden, 0.0f);
@@ -82,7 +83,8 @@ void SumUses(Scratch&, const EmbeddingBackward& op, Rows rows, const int32_t* id
   }
 }
 
-// In the order of ids, so that one row's sum at a time is in fp32; within an id in the order of tokens.
+// Adds in the order of ids, so that only one row's sum at a time is in fp32; within an id in the order of
+// tokens.
 template <typename T>
 void SumUses(Scratch& scratch, const EmbeddingBackward& op, Rows rows, const int32_t* ids, const T* dx,
              T* dtable) {

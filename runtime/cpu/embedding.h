@@ -13,7 +13,8 @@ Status Run(const EmbeddingForward& op, const KernelContext& context, const Opera
 Status Run(Scratch& scratch, const EmbeddingBackward& op, const KernelContext& context,
            const Operands& operands);
 
-// Failed unless every id is in [0, bound), or, with `ends`, kNoToken; `what` names them in the message: "token id".
+// Failed unless every id is in [0, bound), or kNoToken if `ends`. `what` names the ids in the message: "token
+// id".
 Status CheckIndices(const char* what, const int32_t* ids, int64_t count, int64_t bound, bool ends);
 
 }  // namespace windtunnel::cpu

@@ -13,7 +13,7 @@ namespace {
 
 int64_t ExpertOf(int32_t slot, int64_t capacity) { return slot < 0 ? -1 - int64_t{slot} : slot / capacity; }
 
-// The softmax over experts `among` of one token's logits; zero elsewhere.
+// The softmax over the logits of the experts `among` of one token; zero elsewhere.
 template <typename T>
 void SoftmaxAmong(const T* logits, const int32_t* among, int64_t count, int64_t experts,
                   float* probabilities) {
@@ -25,8 +25,8 @@ void SoftmaxAmong(const T* logits, const int32_t* among, int64_t count, int64_t 
   for (int64_t i = 0; i < count; ++i) probabilities[among[i]] /= sum;
 }
 
-// The experts of the groups whose largest scores are the largest, in `among`, of equal ones the first groups; how many there are.
-// `order`: room for the groups.
+// Writes to `among` the experts of the top_k_groups groups with the largest best scores (ties: the first
+// group) and returns how many there are. `order` has room for the groups.
 template <typename Score>
 int64_t ExpertsOfBestGroups(const RouteTokens& op, Score score, int32_t* order, int32_t* among) {
   const int64_t each = op.experts / op.groups;
@@ -54,7 +54,7 @@ void RouteAll(Scratch& scratch, const RouteTokens& op, const T* logits, float* p
   std::fill_n(taken, op.experts, 0);
   for (int64_t t = 0; t < op.tokens; ++t) {
     const T* of_token = logits + t * op.experts;
-    // One that is no number comes last, as before scaled losses have found their scale.
+    // A NaN logit comes last. They occur before dynamic loss scaling has found its scale.
     const auto score = [of_token](int32_t expert) {
       const float logit = ToFloat(of_token[expert]);
       return std::isnan(logit) ? -std::numeric_limits<float>::infinity() : logit;
@@ -69,7 +69,7 @@ void RouteAll(Scratch& scratch, const RouteTokens& op, const T* logits, float* p
     float* of_experts = probabilities + t * op.experts;
     if (op.top_k > 1) {
       SoftmaxAmong(of_token, order, op.top_k, op.experts, of_experts);
-    } else {  // among all, those of other groups, too
+    } else {  // over all experts, including those of other groups
       std::iota(order + 1, order + op.experts, 0);
       for (int64_t e = 1; e < op.experts; ++e) order[e] += order[e] >= order[0];
       SoftmaxAmong(of_token, order, op.experts, op.experts, of_experts);
@@ -84,7 +84,8 @@ void RouteAll(Scratch& scratch, const RouteTokens& op, const T* logits, float* p
   }
 }
 
-// d softmax: p (g - sum p g), with the gradients g of the chosen experts' weights; a dropped one has none.
+// Gradient of the softmax: p (g - sum p g), where g are the gradients of the chosen experts' weights; dropped
+// ones have none.
 template <typename T>
 void RouteAllBackward(const RouteTokensBackward& op, const float* dweights, const float* probabilities,
                       const int32_t* slots, T* dlogits) {

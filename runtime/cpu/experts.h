@@ -1,4 +1,4 @@
-// Routing tokens to experts and adding up what comes back (operands: plan/op.h).
+// Routing tokens to experts and combining the experts' outputs (operands: plan/op.h).
 #pragma once
 
 #include "base/result.h"
@@ -8,7 +8,7 @@
 
 namespace windtunnel::cpu {
 
-// Errors: Unsupported without a capacity, whose rows have no place of their own.
+// Errors: Unsupported without a capacity, since rows have no fixed place then.
 Status Run(Scratch& scratch, const RouteTokens& op, const Operands& operands);
 Status Run(const RouteTokensBackward& op, const Operands& operands);
 Status Run(const DispatchTokens& op, const Operands& operands);

@@ -17,12 +17,12 @@ namespace {
 
 constexpr int kCblasRowMajor = 101, kCblasNoTranspose = 111, kCblasTranspose = 112;
 
-// Multiply-adds up to which OpenBLAS's kernels for small matrices, which read the operands where they lie,
-// win over a primitive's fixed cost and its copies (README.md): with B as stored, and with B transposed. The
-// first is also where OpenBLAS itself stops using them.
+// Largest number of multiply-adds for which OpenBLAS's small-matrix kernels, which read the operands in
+// place, beat a primitive's fixed cost and its copies (README.md): with B as stored, and with B transposed.
+// OpenBLAS itself stops using them at the first limit.
 constexpr int64_t kSmallProduct = 1'000'000;
 constexpr int64_t kSmallTransposedProduct = 32'000;
-// Where oneDNN's sgemm wins over its matmul: C has few rows, or B is large and stored as it is read.
+// Conditions under which oneDNN's sgemm beats its matmul: C has few rows, or B is large and not transposed.
 constexpr int64_t kFewRows = 16;
 constexpr int64_t kLargeB = 1'500'000;  // elements
 
@@ -66,7 +66,7 @@ std::string Describe(const GemmProblem& p) {
                      p.transpose_b ? 't' : 'n', p.m, p.n, p.k);
 }
 
-// C += bias or C = bias, after which the product is added.
+// C += bias or C = bias, before the product is added.
 void PutBias(const GemmProblem& p, const float* bias, float* c) {
   for (int64_t row = 0; row < p.m; ++row) {
     float* out = c + row * p.ldc;
@@ -99,8 +99,7 @@ Status OpenBlasSgemm(const GemmProblem& p, const float* a, const float* b, float
 
 }  // namespace
 
-// A matmul primitive with the memory objects that its arguments are passed in. Their addresses change with
-// every call.
+// A matmul primitive with the memory objects that pass its arguments. Their addresses change with every call.
 struct GemmEngine::Prepared {
   dnnl::matmul primitive;
   dnnl::memory a, b, bias, c, scratchpad;
@@ -117,8 +116,8 @@ struct GemmEngine::State {
 
 namespace {
 
-// Whether oneDNN's matmul generates code for AVX-512 ("brg:…"). Where it does not, it goes through the same
-// code as its sgemm call, with a primitive's cost on top, and has nothing fast for bf16.
+// Whether oneDNN's matmul generates code for AVX-512 ("brg:…"). Otherwise it runs the same code as its sgemm
+// call, with a primitive's cost on top, and has nothing fast for bf16.
 bool Generates(DType dtype, const dnnl::engine& engine) {
   try {
     GemmProblem probe = GemmProblem::Dense(64, 64, 64, false, false);
@@ -149,11 +148,11 @@ GemmLibrary GemmEngine::Choose(const GemmProblem& p) const {
   if (p.m <= kFewRows || (!p.transpose_b && p.n * p.k > kLargeB)) return GemmLibrary::kOneDnnSgemm;
   return GemmLibrary::kOneDnnMatmul;
 #else
-  return GemmLibrary::kOpenBlas;  // elsewhere oneDNN's sgemm is portable C++
+  return GemmLibrary::kOpenBlas;  // on other processors oneDNN's sgemm is portable C++
 #endif
 }
 
-// Makes the problem's primitive on first use, which takes 15 us to 1 ms (code generation).
+// Makes the problem's primitive on first use; generating its code takes 15 us to 1 ms.
 Result<GemmEngine::Prepared*> GemmEngine::Prepare(const GemmProblem& problem) {
   const auto found = state_->prepared.find(problem);
   if (found != state_->prepared.end()) return &found->second;

@@ -47,7 +47,7 @@ class BlockedProduct {
   }
 
  private:
-  // The block of C before any product: what is there, or zero; and the bias.
+  // Initialises the block of C: its present contents or zero, and the bias.
   void Start(Range rows, Range columns, const T* bias, const T* corner) {
     for (int64_t row = 0; row < rows.length; ++row) {
       float* sums = c_block_ + row * columns.length;
@@ -73,7 +73,7 @@ class BlockedProduct {
     return Ok();
   }
 
-  // A block of op(X), stored as X is.
+  // Copies a block of op(X), in the layout of X.
   static void Fetch(bool transposed, Range rows, Range columns, const T* x, int64_t stride, float* block) {
     if (transposed) std::swap(rows, columns);
     ConvertRows(rows.length, columns.length, x + rows.first * stride + columns.first, stride, block,

@@ -1,5 +1,5 @@
-// The Gemm operator in every element type (operands: plan/op.h): fp32 and, where the processor has it, bf16
-// as GemmEngine multiplies them; otherwise 16-bit matrices block by block in fp32.
+// The Gemm operator in every element type (operands: plan/op.h). GemmEngine multiplies fp32 and, if the
+// processor supports it, bf16; other 16-bit matrices are multiplied block by block in fp32.
 #pragma once
 
 #include "base/result.h"
@@ -13,8 +13,8 @@ namespace windtunnel::cpu {
 Status Run(GemmEngine& engine, Scratch& scratch, const Gemm& op, const Operands& operands);
 Status Run(GemmEngine& engine, Scratch& scratch, const GroupedGemm& op, const Operands& operands);
 
-// op(A) op(B) (+ bias) (+ C) with fp32 sums that are rounded into C once, for processors that multiply no
-// such matrices. Of problem.dtype it takes no notice. T: BFloat16, Float16.
+// op(A) op(B) (+ bias) (+ C) with fp32 sums that are rounded into C once, for processors without GEMMs of
+// that type. It ignores problem.dtype. T: BFloat16, Float16.
 template <typename T>
 Status MultiplyInBlocks(GemmEngine& engine, Scratch& scratch, const GemmProblem& problem, const T* a,
                         const T* b, const T* bias, T* c);

@@ -46,7 +46,8 @@ struct BackwardPointers {
   float *dquery_gamma, *dkey_gamma;  // sums
 };
 
-// As RMS norm's (runtime/cpu/norm.cc), a head at a time. dx may be dy: each element of it is read before the same one of dx is written.
+// As the backward of RMS norm (runtime/cpu/norm.cc), one head at a time. dx may be dy: each element of dy is
+// read before the same element of dx is written.
 template <typename T>
 WT_CPU_KERNEL void Differentiate(const HeadNormBackward& op, BackwardPointers<T> p) {
   const int64_t n = op.head_dim, normalized = op.heads + op.kv_heads, packed = (normalized + op.kv_heads) * n;

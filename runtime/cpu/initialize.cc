@@ -27,7 +27,7 @@ WT_INLINE float NormalValue(const RandomStream& stream, double scale, int64_t in
   return static_cast<float>(static_cast<double>(sum - kMean) * 0x1p-16 * scale);
 }
 
-// Elements [first, first + n) of the parameter.
+// Writes elements [first, first + n) of the parameter.
 WT_CPU_KERNEL void FillUniform(int64_t first, int64_t n, RandomStream stream, double scale, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = UniformValue(stream, scale, first + i);
 }

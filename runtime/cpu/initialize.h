@@ -1,12 +1,11 @@
-// A parameter's first values (operands: plan/op.h): element i is a pure function of (seed, stream, i), so any
-// rank can make any part of a parameter, and every machine makes the same bits (integer arithmetic and one
-// rounding).
+// A parameter's initial values (operands: plan/op.h). Element i is a pure function of (seed, stream, i), so
+// any rank can compute any part of a parameter, and every machine computes the same bits (integer arithmetic
+// and one rounding).
 //
 // With r(n) = RandomStream(seed, stream).At(n):
 //   uniform: (2 u - 1) * scale, u = (r(i) >> 11) / 2^53.
 //   normal:  z * scale, z = (sum of the twelve 16-bit parts of r(3i), r(3i+1), r(3i+2) - 6 * 65535) / 65536:
-//   mean 0,
-//            variance 1 - 2^-32, tails end at +-6.
+//            mean 0, variance 1 - 2^-32, tails end at +-6.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +16,10 @@
 
 namespace windtunnel::cpu {
 
-// With op.part, what is written are the elements of the whole parameter that the rank has.
+// With op.part, writes only the elements of the whole parameter that the rank holds.
 Status Run(const InitializeParameter& op, const KernelContext& context, const Operands& operands);
 
-// One element of the above.
+// One element of the parameter.
 float InitialValue(const InitializeParameter& op, uint64_t seed, int64_t index);
 
 }  // namespace windtunnel::cpu

@@ -1,5 +1,5 @@
-// How a kernel file is compiled for the machine that it will meet: every function marked WT_CPU_KERNEL exists
-// for AVX-512, AVX2 and the baseline, and the dynamic linker picks one of them (an "ifunc") when the program
+// Compiles a kernel file for several instruction sets: every function marked WT_CPU_KERNEL exists for
+// AVX-512, AVX2 and the baseline, and the dynamic linker picks one of them (an "ifunc") when the program
 // starts. Kernel files are compiled with KERNEL_COPTS (runtime/cpu/kernel.bzl), so that plain loops
 // vectorise.
 //
@@ -12,8 +12,8 @@
 //   }
 #pragma once
 
-// A resolver runs before a sanitizer's runtime is up, and sanitizers instrument resolvers too: they get the
-// baseline only.
+// An ifunc's resolver runs before a sanitizer's runtime is up, and sanitizers instrument resolvers too.
+// Builds with sanitizers therefore get the baseline only.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define WT_CPU_KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else

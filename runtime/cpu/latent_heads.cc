@@ -8,10 +8,10 @@
 namespace windtunnel::cpu {
 namespace {
 
-// Rows of one token: of the packed projections, and of what they are made of.
+// One token's rows in the packed projections, and in the tensors that they are assembled from.
 template <typename Packed, typename Part>
 struct LatentRows {
-  Packed *queries, *keys, *values;  // of packed, all heads'
+  Packed *queries, *keys, *values;  // in `packed`, of all heads
   Part *q, *kv, *shared_key;
 };
 
@@ -43,7 +43,7 @@ WT_CPU_KERNEL void Join(const JoinLatentHeads& op, const float* turns, const Lat
   }
 }
 
-// `sum`: room for rope_dim numbers.
+// `sum` has room for rope_dim numbers.
 template <typename T>
 WT_CPU_KERNEL void TakeApart(const JoinLatentHeads& op, const float* turns,
                              const LatentRows<const T, T>& rows, float* sum) {

@@ -1,5 +1,5 @@
-// Multi-head latent attention's heads put together from up-projected latents, and taken apart again (operands: plan/op.h). Positions are
-// rotated as by rope.h, of rope_dim columns.
+// Assembles the heads of multi-head latent attention from up-projected latents, and splits them again in
+// backward (operands: plan/op.h). Positions are rotated as in rope.h, over rope_dim columns.
 #pragma once
 
 #include "base/result.h"

@@ -12,8 +12,8 @@ namespace windtunnel::cpu {
 namespace {
 
 constexpr int64_t kMaxBlocks = 256;
-constexpr int64_t kSmallestBlock =
-    1024;  // 4 KiB of logits: stays in the first-level cache between maximum and sum
+// 4 KiB of logits: stays in the first-level cache between maximum and sum
+constexpr int64_t kSmallestBlock = 1024;
 
 // x -> e^(x - maximum); returns their sum.
 WT_INLINE float Exponentiate(int64_t n, float maximum, float* x) {
@@ -26,9 +26,9 @@ WT_INLINE float Exponentiate(int64_t n, float maximum, float* x) {
   return sum;
 }
 
-// Two passes over the row. The first replaces each block by e^(x - m), m the largest logit so far, and keeps
-// m; the second multiplies each block by what turns that into the softmax, times `scale`. Returns the row's
-// log-sum-exp.
+// Makes two passes over the row. The first replaces each block by e^(x - m), where m is the largest logit so
+// far, and keeps m. The second multiplies each block by the factor that turns it into the softmax times
+// `scale`. Returns the row's log-sum-exp.
 WT_INLINE double SoftmaxInPlace(int64_t n, float scale, float* x) {
   const int64_t block = std::max(kSmallestBlock, (n + kMaxBlocks - 1) / kMaxBlocks);
   float block_maximum[kMaxBlocks];
@@ -53,8 +53,8 @@ WT_INLINE double SoftmaxInPlace(int64_t n, float scale, float* x) {
   return maximum + std::log(sum);
 }
 
-// Returns the sum of the rows' losses; the logits become the gradient of the loss times `scale`. `place`
-// holds a row of logits that are not fp32 themselves.
+// Returns the sum of the rows' losses; the logits become the gradient of the loss times `scale`. `place` has
+// room for one row in fp32 if logits are 16-bit.
 template <typename T>
 WT_CPU_KERNEL double CrossEntropyRows(int64_t rows, int64_t n, const int32_t* targets, float scale, T* logits,
                                       float* place) {
@@ -74,9 +74,9 @@ WT_CPU_KERNEL double CrossEntropyRows(int64_t rows, int64_t n, const int32_t* ta
   return loss;
 }
 
-// ---- over the columns of the logits that a tensor rank has
+// ---- over the columns of the logits that a tensor-parallel rank holds
 
-// A row in fp32: itself, or in `place`.
+// A row in fp32: the row itself, or converted into `place`.
 WT_INLINE const float* InFloats(int64_t, const float* row, float*) { return row; }
 template <typename T>
 const float* InFloats(int64_t n, const T* row, float* place) {
@@ -84,7 +84,7 @@ const float* InFloats(int64_t n, const T* row, float* place) {
   return place;
 }
 
-// Rows fit the cache or come from memory three times: nothing is kept between the passes.
+// Nothing is kept between the three passes: a row fits the cache, or is read from memory three times.
 WT_INLINE double SumOfExponentials(int64_t n, float maximum, const float* x) {
   double sum = 0.0;
   for (int64_t first = 0; first < n; first += kSmallestBlock) {
@@ -103,7 +103,8 @@ WT_CPU_KERNEL void RowMaxima(int64_t rows, int64_t n, const T* logits, float* ma
   for (int64_t row = 0; row < rows; ++row) maximum[row] = Maximum(n, InFloats(n, logits + row * n, place));
 }
 
-// What the three passes work on: a rank's columns, from `first` of the vocabulary on, and what each row's are reduced to.
+// What the three passes work on: a rank's columns, which begin at column `first` of the vocabulary, and each
+// row's target and maximum.
 struct VocabPart {
   int64_t rows, columns, first;
   const int32_t* targets;
@@ -171,14 +172,15 @@ WT_CPU_KERNEL double SquaredErrors(int64_t n, const T* prediction, const float* 
 
 namespace {
 
-// By what the gradient of the mean is multiplied; the loss scale is the last operand.
+// The factor of the mean's gradient. The loss scale is the last operand.
 template <typename Op>
 double GradientScale(const Op& op, const Operands& operands) {
   return op.scaled ? op.gradient_scale * *operands.In(operands.reads.size() - 1, kLossScaleNumbers)
                    : op.gradient_scale;
 }
 
-// The mean over rows that count of what `sum_rows` (of the gradient's scale, the logits and a place for a row) adds up.
+// The loss is the mean over the rows that count. `sum_rows`(gradient's scale, logits, room for a row) returns
+// their sum.
 template <typename Op, typename SumRows>
 void MeanLoss(Scratch& scratch, const Op& op, const Operands& operands, SumRows sum_rows) {
   const double rows = static_cast<double>(op.rows) * op.counted;

@@ -9,7 +9,7 @@
 namespace windtunnel::cpu {
 namespace {
 
-// A row stays in the first-level cache between the passes over it.
+// A row stays in the first-level cache between the passes over it, in all kernels below.
 
 template <typename T>
 WT_INLINE float Sum(int64_t n, const T* x) {
@@ -35,7 +35,7 @@ struct ForwardPointers {
   float epsilon;
 };
 
-// The row to normalise: x, or sum = x + branch as it is stored, since backward sees no other.
+// The row to normalise: x, or sum = x + branch after rounding, since backward sees only the rounded sum.
 template <typename T>
 WT_INLINE const T* InputRow(const ForwardPointers<T>& p, int64_t row, int64_t n) {
   if (p.branch == nullptr) return p.x + row * n;
@@ -47,7 +47,7 @@ WT_INLINE const T* InputRow(const ForwardPointers<T>& p, int64_t row, int64_t n)
   return sum;
 }
 
-// Two passes, mean first: the one-pass formula cancels where the mean is large.
+// Two passes, mean first: the one-pass formula suffers from cancellation if the mean is large.
 template <typename T>
 WT_CPU_KERNEL void LayerNormForward(int64_t rows, int64_t n, ForwardPointers<T> p) {
   for (int64_t row = 0; row < rows; ++row) {

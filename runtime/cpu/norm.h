@@ -1,7 +1,7 @@
 // Layer norm and RMS norm with the residual sum fused in, forward and backward (operands: plan/op.h).
 //
-//   layer norm: y = (x - mean) / deviation * gamma + beta     RMS norm: y = x / rms * gamma     (epsilon
-//   under the root)
+//   layer norm: y = (x - mean) / deviation * gamma + beta     RMS norm: y = x / rms * gamma
+//   (epsilon under the root)
 #pragma once
 
 #include "base/result.h"

@@ -1,6 +1,7 @@
-// OpenBLAS, opened when something is first computed: as soon as it is there, workers of its own spin for 0.1 s, on cores that a prediction or
-// a search has other work for. (Where OPENBLAS_NUM_THREADS is 1 by then, as in main and in the ranks that it launches, there are none.)
-// The one with threads (Debian's libopenblas0-pthread): libopenblas0-serial is not safe to call from several threads at once, as
+// OpenBLAS, opened only when something is first computed: as soon as it is loaded, its worker threads spin
+// for 0.1 s on cores that a prediction or a search needs. (It starts no threads if OPENBLAS_NUM_THREADS is 1
+// by then, as in main and in the ranks that it launches.) The variant with threads is opened (Debian's
+// libopenblas0-pthread), since libopenblas0-serial is not safe to call from several threads at once, as
 // DataParallel's devices do.
 #pragma once
 
@@ -8,16 +9,16 @@
 
 namespace windtunnel::cpu {
 
-// Its functions, which are those of C's interface to BLAS.
+// Its functions, those of C's interface to BLAS and OpenBLAS's own.
 struct OpenBlas {
   using Sgemm = void(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha,
                      const float* a, int lda, const float* b, int ldb, float beta, float* c, int ldc);
   Sgemm* sgemm = nullptr;
-  void (*set_threads)(int threads) = nullptr;  // of the process
-  char* (*config)() = nullptr;                 // version and options of the build
-  char* (*core_name)() = nullptr;              // whose kernels it has chosen
+  void (*set_threads)(int threads) = nullptr;  // for the process
+  char* (*config)() = nullptr;                 // version and build options
+  char* (*core_name)() = nullptr;              // the processor whose kernels it uses
 
-  // From any thread. Failed: says why it cannot be opened.
+  // May be called from any thread. Failed: says why OpenBLAS cannot be opened.
   static const Result<OpenBlas>& Get();
 };
 

@@ -1,5 +1,5 @@
 // The operands of one operator, in the order that its kind documents in plan/op.h. The accessors check that
-// the program handed over what the kind promises: a mismatch is a fault of the program's builder, so a CHECK.
+// the operands are as the kind promises; a mismatch is a bug in the program's builder, hence a CHECK.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace windtunnel::cpu {
 struct Operands {
   std::span<const TensorRef> reads, writes;
 
-  // `elements` elements of type T of the index-th operand, at least. T: an element type (element.h).
+  // At least `elements` elements of type T of the index-th operand. T: an element type (element.h).
   template <typename T = float>
   const T* In(size_t index, int64_t elements) const {
     return static_cast<const T*>(At(reads, index, elements).data);

@@ -21,10 +21,10 @@ WT_CPU_KERNEL void Multiply(int64_t n, float factor, float* x) {
   for (int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
 
-// x *= factor; whether all of them were finite.
+// x *= factor. Returns whether all elements were finite.
 WT_CPU_KERNEL bool MultiplyFinite(int64_t n, float factor, float* x) {
-  uint32_t largest =
-      0;  // of the magnitudes, as bits: those of infinities and of what is not a number are the largest
+  // The largest magnitude, as bits: those of infinities and NaNs exceed all others.
+  uint32_t largest = 0;
 #pragma omp simd reduction(max : largest)
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t magnitude = __builtin_bit_cast(uint32_t, x[i]) & 0x7fffffffu;
@@ -34,7 +34,7 @@ WT_CPU_KERNEL bool MultiplyFinite(int64_t n, float factor, float* x) {
   return largest < 0x7f800000u;
 }
 
-// One parameter's part in the update; m is SGD's momentum or Adam's first moment.
+// One parameter's tensors in the update; m is SGD's momentum or Adam's first moment.
 struct Tensors {
   const float* gradient;
   float *parameter, *m, *v;
@@ -104,7 +104,7 @@ Status Run(const SquareRoot&, const Operands& operands) {
 Status Run(const ClipGradients& op, const Operands& operands) {
   const double norm = *operands.In(0, 1);
   const double factor = op.max_norm / (norm + 1e-6);
-  if (factor >= 1.0) return Ok();  // a NaN norm goes on, and spreads
+  if (factor >= 1.0) return Ok();  // a NaN norm passes this test and spreads
   for (const TensorRef& gradient : operands.writes) {
     Multiply(gradient.elements, static_cast<float>(factor), gradient.f32());
   }

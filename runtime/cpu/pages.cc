@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kAlignment = static_cast<size_t>(kHugePage.count());
 
-// Gives back what mmap returned before and after the aligned part.
+// Unmaps what mmap returned before and after the aligned part.
 char* TrimToAlignment(char* start, size_t mapped, size_t wanted) {
   const size_t misaligned = reinterpret_cast<uintptr_t>(start) % kAlignment;
   const size_t head = misaligned == 0 ? 0 : kAlignment - misaligned;
@@ -23,14 +23,16 @@ char* TrimToAlignment(char* start, size_t mapped, size_t wanted) {
   return start + head;
 }
 
-// Addresses that start and end on 2 MiB. `protection` and `flags` are mmap's. Null, with errno, when the system refuses.
+// Maps addresses that start and end on 2 MiB. `protection` and `flags` are mmap's. Null, with errno set, if
+// the system refuses.
 char* MapAligned(size_t bytes, int protection, int flags) {
   const size_t mapped = bytes + kAlignment;
   void* start = mmap(nullptr, mapped, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   return start == MAP_FAILED ? nullptr : TrimToAlignment(static_cast<char*>(start), mapped, bytes);
 }
 
-// Writes to every page of 4 KiB (the smallest of any supported machine), so that each has memory behind it.
+// Writes to every 4 KiB (the smallest page size of any supported machine), so that each page has memory
+// behind it.
 void MakeResident(char* data, size_t bytes) {
   madvise(data, bytes, MADV_HUGEPAGE);  // advice: a system without huge pages is slower, not wrong
   constexpr size_t kSmallestPage = 4096;

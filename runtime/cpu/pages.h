@@ -1,7 +1,7 @@
-// Memory straight from the kernel, made resident before it is handed out: no page fault falls into a step,
-// and the process's resident memory grows by exactly what was reserved. Regions start and end on 2 MiB, so
-// that transparent huge pages can back all of them (fewer TLB misses: the optimizer's pass over all weights
-// is 8 % faster).
+// Memory mapped directly from the kernel and made resident at once: no page fault falls into a step, and the
+// process's resident memory grows by exactly what was reserved. Regions start and end on 2 MiB, so that
+// transparent huge pages can back all of them (fewer TLB misses: the optimizer's pass over all weights is 8 %
+// faster).
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ class PageRegion {
   PageRegion& operator=(PageRegion&& other) noexcept;
   ~PageRegion();
 
-  // At least `bytes`, rounded up to 2 MiB. Failed when the system refuses: the message has the bytes and its
-  // reason.
+  // At least `bytes`, rounded up to 2 MiB. Failed if the system refuses; the message has the bytes and the
+  // system's reason.
   static Result<PageRegion> Map(Bytes bytes);
 
   void* data() const { return data_; }
@@ -37,7 +37,7 @@ class PageRegion {
   Bytes bytes_;
 };
 
-// The cpu device's segments: one region each, until it is released or the source is destroyed.
+// The cpu device's segments: one region each, until the segment is released or the source is destroyed.
 class PageSegments : public SegmentSource {
  public:
   PageSegments() = default;

@@ -7,7 +7,7 @@
 namespace windtunnel::cpu {
 namespace {
 
-// `rows` runs of `bytes` bytes.
+// Copies `rows` runs of `bytes` bytes; the strides are in bytes.
 void CopyRuns(int64_t rows, int64_t bytes, const char* from, int64_t from_stride, char* to,
               int64_t to_stride) {
   for (int64_t row = 0; row < rows; ++row)

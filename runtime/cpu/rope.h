@@ -1,7 +1,8 @@
-// Rotary positions in place, by halves as Llama's (operands: plan/op.h): with theta = position * base^(-2i / head_dim),
+// Rotary positions in place, rotating halves as Llama does (operands: plan/op.h): with theta = position *
+// base^(-2i / head_dim),
 //   x[i]          ->  x[i] cos(theta) - x[i + head_dim/2] sin(theta)
 //   x[i + head_dim/2] ->  x[i + head_dim/2] cos(theta) + x[i] sin(theta)
-// and backward the same with -theta.
+// Backward does the same with -theta.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ namespace windtunnel::cpu {
 // head_dim floats.
 class RopeTables {
  public:
-  // Per position: head_dim / 2 cosines, then as many sines.
+  // Per position: head_dim / 2 cosines, then head_dim / 2 sines.
   const std::vector<float>& Of(int64_t seq, int64_t head_dim, double base);
 
  private:

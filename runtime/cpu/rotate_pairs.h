@@ -8,8 +8,8 @@
 
 namespace windtunnel::cpu {
 
-// out = x, of 2 * half columns, rotated by the angles whose cosines, then sines, are at `turns` (RopeTables); `sign` is 1 forward and -1
-// backward. out may be x.
+// Rotates x, of 2 * half columns, into out, by the angles whose cosines, then sines, are at `turns`
+// (RopeTables). `sign` is 1 forward and -1 backward. out may be x.
 template <typename In, typename Out>
 WT_INLINE void RotatePairs(int64_t half, const float* turns, float sign, const In* x, Out* out) {
 #pragma omp simd

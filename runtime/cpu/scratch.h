@@ -1,5 +1,5 @@
-// Where kernels of 16-bit types keep what must stay fp32 until the operator is done: sums that are rounded
-// once, a row between two passes over it. fp32 kernels need none of it.
+// Scratch memory in which kernels of 16-bit types keep what must stay fp32 until the operator is done: sums
+// that are rounded once, a row between two passes over it. fp32 kernels need none.
 //
 //   float* place = scratch.Floats(ElementsBeside<T>(n));
 //   Sums<T> sums(n, out, place);
@@ -17,10 +17,10 @@
 
 namespace windtunnel::cpu {
 
-// As large as the largest request so far, so that steps after the first allocate nothing. Not thread-safe.
+// Grows to the largest request so far, so that steps after the first allocate nothing. Not thread-safe.
 class Scratch {
  public:
-  // Valid, and the kernel's own, until the next call.
+  // Valid until the next call; the caller may use all of it.
   float* Floats(int64_t elements) { return Grown(floats_, elements); }
   int32_t* Integers(int64_t elements) { return Grown(integers_, elements); }
 
@@ -36,13 +36,13 @@ class Scratch {
   std::vector<int32_t> integers_;
 };
 
-// What n elements of T need in scratch to be worked on in fp32.
+// Scratch elements needed to compute n elements of T in fp32.
 template <typename T>
 constexpr int64_t ElementsBeside(int64_t n) {
   return std::is_same_v<T, float> ? 0 : n;
 }
 
-// n fp32 values that end up in `out`: `out` itself where that is fp32, else `place` until Store rounds them.
+// n fp32 values that end up in `out`: `out` itself if that is fp32, else `place` until Store rounds them.
 template <typename T>
 class Sums {
  public:
@@ -56,7 +56,7 @@ class Sums {
 
   float* data() const { return sums_; }
 
-  // From what is in `out`, or from zero.
+  // Starts from the contents of `out`, or from zero.
   void Start(bool accumulate) {
     if (accumulate) {
       Load();

@@ -8,15 +8,15 @@
 namespace windtunnel::cpu {
 namespace {
 
-// One rank's part of one tensor: `elements` of it from `begin` on, which lie at `flat` among the shards;
-// `padding` elements follow there.
+// One rank's part of one tensor: its `elements` elements from `begin` on. They lie at `flat` among the shards
+// and are followed there by `padding` elements.
 struct ShardPart {
   size_t tensor = 0;
   int64_t begin = 0, elements = 0;
   int64_t flat = 0, padding = 0;
 };
 
-// Calls visit(part) for every part, in the order of the flat layout; tensors as long as they say.
+// Calls visit(part) for every part, in the order of the flat layout. The tensors have their whole sizes.
 template <typename Visit>
 void ForEachPart(int ranks, const std::vector<int64_t>& shard_elements, std::span<const TensorRef> tensors,
                  Visit visit) {

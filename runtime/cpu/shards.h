@@ -1,7 +1,7 @@
-// Whole tensors to and from the flat layout of shards that an FSDP unit is gathered and scattered in
+// Copies whole tensors to and from the flat layout of shards in which an FSDP unit is gathered and scattered
 // (operands: plan/op.h).
 //
-// Two tensors of 5 and 2 elements on 2 ranks, shards of 3 and 1: a0 a1 a2 b0 | a3 a4 0 b1.
+// Example: two tensors of 5 and 2 elements on 2 ranks, shards of 3 and 1: a0 a1 a2 b0 | a3 a4 0 b1.
 #pragma once
 
 #include "base/result.h"

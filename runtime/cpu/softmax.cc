@@ -10,8 +10,8 @@
 namespace windtunnel::cpu {
 namespace {
 
-// Rows are worked on up to the next multiple of the widest vector, so that no row ends in a scalar loop; what
-// is hidden in there is -infinity before the exponential.
+// Rows are processed up to the next multiple of the widest vector, so that no row ends in a scalar loop.
+// Hidden keys in that range are set to -infinity before the exponential.
 constexpr int64_t kVector = 16;
 
 struct RowExtent {

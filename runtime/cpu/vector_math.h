@@ -1,6 +1,6 @@
 // exp and the normal distribution for loops that the compiler vectorises: no branches, no calls, no tables.
-// Error bounds are relative, measured over all inputs given, and tests/runtime/cpu/vector_math_test.cc
-// repeats them.
+// Error bounds are relative, measured over all inputs of the given ranges;
+// tests/runtime/cpu/vector_math_test.cc checks them.
 #pragma once
 
 #include <bit>
@@ -73,8 +73,7 @@ WT_INLINE NormalDistribution Normal(float x) {
   return {x < 0.0f ? tail : 1.0f - tail, gauss * kInverseSqrt2Pi};
 }
 
-// The largest of x[0, n), n positive. A NaN may not get through; it does through the exponentials that
-// follow.
+// The largest of x[0, n), n positive. It may drop a NaN; the exponentials that follow keep it.
 WT_INLINE float Maximum(int64_t n, const float* x) {
   float maximum = x[0];
 #pragma omp simd reduction(max : maximum)

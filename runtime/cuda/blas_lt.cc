@@ -42,7 +42,7 @@ Result<BlasLt> OpenBlasLt(const SearchPlaces& places) {
   return blas;
 }
 
-// cublasLtGetStatusString is missing from some versions, so the words are here.
+// Some versions lack cublasLtGetStatusString, hence these texts.
 Status CheckBlas(cublasStatus_t status, const char* call) {
   const char* text = "failed";
   switch (status) {

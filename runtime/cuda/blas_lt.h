@@ -1,4 +1,4 @@
-// cuBLASLt, opened when the first product is asked for.
+// cuBLASLt, opened when the first GEMM is requested.
 #pragma once
 
 #include <cublasLt.h>
@@ -28,7 +28,7 @@ struct BlasLt {
   std::string path, version_text;
 };
 
-// The major version of the toolkit that this binary was built with. Failed: as SharedLibrary::Open.
+// Opens the major version of the toolkit that this binary was built with. Failed: as SharedLibrary::Open.
 Result<BlasLt> OpenBlasLt(const SearchPlaces& places);
 
 // "cublasLtMatmul: not supported (15)".

@@ -10,7 +10,8 @@ namespace {
 constexpr size_t kOldest = 90000;
 constexpr size_t kCudaMajor = CUDART_VERSION / 1000;
 
-// `loaded`: the one that was asked first. Asking brings in its other libraries, which a second one would find instead of its own.
+// `loaded`: path of the first library that was asked for its version. Asking loads its other libraries, and a
+// second cuDNN would find those instead of its own.
 Status LoadAll(const SharedLibrary& library, std::string& loaded, CudnnApi& api) {
   if (!loaded.empty()) return Failed("is not tried, since {} is loaded", loaded);
   loaded = library.path();
@@ -33,7 +34,8 @@ Status LoadAll(const SharedLibrary& library, std::string& loaded, CudnnApi& api)
   return library.Load("cudnnBackendExecute", api.execute);
 }
 
-// Whether another problem, device or driver would do better; the others of its kind say that a part of cuDNN is missing.
+// Whether the request would work with another problem, device or driver. The remaining NOT_SUPPORTED statuses
+// mean that a part of cuDNN is missing.
 bool IsUnsupported(cudnnStatus_t status) {
   switch (status) {
     case CUDNN_STATUS_NOT_SUPPORTED:

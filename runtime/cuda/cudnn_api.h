@@ -1,4 +1,4 @@
-// cuDNN's backend functions, opened when attention is first asked for.
+// cuDNN's backend functions, opened when attention is first requested.
 #pragma once
 
 #include <cudnn.h>
@@ -26,10 +26,11 @@ struct CudnnApi {
   std::string path, version_text;
 };
 
-// cuDNN 9 for the CUDA that this binary was built with. Failed: as SharedLibrary::Open.
+// Opens cuDNN 9 for the CUDA version that this binary was built with. Failed: as SharedLibrary::Open.
 Result<CudnnApi> OpenCudnn(const SearchPlaces& places);
 
-// "cudnnBackendFinalize: …" with what cuDNN says, and its number. Errors: Unsupported (it has no kernel for that), Failed.
+// "cudnnBackendFinalize: …" with cuDNN's message and the status as a number. Errors: Unsupported (cuDNN has
+// no kernel for the request), Failed.
 Status CheckCudnn(const CudnnApi& api, cudnnStatus_t status, const char* call);
 
 }  // namespace windtunnel::cuda

@@ -6,14 +6,14 @@
 namespace windtunnel::cuda {
 namespace {
 
-// Of [batch, heads, seq, head_dim] and the like, as graphs have them.
+// Shapes of [batch, heads, seq, head_dim] and similar tensors in the graph.
 class Shapes {
  public:
   explicit Shapes(const AttentionProblem& problem) : p_(problem) {}
 
   GraphShape Queries() const { return Rows(p_.heads, PackedRow()); }
   GraphShape Keys() const { return Rows(p_.kv_heads, PackedRow()); }
-  // As second factor of the scores: keys become columns.
+  // For a second factor that is multiplied transposed: rows become columns.
   GraphShape Transposed(const GraphShape& shape) const {
     GraphShape result = shape;
     std::swap(result.dims[2], result.dims[3]);
@@ -41,7 +41,7 @@ cudnnDataType_t TypeOf(DType dtype) {
   return dtype == DType::kFloat16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
 }
 
-// The scores that a query may see, and `hidden` elsewhere.
+// The scores that a query may see; `hidden` elsewhere.
 GraphTensor Mask(GraphBuilder& graph, const GraphShape& shape, GraphTensor scores, GraphTensor hidden) {
   const GraphTensor row = graph.Virtual(shape, CUDNN_DATA_INT32),
                     column = graph.Virtual(shape, CUDNN_DATA_INT32);
@@ -53,7 +53,7 @@ GraphTensor Mask(GraphBuilder& graph, const GraphShape& shape, GraphTensor score
   return masked;
 }
 
-// Of softmax: the largest of a row is taken off before the exponential, and put back into the log-sum-exp.
+// Softmax. The row's maximum is subtracted before the exponential and added back in the log-sum-exp.
 GraphTensor Softmax(GraphBuilder& graph, const Shapes& shapes, GraphTensor scores, GraphTensor log_sum_exp,
                     cudnnDataType_t type) {
   const GraphTensor most = graph.Virtual(shapes.Statistics()), less = graph.Virtual(shapes.Scores()),
@@ -70,7 +70,8 @@ GraphTensor Softmax(GraphBuilder& graph, const Shapes& shapes, GraphTensor score
   return probabilities;
 }
 
-// result = probabilities' times gradients: of keys and values, summed over the query heads that share them.
+// result = transposed probabilities times gradients, for keys and values; summed over the query heads that
+// share them.
 void MultiplyTransposed(GraphBuilder& graph, const AttentionProblem& problem, const Shapes& shapes,
                         GraphTensor probabilities, GraphTensor gradients, GraphTensor result) {
   const cudnnDataType_t type = TypeOf(problem.dtype);
@@ -82,7 +83,7 @@ void MultiplyTransposed(GraphBuilder& graph, const AttentionProblem& problem, co
   graph.Reduce(CUDNN_REDUCE_TENSOR_ADD, of_all_heads, result);
 }
 
-// products = the products of the rows of out and dout.
+// products = the dot products of the rows of out and dout.
 void MultiplyRows(GraphBuilder& graph, const Shapes& shapes, GraphTensor out, GraphTensor dout,
                   GraphTensor one, GraphTensor products) {
   const GraphTensor by_element = graph.Virtual(shapes.OfAllHeads()),
@@ -100,7 +101,7 @@ GraphTensor ScaledScores(GraphBuilder& graph, const Shapes& shapes, GraphTensor 
   return scaled;
 }
 
-// The probabilities again, from the log-sum-exp of their rows.
+// Recomputes the probabilities from the rows' log-sum-exp.
 GraphTensor Probabilities(GraphBuilder& graph, const Shapes& shapes, GraphTensor scaled,
                           GraphTensor log_sum_exp, GraphTensor hidden) {
   const GraphTensor less = graph.Virtual(shapes.Scores());
@@ -111,7 +112,7 @@ GraphTensor Probabilities(GraphBuilder& graph, const Shapes& shapes, GraphTensor
   return probabilities;
 }
 
-// Of the scores before they were scaled.
+// Gradients of the scores before scaling.
 GraphTensor ScoreGradients(GraphBuilder& graph, const Shapes& shapes, GraphTensor dprobabilities,
                            GraphTensor products, GraphTensor probabilities, GraphTensor scale) {
   const GraphTensor centred = graph.Virtual(shapes.Scores()), dscaled = graph.Virtual(shapes.Scores()),

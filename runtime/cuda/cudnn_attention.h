@@ -1,6 +1,7 @@
-// Causal attention as graphs that cuDNN has fused kernels for: which products, masks and sums there are, in cuDNN's order of them.
-// Scores stay on the chip, as in own flash attention (kernels/flash_attention.h), and rows' log-sum-exp is saved in the same form, so
-// either's backward can follow either's forward.
+// Causal attention as graphs for which cuDNN has fused kernels: their GEMMs, masks and sums, in the order
+// that cuDNN expects. Scores stay on the chip, as in this project's flash attention
+// (kernels/flash_attention.h). The rows' log-sum-exp is saved in the same form, so the backward of one may
+// follow the forward of the other.
 #pragma once
 
 #include <compare>
@@ -29,7 +30,8 @@ struct AttentionForwardPlan {
 
 struct AttentionBackwardTensors {
   GraphTensor queries, keys, values, out, dout, log_sum_exp, scale, hidden, one, dqueries, dkeys, dvalues;
-  // fp32, in memory of the caller's: [batch, heads, seq]; and [batch, heads, seq, head_dim], zero when the plan begins.
+  // fp32, in the caller's memory: [batch, heads, seq]; and [batch, heads, seq, head_dim], zero when the plan
+  // begins.
   GraphTensor products, query_sums;
 };
 struct AttentionBackwardPlan {
@@ -37,7 +39,7 @@ struct AttentionBackwardPlan {
   AttentionBackwardTensors tensors;
 };
 
-// What hidden scores become, as NVIDIA's frontend has it for the version.
+// The value of masked scores, which NVIDIA's frontend chooses by cuDNN's version.
 float HiddenScore(const CudnnApi& api);
 
 // Unsupported: cuDNN has no kernel for the problem on that device.

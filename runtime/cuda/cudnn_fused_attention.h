@@ -1,4 +1,4 @@
-// FusedAttention with cuDNN's functions given, so that a test can stand in for the device.
+// FusedAttention with cuDNN's functions passed in, so that a test can replace the device.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace windtunnel::cuda {
 
-// `target` outlives it. `zero` fills device memory with zeros on a stream: cudaMemsetAsync.
+// `target` outlives the result. `zero` fills device memory with zeros on a stream: cudaMemsetAsync.
 using FillWithZeros = cudaError_t (*)(void* memory, size_t bytes, cudaStream_t stream);
 std::unique_ptr<FusedAttention> MakeCudnnFusedAttention(CudnnApi api, GraphTarget target, FillWithZeros zero);
 

@@ -136,7 +136,7 @@ void GraphBuilder::Reshape(GraphTensor x, GraphTensor y) {
                {{CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x}, {CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y}});
 }
 
-// As NVIDIA's frontend asks: what is best, then what always works.
+// Asks in the order of NVIDIA's frontend: first for the best plans, then for those that always work.
 Result<GraphPlan> GraphBuilder::Plan(const GraphTarget& target) {
   WT_ASSIGN_OR_RETURN(const CudnnDescriptor graph, OperationGraph(target));
   auto plan = PlanBy(CUDNN_HEUR_MODE_A, graph, target);

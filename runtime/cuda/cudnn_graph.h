@@ -1,5 +1,6 @@
-// A graph of cuDNN's operations and the plan that computes it: as much of cuDNN's backend API as attention needs. cuDNN recognises whole
-// graphs, so which tensors and operations there are, and in which order, decides whether there is a kernel.
+// A graph of cuDNN's operations and the plan that computes it: the part of cuDNN's backend API that attention
+// needs. cuDNN recognises whole graphs, so the tensors and operations and their order decide whether there is
+// a kernel.
 //
 //   GraphBuilder graph(api);
 //   const auto x = graph.Tensor(CUDNN_DATA_BFLOAT16, shape), y = graph.Tensor(CUDNN_DATA_BFLOAT16, shape);
@@ -21,7 +22,7 @@
 
 namespace windtunnel::cuda {
 
-// A descriptor of the backend API: attributes are set, then it is finalized, then it may be used.
+// A descriptor of the backend API: set its attributes, finalize it, then use it.
 class CudnnDescriptor {
  public:
   CudnnDescriptor(const CudnnApi& api, cudnnBackendDescriptorType_t type);
@@ -29,14 +30,14 @@ class CudnnDescriptor {
   CudnnDescriptor& operator=(CudnnDescriptor&& other) noexcept;
   ~CudnnDescriptor();
 
-  // What goes wrong with any of these is kept for Finalize.
+  // Finalize returns the errors of these calls.
   void Set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
            const void* values);
   void Set(cudnnBackendAttributeName_t name, const CudnnDescriptor& other);
   void SetInteger(cudnnBackendAttributeName_t name, int64_t value);
   void SetFlag(cudnnBackendAttributeName_t name, bool value);
   void SetDataType(cudnnBackendAttributeName_t name, cudnnDataType_t value);
-  // Errors: the first thing that went wrong, as CheckCudnn says it.
+  // Errors: the first error of any call, as from CheckCudnn.
   Status Finalize();
 
   cudnnBackendDescriptor_t get() const { return descriptor_; }
@@ -49,13 +50,13 @@ class CudnnDescriptor {
   Status status_;
 };
 
-// Four dimensions and the distances of their elements.
+// Four dimensions and their strides, in elements.
 struct GraphShape {
   std::array<int64_t, 4> dims{}, strides{};
 };
 
-// The device that a plan is for: that of a handle, or one that is only described (a device's properties as cuDNN writes them), for
-// which plans can be made but not executed.
+// The device that a plan is for: the one of a handle, or one that is only described (by a device's properties
+// in cuDNN's format). For the latter, plans can be made but not executed.
 struct GraphTarget {
   cudnnHandle_t handle = nullptr;
   const CudnnDescriptor* properties = nullptr;
@@ -65,13 +66,13 @@ using GraphTensor = int64_t;
 
 struct GraphOperand {
   GraphTensor tensor;
-  const void* data;  // on the host for a tensor by value
+  const void* data;  // on the host for tensors passed by value
 };
 
 class GraphPlan {
  public:
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  // `operands`: every tensor that is not virtual. On the handle's stream.
+  // Runs on the handle's stream. `operands`: every tensor that is not virtual.
   Status Execute(cudnnHandle_t handle, std::span<const GraphOperand> operands, void* workspace) const;
 
  private:
@@ -88,28 +89,29 @@ class GraphBuilder {
  public:
   explicit GraphBuilder(const CudnnApi& api) : api_(api) {}
 
-  // In memory, 16 bytes aligned.
+  // A tensor in memory, aligned to 16 bytes.
   GraphTensor Tensor(cudnnDataType_t type, const GraphShape& shape);
-  // Between operations, in no memory that the caller knows.
+  // A tensor between operations, which has no memory that the caller knows.
   GraphTensor Virtual(const GraphShape& shape, cudnnDataType_t type = CUDNN_DATA_FLOAT);
-  // One fp32 value that Execute reads on the host.
+  // One fp32 value, which Execute reads on the host.
   GraphTensor Value();
 
   // c = a b, batch by batch.
   void Multiply(GraphTensor a, GraphTensor b, GraphTensor c);
-  // y = f(x), y = f(x, b); b may be broadcast. Of comparisons CMP_GE only.
+  // y = f(x), y = f(x, b); b may be broadcast. CMP_GE is the only comparison supported.
   void Apply(cudnnPointwiseMode_t mode, GraphTensor x, GraphTensor y);
   void Apply(cudnnPointwiseMode_t mode, GraphTensor x, GraphTensor b, GraphTensor y);
   // y = mask ? x : otherwise.
   void Select(GraphTensor mask, GraphTensor x, GraphTensor otherwise, GraphTensor y);
-  // y = the index along `axis`, of the shape of x.
+  // y = each element's index along `axis`; y has the shape of x.
   void Index(int64_t axis, GraphTensor x, GraphTensor y);
-  // y = x, added up or the largest along the dimensions in which y has one element.
+  // y = the sum or maximum of x along the dimensions in which y has one element.
   void Reduce(cudnnReduceTensorOp_t reduction, GraphTensor x, GraphTensor y);
   // y = x, read with y's dims and strides.
   void Reshape(GraphTensor x, GraphTensor y);
 
-  // The first plan that cuDNN's heuristics suggest and that can be had. Errors: Unsupported (there is none), Failed (there would be).
+  // The first of the plans that cuDNN's heuristics suggest that can be made. Errors: Unsupported (cuDNN has
+  // none), Failed (it has one, but making it failed).
   Result<GraphPlan> Plan(const GraphTarget& target);
 
  private:
@@ -127,7 +129,7 @@ class GraphBuilder {
   Result<CudnnDescriptor> OperationGraph(const GraphTarget& target);
 
   const CudnnApi& api_;
-  Status status_;  // of the first descriptor that could not be had
+  Status status_;  // the first error in making a descriptor
   std::vector<CudnnDescriptor> tensors_, operations_;
 };
 

@@ -47,7 +47,7 @@ Result<CudaDeviceInfo> Look(int ordinal) {
 
 struct Found {
   std::vector<CudaDeviceInfo> devices;
-  std::string why;  // none were
+  std::string why;  // why no device was found
 };
 
 Found FindDevices() {
@@ -58,7 +58,7 @@ Found FindDevices() {
     found.why =
         error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice ? "" : cudaGetErrorString(error);
     int driver = 0;
-    // A driver that is there and is older than the runtime reports itself; 0: no driver.
+    // A driver older than the runtime reports its version; 0 means no driver.
     if (error == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0)
       found.why = fmt::format("the driver has CUDA {}.{}, this binary needs {}.{}", driver / 1000,
                               driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
@@ -134,7 +134,7 @@ class CudaDevice : public Device {
     WT_RETURN_IF_ERROR(
         Check(cudaDeviceCanAccessPeer(&is_reached, peer, ordinal_), "cudaDeviceCanAccessPeer"));
     if (reaches == 0 || is_reached == 0) return Ok();
-    // Another rank on this device may have been first.
+    // Another rank on this device may have enabled it already.
     if (const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
         error != cudaErrorPeerAccessAlreadyEnabled) {
       WT_RETURN_IF_ERROR(Check(error, "cudaDeviceEnablePeerAccess"));
@@ -167,7 +167,8 @@ class CudaDevice : public Device {
     return Ok();
   }
 
-  // cuDNN is opened when attention first comes. Null: another operator, or cuDNN is not there or does not work, and not needed.
+  // cuDNN is opened at the first attention operator. Null: another operator, or cuDNN is missing or does not
+  // work; it is not required.
   FusedAttention* FusedFor(const OpKind& kind) {
     if (!std::holds_alternative<AttentionForward>(kind) && !std::holds_alternative<AttentionBackward>(kind))
       return nullptr;
@@ -180,7 +181,8 @@ class CudaDevice : public Device {
     return fused_.get();
   }
 
-  // cudaFree waits for the kernels that use the old one. Copies have a queue beside the compute queue, and need none.
+  // cudaFree waits for the kernels that use the old scratch memory. Copies run in a queue beside the compute
+  // queue and need no scratch.
   Status HaveScratch(int64_t needed) {
     if (needed <= scratch_bytes_) return Ok();
     if (scratch_ != nullptr) WT_RETURN_IF_ERROR(Check(cudaFree(scratch_), "cudaFree"));
@@ -196,19 +198,20 @@ class CudaDevice : public Device {
 
   const int ordinal_;
   DeviceMemory memory_;
-  std::unique_ptr<FusedAttention> fused_;  // outlives the graphs of its kernels
+  std::unique_ptr<FusedAttention> fused_;  // must outlive the graphs that contain its kernels
   std::unique_ptr<Queues> queues_;
   std::unique_ptr<Multiplier> multiplier_;
-  bool looked_for_cudnn_ = false, has_fused_ = false;  // and whether it has done anything
+  // has_fused_: whether cuDNN has computed anything.
+  bool looked_for_cudnn_ = false, has_fused_ = false;
   Traits traits_;
   void* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;
-  int64_t generation_ = 0;  // of the scratch memory
+  int64_t generation_ = 0;  // counts replacements of the scratch memory
   PinnedMemory fault_memory_;
   cuda::Fault* fault_ = nullptr;
 };
 
-// NVML, as far as it is needed here: nvml.h is not part of every toolkit.
+// The part of NVML that is needed here; nvml.h is not part of every toolkit.
 struct NvmlMemory {
   unsigned long long total, free, used;
 };
@@ -226,7 +229,8 @@ Result<Bytes> AskNvml(int ordinal) {
   NvmlMemory used{};
   if (init() != 0 || by_uuid(CudaDevices()[ordinal].uuid.c_str(), &device) != 0 || memory(device, &used) != 0)
     return Failed("NVML does not know the device's memory");
-  // As the runtime counts: of all that it has, what is not free. NVML's own total has memory that nobody gets.
+  // Counts as the runtime does: its total minus the free memory. NVML's own total includes memory that no
+  // process can get.
   return CudaDevices()[ordinal].memory - Bytes(static_cast<int64_t>(used.free));
 }
 

@@ -1,5 +1,5 @@
-// The cuda device: an NVIDIA GPU whose compute stream runs the operators of plan/op.h. Declared everywhere; where no toolkit was found when
-// this was built, no device is ever found.
+// The cuda device: an NVIDIA GPU whose compute stream runs the operators of plan/op.h. It is declared in
+// every build; a build without a CUDA toolkit never finds a device.
 #pragma once
 
 #include <map>
@@ -20,27 +20,31 @@ struct CudaDeviceInfo {
   Bytes memory = {};
   std::string uuid = {};
   int64_t clock_khz = 0, memory_clock_khz = 0;
-  int driver = 0;  // the CUDA version that the driver has: 13000
+  int driver = 0;  // the driver's CUDA version: 13000
 };
 
-// The profile that measurements of such a device go by: "h200-sxm-141g" where the project has a datasheet of it (cost_models/profiles), else
-// a name made of the device's own.
+// The name of the profile with this device's measurements: "h200-sxm-141g" if the project has a datasheet of
+// it (cost_models/profiles), else a name derived from the device's own.
 std::string CudaProfileName(const CudaDeviceInfo& device);
 
-// The devices that this process may use; the driver is asked once. Empty: none, or no driver.
+// The devices that this process may use; the driver is asked once. Empty if there are none, or no driver.
 const std::vector<CudaDeviceInfo>& CudaDevices();
 
-// Ok, or the error of a scenario that wants a device: "cluster.device: no CUDA device was found", and why where that is known.
+// Ok, or the error of a scenario that asks for a device: "cluster.device: no CUDA device was found", with the
+// reason if it is known.
 Status CheckCudaDevice();
 
-// Device `ordinal`, with its context, cuBLASLt and one stream; the calling thread's from now on. Failed: no such device, a library that
-// is missing or of a wrong version, a driver that is too old.
+// Makes device `ordinal`, with its context, cuBLASLt and one stream, and makes it the calling thread's
+// current device. Failed: no such device, a library that is missing or has a wrong version, a driver that is
+// too old.
 Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal);
 
-// What is in use where the device would be made: name -> version of driver, runtime, cuBLASLt and NCCL, as far as they are there.
+// The versions that the device would use: name -> version of driver, runtime, cuBLASLt and cuDNN, as far as
+// they are found.
 std::map<std::string, std::string> CudaLibraries();
 
-// Bytes of the device's memory that processes use, as the driver counts them; nothing is initialised for it. Failed: not known.
+// Bytes of the device's memory in use by all processes, as the driver counts them; initialises nothing on the
+// device. Failed: not known.
 Result<Bytes> CudaMemoryInUse(int ordinal);
 
 }  // namespace windtunnel

@@ -43,7 +43,7 @@ Status CheckTypes(const OpKind& kind, const Op& op) {
   }
 }
 
-// Shapes that kernels have no room for.
+// Errors: Unsupported for shapes that the kernels have no room for.
 template <typename Op>
 Status CheckShape(const Op& op, const Traits& traits) {
   if constexpr (requires { SharedBytes(op); }) {

@@ -15,7 +15,7 @@ namespace windtunnel::cuda {
 namespace {
 
 constexpr int64_t kAlignment = 16;
-constexpr size_t kClearsQuerySums = 90600;  // from there on cuDNN's backward does it itself
+constexpr size_t kClearsQuerySums = 90600;  // from this version on cuDNN's backward clears query_sums itself
 
 template <typename Op>
 std::optional<AttentionProblem> ProblemOf(const Op& op) {
@@ -35,7 +35,7 @@ bool Aligned(std::span<const TensorRef> operands) {
   return true;
 }
 
-// Queries, keys and values, or their gradients, as they lie side by side.
+// Queries, keys and values, or their gradients, side by side in each row.
 struct Packed {
   std::byte *queries, *keys, *values;
 
@@ -45,7 +45,7 @@ struct Packed {
         values(keys + p.kv_heads * p.head_dim * SizeOf(p.dtype).count()) {}
 };
 
-// The scratch of a backward plan: its own workspace, and the two tensors between its kernels that are in memory.
+// The scratch of a backward plan: its workspace, and the two tensors between its kernels that lie in memory.
 struct BackwardScratch {
   int64_t workspace, products, query_sums;
 
@@ -60,7 +60,7 @@ struct BackwardScratch {
 
 class CudnnFusedAttention : public FusedAttention {
  public:
-  // `handle`: the target's, where it is to be closed with the last plan.
+  // `handle`: owner of the target's handle if that is to be destroyed with the last plan, else null.
   CudnnFusedAttention(CudnnApi api, GraphTarget target, FillWithZeros zero, std::shared_ptr<void> handle)
       : api_(std::move(api)), handle_(std::move(handle)), target_(target), zero_(zero) {}
 
@@ -90,9 +90,10 @@ class CudnnFusedAttention : public FusedAttention {
 
  private:
   template <typename Plan>
-  using Plans = std::map<AttentionProblem, std::optional<Plan>>;  // nothing: cuDNN has no kernel
+  using Plans = std::map<AttentionProblem, std::optional<Plan>>;  // nullopt: cuDNN has no kernel
 
-  // Null: cuDNN has no kernel or cannot make it, which is kept: own kernels do it.
+  // Null: cuDNN has no kernel or cannot make it, and this project's kernels compute the operator. The result
+  // is remembered.
   template <typename Plan, typename Make>
   const Plan* Find(Plans<Plan>& plans, const AttentionProblem& problem, const Make& make) {
     auto found = plans.find(problem);
@@ -104,7 +105,7 @@ class CudnnFusedAttention : public FusedAttention {
     return found->second ? &*found->second : nullptr;
   }
 
-  // NVIDIA's frontend refuses both altogether.
+  // NVIDIA's frontend refuses these two versions altogether.
   bool IsKnownToBeWrong() const { return api_.version() == 91000 || api_.version() == 91001; }
 
   Status Forward(const AttentionProblem& problem, std::span<const TensorRef> reads,
@@ -178,8 +179,8 @@ std::unique_ptr<FusedAttention> MakeCudnnFusedAttention(CudnnApi api, GraphTarge
 void NoteWithoutCudnn(const Error& error) {
   static std::once_flag noted;
   std::call_once(noted, [&] {
-    const std::string first_line =
-        error.message.substr(0, error.message.find('\n'));  // of what cuDNN has to say
+    // The first line of cuDNN's message.
+    const std::string first_line = error.message.substr(0, error.message.find('\n'));
     (void)std::fprintf(stderr, "windtunnel: %s; own kernels compute attention instead\n", first_line.c_str());
   });
 }

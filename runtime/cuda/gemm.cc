@@ -5,7 +5,7 @@
 namespace windtunnel::cuda {
 namespace {
 
-// What NVIDIA recommends for Hopper; frameworks take as much.
+// NVIDIA's recommendation for Hopper; frameworks use the same size.
 constexpr size_t kWorkspace = size_t{32} << 20;
 
 struct Types {
@@ -141,7 +141,8 @@ Result<Multiplier::Choice*> Multiplier::Choose(const Key& key, const void* bias)
 Status Multiplier::Multiply(const GemmProblem& problem, const void* a, const void* b, const void* bias,
                             void* c, cudaStream_t stream) {
   const bool has_bias = problem.epilogue == Epilogue::kBias;
-  // cuBLASLt knows no alignment of a bias of its own: what writes the product reads it.
+  // cuBLASLt has no alignment setting for a bias. The epilogue that writes the product reads it, so it counts
+  // with c's.
   const uint32_t of_c = has_bias ? std::min(AlignmentOf(c), AlignmentOf(bias)) : AlignmentOf(c);
   const Key key{problem, {AlignmentOf(a), AlignmentOf(b), of_c}};
   WT_ASSIGN_OR_RETURN(Choice * choice, Choose(key, bias));

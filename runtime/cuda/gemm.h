@@ -1,4 +1,4 @@
-// Matrix products by cuBLASLt: fp32, tf32, bf16 and fp16 with fp32 sums, plain, accumulated, with a bias, in batches.
+// GEMMs by cuBLASLt: fp32, tf32, bf16 and fp16 with fp32 sums; plain, accumulating, with a bias, batched.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,19 +15,20 @@ namespace windtunnel::cuda {
 
 class Multiplier {
  public:
-  // Opens cuBLASLt and takes its workspace, 32 MiB of device memory beside the allocator's. On the current device.
+  // Opens cuBLASLt on the current device and allocates its workspace: 32 MiB of device memory outside the
+  // allocator.
   static Result<std::unique_ptr<Multiplier>> Make(const SearchPlaces& places);
   ~Multiplier();
 
-  // c (+)= a b (+ bias), operands as ProblemOf has them. Which kernel computes a problem is asked once for each shape and alignment.
-  // Unsupported: a type that is none of the above.
+  // c (+)= a b (+ bias), operands as ProblemOf orders them. cuBLASLt's heuristic chooses the kernel once per
+  // shape and alignment. Unsupported: any other type than the above.
   Status Multiply(const GemmProblem& problem, const void* a, const void* b, const void* bias, void* c,
                   cudaStream_t stream);
 
   const std::string& version() const { return blas_.version_text; }
 
  private:
-  struct Choice;  // descriptors and the algorithm of one shape
+  struct Choice;  // descriptors and algorithm of one shape
   struct Key {
     GemmProblem problem;
     uint32_t alignment[3];

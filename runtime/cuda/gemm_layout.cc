@@ -3,7 +3,7 @@
 namespace windtunnel::cuda {
 namespace {
 
-// Of a row-major factor stored [rows,columns], or [columns,rows] when it is stored transposed.
+// The layout of a row-major factor stored as [rows,columns], or as [columns,rows] if it is stored transposed.
 MatrixLayout Factor(int64_t rows, int64_t columns, bool stored_transposed) {
   if (stored_transposed) return {rows, columns, rows, true, rows * columns};
   return {columns, rows, columns, false, rows * columns};

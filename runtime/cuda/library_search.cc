@@ -23,7 +23,7 @@ std::vector<std::string> SplitAtColons(const std::string& text) {
   return parts;
 }
 
-// Names in a directory that begin with `prefix`, in order; none where it is no directory.
+// Sorted names in a directory that begin with `prefix`; none if it is no directory.
 std::vector<std::string> Entries(const fs::path& directory, const std::string& prefix) {
   std::vector<std::string> names;
   std::error_code error;
@@ -58,7 +58,7 @@ class Directories {
   void AddToolkit(const fs::path& home) {
     for (const char* folder : {"lib64", "lib"}) Add(home / folder);
   }
-  // pip's packages of NVIDIA's libraries in a folder of Python's.
+  // Adds pip's packages of NVIDIA's libraries in one of Python's package folders.
   void AddPackages(const fs::path& packages) {
     for (const std::string& name : Entries(packages / "nvidia", "")) Add(packages / "nvidia" / name / "lib");
   }
@@ -69,7 +69,8 @@ class Directories {
           AddPackages(prefix / folder / python / packages);
     }
   }
-  // A python3 in a folder "bin" belongs to the prefix above it, and so does what it is a link to.
+  // A python3 in a folder "bin" belongs to the prefix above it. If it is a link, its target belongs to a
+  // prefix likewise.
   void AddPythonIn(const fs::path& bin) {
     for (const std::string& python : Entries(bin, "python3")) {
       AddPrefix(bin.parent_path());

@@ -98,7 +98,7 @@ Result<uint64_t> DeviceMemory::ReserveAddresses(Bytes bytes) {
   return address;
 }
 
-// Page by page, so that each may go back by itself.
+// Maps page by page, so that each page can be returned separately.
 Status DeviceMemory::Map(uint64_t address, Bytes bytes) {
   WT_ASSIGN_OR_RETURN(const Driver* driver, this->driver());
   CUmemAllocationProp properties{};

@@ -1,4 +1,4 @@
-// The device's and the host's memory as the caching allocator's segments.
+// Device memory and pinned host memory as segments of the caching allocator.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,8 +10,8 @@
 
 namespace windtunnel::cuda {
 
-// cudaMalloc, on the current device. Segments that grow use the driver's virtual memory, which needs no library of its own: reached
-// through cudaGetDriverEntryPoint.
+// cudaMalloc on the current device. Expandable segments use the driver's virtual memory management, found
+// through cudaGetDriverEntryPoint, so that the program need not link to the driver library.
 class DeviceMemory : public SegmentSource {
  public:
   explicit DeviceMemory(int ordinal) : ordinal_(ordinal) {}
@@ -22,7 +22,8 @@ class DeviceMemory : public SegmentSource {
   Result<uint64_t> ReserveAddresses(Bytes bytes) override;
   Status Map(uint64_t address, Bytes bytes) override;
   void Unmap(uint64_t address, Bytes bytes) override;
-  // Another device may reach what is mapped and what will be. cudaMalloc's segments need no such permission.
+  // Lets another device access the pages that are mapped, now or later. cudaMalloc's segments need no such
+  // permission.
   Status LetReach(int ordinal);
 
  private:
@@ -31,20 +32,20 @@ class DeviceMemory : public SegmentSource {
   Status GrantAccess(uint64_t address, Bytes bytes);
 
   int ordinal_;
-  std::vector<int> reached_by_ = {ordinal_};  // devices
+  std::vector<int> reached_by_ = {ordinal_};  // device ordinals
   std::map<uint64_t, Bytes> segments_;
-  std::map<uint64_t, Bytes> ranges_;              // of addresses
-  std::map<uint64_t, unsigned long long> pages_;  // 2 MiB each, by address: the driver's handle
+  std::map<uint64_t, Bytes> ranges_;              // reserved address ranges
+  std::map<uint64_t, unsigned long long> pages_;  // the driver's handle of each 2 MiB page, by address
   const Driver* driver_ = nullptr;
 };
 
-// cudaMallocHost: pages that the device reads and writes by itself.
+// cudaMallocHost: pages that the device can access directly.
 class PinnedMemory : public SegmentSource {
  public:
   ~PinnedMemory() override;
   Result<uint64_t> Reserve(Bytes bytes) override;
   void Release(uint64_t address, Bytes bytes) override;
-  // Its policy is always Windtunnel's, which grows nothing.
+  // Its allocator policy is always Windtunnel's, which has no expandable segments.
   Result<uint64_t> ReserveAddresses(Bytes) override { return Unsupported("pinned memory does not grow"); }
   Status Map(uint64_t, Bytes) override { return Unsupported("pinned memory does not grow"); }
   void Unmap(uint64_t, Bytes) override {}

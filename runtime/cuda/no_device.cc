@@ -1,4 +1,4 @@
-// Where no CUDA toolkit was found when this was built.
+// For builds without a CUDA toolkit.
 #include "runtime/cuda/device.h"
 
 namespace windtunnel {

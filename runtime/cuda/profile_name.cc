@@ -9,7 +9,8 @@ std::string CudaProfileName(const CudaDeviceInfo& device) {
   const int64_t gigabytes = device.memory.count() / 1'000'000'000;
   const auto is = [&](const char* part) { return device.name.find(part) != std::string::npos; };
   const auto has = [&](int64_t of) { return std::abs(gigabytes - of) <= of / 10; };
-  const bool is_part_or_other = is("MIG") || is("NVL") || is("GH200");  // of a GPU; of other rates
+  // A MIG slice of a GPU, or a variant with other rates.
+  const bool is_part_or_other = is("MIG") || is("NVL") || is("GH200");
   if (!is_part_or_other) {
     if (is("GB300") && has(298)) return "gb300-nvl72-279g";
     if (is("B300") && !is("GB300") && has(288)) return "b300-sxm-270g";

@@ -77,7 +77,7 @@ const Queues::Recorded* Queues::Find(Event event) const {
   return event < first_ ? nullptr : &recorded_[static_cast<size_t>(event - first_)];
 }
 
-// Streams wait for events of any device of the process.
+// Streams can wait for events of any device of the process.
 Status Queues::WaitFor(Queue queue, DeviceQueues& other, Event event) {
   auto& owner = static_cast<Queues&>(other);
   std::lock_guard lock(owner.mutex_);
@@ -99,7 +99,8 @@ Result<bool> Queues::IsDone(Event event) {
   return true;
 }
 
-// Outside the lock: the watching thread goes on looking. The event stays where it is, since only this thread restarts.
+// Waits without the lock, so that the watching thread can go on checking. The event stays valid, since only
+// this thread restarts.
 Status Queues::Await(Event event) {
   cudaEvent_t awaited = nullptr;
   {
@@ -121,7 +122,7 @@ Result<DeviceQueues::Clock::time_point> Queues::TimeOf(Event event) {
   return base_time_ + std::chrono::nanoseconds(static_cast<int64_t>(double{milliseconds} * 1e6));
 }
 
-// Of this thread only: others go on asking for events.
+// Captures this thread's calls only, since other threads go on querying events.
 Status Queues::BeginCapture(Queue queue) {
   WT_RETURN_IF_ERROR(Check(cudaStreamBeginCapture(streams_[queue], cudaStreamCaptureModeThreadLocal),
                            "cudaStreamBeginCapture"));

@@ -1,4 +1,4 @@
-// A device's streams and events as DeviceQueues.
+// A device's streams and events, behind the interface DeviceQueues.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@ namespace windtunnel::cuda {
 
 class Queues : public DeviceQueues {
  public:
-  // Of the calling thread's current device. Errors: Failed.
+  // For the calling thread's current device. Errors: Failed.
   static Result<std::unique_ptr<Queues>> Make(int ordinal);
   ~Queues() override;
 
@@ -47,7 +47,7 @@ class Queues : public DeviceQueues {
   };
   explicit Queues(int ordinal) : ordinal_(ordinal) {}
   Result<cudaEvent_t> TakeEvent(Timing timing);
-  // Nothing: recorded before the last Restart, so done.
+  // Null: the event was recorded before the last Restart, so it is done.
   const Recorded* Find(Event event) const;
 
   const int ordinal_;
@@ -55,14 +55,14 @@ class Queues : public DeviceQueues {
   std::vector<cudaStream_t> streams_;
   struct Captured {
     cudaGraphExec_t launchable = nullptr;  // null: discarded
-    Queue queue = kCompute;                // that it was captured from or launched on last
+    Queue queue = kCompute;                // captured from, or last launched on
   };
   std::vector<Captured> graphs_;
   Queue captures_ = -1;         // the queue that is being captured
-  cudaEvent_t base_ = nullptr;  // when the last Restart was
+  cudaEvent_t base_ = nullptr;  // recorded at the last Restart
   Clock::time_point base_time_{};
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   Event first_ = 0;           // number of recorded_.front()
   std::deque<Recorded> recorded_;
   std::vector<cudaEvent_t> free_[2];  // by timing

@@ -12,9 +12,10 @@ namespace windtunnel::cuda {
 
 class SharedLibrary {
  public:
-  // The first of the files that opens and that `accept` likes (its error says why not). Where none of `names` is found in the usual
-  // directories, the loader's own are tried. Libraries are never closed: their threads may outlive whoever uses them.
-  // Failed: "cuBLASLt was not found: …" names the files tried and why each was refused.
+  // Returns the first of the files that opens and that `accept` accepts (its error gives the reason if not).
+  // After the files found in the usual directories come the loader's own. Libraries are never closed: their
+  // threads may outlive their users. Failed: "cuBLASLt was not found: …" names the files tried and why each
+  // was refused.
   static Result<SharedLibrary> Open(const std::string& what, const std::vector<std::string>& names,
                                     const SearchPlaces& places,
                                     const std::function<Status(const SharedLibrary&)>& accept);

@@ -7,7 +7,7 @@
 
 namespace windtunnel::cuda {
 
-// "cudaMalloc: out of memory (2)" where `error` is one. Errors: Failed.
+// Ok, or Failed: "cudaMalloc: out of memory (2)".
 inline Status Check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return Ok();
   return Failed("{}: {} ({})", call, cudaGetErrorString(error), static_cast<int>(error));

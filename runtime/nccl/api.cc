@@ -43,8 +43,8 @@ Status LoadAll(const SharedLibrary& library, NcclApi& api) {
 }
 
 Result<const NcclApi*> Open(const std::vector<std::string>& files) {
-  // Kernels of several communicators of one device run in the order in which the host issued them: without that two ranks could
-  // each begin another one and wait for ever.
+  // With this, kernels of several communicators of one device run in the order in which the host issued them.
+  // Otherwise two ranks could each begin a different one and wait for ever.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
   auto api = std::make_unique<NcclApi>();
   const auto accept = [&](const SharedLibrary& library) { return LoadAll(library, *api); };
@@ -53,7 +53,7 @@ Result<const NcclApi*> Open(const std::vector<std::string>& files) {
       [[maybe_unused]] const SharedLibrary library,
       SharedLibrary::Open("NCCL", given ? files : std::vector<std::string>{"libnccl.so.2"},
                           given ? cuda::SearchPlaces{} : cuda::SearchPlaces::OfThisProcess(), accept));
-  return api.release();  // for as long as the process lives, as the library is
+  return api.release();  // never freed: the library stays open, too
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// NCCL's functions, opened when they are first needed.
+// NCCL's functions, loaded when they are first needed.
 #pragma once
 
 #include <nccl.h>
@@ -33,10 +33,12 @@ struct NcclApi {
   std::string path, version_text;
 };
 
-// With it came NCCL_LAUNCH_ORDER_IMPLICIT, without which ranks that are in several groups may wait for each other for ever.
+// This version introduced NCCL_LAUNCH_ORDER_IMPLICIT, without which ranks that are in several groups may wait
+// for each other for ever.
 inline constexpr int kOldestNccl = 22600;
 
-// The first of `files` (empty: NCCL wherever it is found) that is new enough. Once for each list; later calls give the same.
+// Opens the first of `files` (if empty, of NCCL's usual places) that is new enough. Each list is opened once;
+// later calls return the same result.
 Result<const NcclApi*> OpenNccl(const std::vector<std::string>& files);
 
 }  // namespace windtunnel

@@ -21,8 +21,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLongestLook{100};   // between two looks of the watching thread
-constexpr milliseconds kAbortTime{10'000};  // for ncclCommAbort, which may hang where a context does
+constexpr milliseconds kLongestLook{100};   // between two checks of the watching thread
+constexpr milliseconds kAbortTime{10'000};  // for ncclCommAbort, which may hang if a CUDA context does
 
 class NcclCommunicator : public IssuingCommunicator {
  public:
@@ -61,7 +61,7 @@ class NcclCommunicator : public IssuingCommunicator {
       auto& parent = static_cast<NcclCommunicator&>(*options_.parent);
       result = parent.Call(
           [&](ncclComm_t whole) { return api_.split(whole, options_.color, rank(), &made_, &config); });
-      // The parent may be used again when it is settled.
+      // The parent may be used again once its call has completed.
       WT_RETURN_IF_ERROR(Explain(parent.Settle(deadline, result)));
       result = ncclInProgress;
       communicator_ = made_;
@@ -103,7 +103,7 @@ class NcclCommunicator : public IssuingCommunicator {
     return id;
   }
 
-  // Connecting, with who has not begun to.
+  // The error of a failed connection, with the ranks that have not begun to connect.
   Status Explain(const Status& status) {
     if (status) return Ok();
     std::string missing;
@@ -116,7 +116,8 @@ class NcclCommunicator : public IssuingCommunicator {
                   missing.empty() ? "" : "; not there: rank " + missing);
   }
 
-  // A call of NCCL's about the communicator; ncclInvalidUsage once it was aborted. None of them blocks for long.
+  // Calls NCCL with the communicator; returns ncclInvalidUsage once it was aborted. No such call blocks for
+  // long.
   template <typename F>
   ncclResult_t Call(F call) {
     std::lock_guard lock(calling_);
@@ -124,9 +125,9 @@ class NcclCommunicator : public IssuingCommunicator {
     return communicator == nullptr ? ncclInvalidUsage : call(communicator);
   }
 
-  // A call of a communicator that does not block has come to an end when its state says so.
+  // Waits until a call of a non-blocking communicator has completed, which its state tells.
   Status Settle(Clock::time_point deadline, ncclResult_t result) {
-    // What is only issued comes to its end within microseconds; connecting takes longer.
+    // Issuing an operator completes within microseconds; connecting takes longer.
     const auto patient = Clock::now() + std::chrono::microseconds(200);
     while (result == ncclInProgress || result == ncclSuccess) {
       ncclResult_t state = ncclSuccess;
@@ -220,7 +221,8 @@ class NcclCommunicator : public IssuingCommunicator {
       Fail(Error{ErrorKind::kFailed, text});
   }
 
-  // Peers that wait in vain say so after a quarter of the time: who has said nothing of this operator, or of a later one, did not come.
+  // Each waiting rank publishes its operator after a quarter of the time-out. A peer that has published
+  // neither this operator nor a later one did not join.
   std::string DescribeTimeOut(const GroupOperator& op) {
     std::string text = fmt::format("{} timed out after {} ms", Where(op), options_.timeout.count());
     const bool is_message = op.operation == GroupOperation::kSend || op.operation == GroupOperation::kReceive;
@@ -246,7 +248,7 @@ class NcclCommunicator : public IssuingCommunicator {
     return text;
   }
 
-  // May hang: then the process ends, with what there is to say.
+  // Aborts the communicator. ncclCommAbort may hang; then the process prints the error and exits.
   void Abort() {
     std::atomic<bool> done = false;
     std::mutex mutex;
@@ -260,7 +262,8 @@ class NcclCommunicator : public IssuingCommunicator {
       _exit(1);
     });
     {
-      // The host's thread may be in a call; one that hangs must not keep what would end it from coming.
+      // Another thread may be inside an NCCL call. If it hangs there, it must not block the abort that ends
+      // it.
       std::unique_lock calling(calling_, kAbortTime / 4);
       api_.abort(communicator_.exchange(nullptr));
     }
@@ -272,13 +275,13 @@ class NcclCommunicator : public IssuingCommunicator {
     guard.join();
   }
 
-  // Until the device is done with the communicator's own memory. What was aborted ends, too.
+  // Waits until the device no longer uses the communicator's own memory. Aborted operators end, too.
   void AwaitQueue() {
     if (const auto last = queues_.Record(queue(), DeviceQueues::Timing::kNone)) (void)queues_.Await(*last);
   }
 
-  // All ranks come here in the end, or do not come at all: no longer than an operator may take. Where a communicator of this process has
-  // failed, peers are not waited for.
+  // Either all ranks get here in the end or none does, so this waits no longer than an operator may take. If
+  // a communicator of this process has failed, it does not wait for peers.
   void Close() {
     if (!is_connected_ || one_has_failed_) return Abort();
     const Status closed = Settle(Clock::now() + options_.timeout, api_.finalize(communicator_));
@@ -291,10 +294,10 @@ class NcclCommunicator : public IssuingCommunicator {
   Device& device_;
   const NcclApi& api_;
   const NcclOptions options_;
-  uint64_t barrier_ = 0;  // memory of the device that a barrier sums up
-  ncclComm_t made_ =
-      nullptr;  // where NCCL puts a new communicator, from a thread of its own and when it is ready
-  std::timed_mutex calling_;                        // one thread at a time calls NCCL, but to look for errors
+  uint64_t barrier_ = 0;  // device memory that a barrier's all-reduce sums
+  // NCCL writes a new communicator here, from a thread of its own, when it is ready.
+  ncclComm_t made_ = nullptr;
+  std::timed_mutex calling_;  // one thread at a time calls NCCL, except to look for errors
   std::atomic<ncclComm_t> communicator_ = nullptr;  // null again once aborted
   bool is_connected_ = false;
   static inline std::atomic<bool> one_has_failed_ = false;

@@ -1,4 +1,4 @@
-// Where nccl.h was not found when this was built.
+// For builds without nccl.h.
 #include "runtime/nccl/communicator.h"
 
 namespace windtunnel {

@@ -32,7 +32,7 @@ bool Sums(GroupOperation operation) {
          operation == GroupOperation::kReduce;
 }
 
-// One operator, on its way to a stream.
+// Issues one operator to a stream.
 class Issue {
  public:
   Issue(const NcclApi& api, ncclComm_t communicator, const GroupOperator& op, int rank, int size,
@@ -120,7 +120,8 @@ class Issue {
                        communicator_, stream_);
   }
 
-  // `each` for every rank, as one group; a group that was begun is ended whatever happens in it.
+  // Calls `each` for every rank, as one NCCL group. A group that was started is always ended, also after an
+  // error.
   template <typename Each>
   ncclResult_t Grouped(Each each) {
     ncclResult_t result = api_.group_start();

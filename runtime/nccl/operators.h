@@ -1,4 +1,4 @@
-// A group operator as calls of NCCL.
+// Issues a group operator as NCCL calls.
 #pragma once
 
 #include "base/result.h"
@@ -7,11 +7,12 @@
 
 namespace windtunnel {
 
-// Whether NCCL can carry it. Unsupported: a sum of a type that NCCL has none of.
+// Whether NCCL supports the operator. Unsupported: a sum over a type that NCCL cannot add.
 Status CheckNcclOperator(const GroupOperator& op);
 
-// Issues `op` to the stream as rank `rank` of `size`. `barrier` is memory of the device of 4 bytes. Parts that do not divide evenly go as
-// a group of broadcasts or reductions; what NCCL has no collective for as a group of messages.
+// Issues `op` to the stream as rank `rank` of `size`. `barrier` is 4 bytes of device memory. All-gathers and
+// reduce-scatters of parts that do not divide evenly become a group of broadcasts or reductions. Operators
+// for which NCCL has no collective become a group of sends and receives.
 ncclResult_t IssueNccl(const NcclApi& api, ncclComm_t communicator, const GroupOperator& op, int rank,
                        int size, void* barrier, cudaStream_t stream);
 

@@ -46,10 +46,10 @@ bool AssembledStep::HoldsHosts() const {
 
 std::vector<std::vector<RankWalk::LaterForward>> AssembledStep::LaterForwards() const {
   struct Course {
-    size_t since = 0;      // the event behind which the host runs
-    bool is_open = false;  // until it waits again
+    size_t since = 0;      // the event after which the host runs freely
+    bool is_open = false;  // true until the host waits again
     bool has_begun = false;
-    int64_t host = 0;  // since the first forward before
+    int64_t host = 0;  // host time since the previous first forward
   };
   std::vector<std::vector<RankWalk::LaterForward>> later(walk->events.size());
   std::vector<Course> courses(static_cast<size_t>(walk->ranks));
@@ -62,7 +62,7 @@ std::vector<std::vector<RankWalk::LaterForward>> AssembledStep::LaterForwards() 
       continue;
     }
     if (event.kind == PipelineEvent::Kind::kBackward) {
-      // No first forwards come behind (GathersAreKnown), or with messages that the host awaits.
+      // No first forward follows it (GathersAreKnown), or only with messages that the host awaits.
       course.is_open = false;
       continue;
     }
@@ -103,7 +103,7 @@ void AssembledStep::GatherAhead(std::vector<RankWalk>& ranks) const {
   }
 }
 
-// In one pass: what each rank holds, from message to message and action to action.
+// One pass over the events, which tracks what each rank holds.
 void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
   struct Held {
     int64_t now = 0, peak = 0;
@@ -159,7 +159,7 @@ void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
 
 namespace {
 
-// What follows the backwards on all ranks, which meet at some operators.
+// Runs what follows the backwards on all ranks, which meet at some operators.
 class Tails {
  public:
   Tails(std::vector<RankWalk>& ranks, const std::vector<int64_t>& sent,
@@ -180,7 +180,7 @@ class Tails {
  private:
   void Advance(size_t rank) { waiting_[rank] = ranks_[rank].RunTail(sent_[rank], arrivals_[rank]); }
 
-  // Whether those who share the stream have all come.
+  // Runs a collective of the stream if all its ranks have arrived; false if not.
   bool Meet(LocalStream stream) {
     std::vector<size_t> here;
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -222,9 +222,10 @@ Duration AssembledStep::Time() const {
   }
   // By message: when it is made, then when it has arrived; each is written before it is read.
   const auto messages = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(order.messages));
-  std::vector<int64_t> lane_end(order.lanes), sent(order.ranks),
-      exchanged(order.ranks);  // by rank: when its last message ended, either way
-  std::vector<size_t> next_use(order.ranks), next_first(order.ranks), next_last(order.ranks);  // groups
+  // `exchanged`, by rank: when its last message ended, sent or received.
+  std::vector<int64_t> lane_end(order.lanes), sent(order.ranks), exchanged(order.ranks);
+  // Indices of groups (RankStrategy), by rank.
+  std::vector<size_t> next_use(order.ranks), next_first(order.ranks), next_last(order.ranks);
   const bool holds = gathers_with_forward && HoldsHosts();
   const auto later = holds ? LaterForwards() : std::vector<std::vector<RankWalk::LaterForward>>();
   if (gathers_with_forward && !host_awaits_messages && !holds) GatherAhead(ranks);

@@ -1,4 +1,4 @@
-// A step put together of actions, a schedule and what a strategy adds: how much memory it takes, and how long.
+// A step assembled from actions, a schedule and what a strategy adds: its memory and its time.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace windtunnel::composed {
 // A stage's actions.
 struct StageActions {
   std::shared_ptr<const StageTemplate> stage;
-  int64_t kept = 0;  // bytes, of what the model keeps beside its parameters
+  int64_t kept = 0;  // bytes that the model keeps beside its parameters
   StageAction forward, first_backward, backward;
 };
 
@@ -25,17 +25,17 @@ struct AssembledStep {
   std::shared_ptr<const PipelineWalk> walk;
   std::vector<const StageActions*> actions;  // by stage
   std::vector<std::shared_ptr<const StageActions>> kept_actions;
-  // Pipeline ranks whose stages have as many layers each, and the same ends of the pipeline.
+  // Pipeline ranks with the same layers in their stages and the same ends of the pipeline.
   struct RankClass {
-    int rank = 0;  // the first
+    int rank = 0;  // the class's first
     std::shared_ptr<const RankStrategy> strategy;
     int64_t resident = 0;
   };
   std::vector<RankClass> classes;
   std::vector<int> class_of;  // by rank
-  int64_t message = 0,
-          received = 0;  // bytes: what stages hand to each other, and what of it is sent to a rank
-  // By rank, picoseconds: of a message between it and the next one; and between the last and the first.
+  // Bytes: the whole message between stages, and the part of it that is sent to one rank.
+  int64_t message = 0, received = 0;
+  // By rank, picoseconds: a message between it and the next one; for the last rank, between it and the first.
   std::vector<int64_t> message_times;
   int64_t send_host = 0, receive_host = 0;
   bool host_awaits_messages = false, gathers_with_forward = false;
@@ -46,24 +46,26 @@ struct AssembledStep {
   const StageActions& ActionsOf(const PipelineEvent& event) const {
     return *actions[static_cast<size_t>(event.chunk * walk->ranks + event.rank)];
   }
-  int64_t MessageTime(int from, int to) const;  // between ranks that are neighbours, or the ends
-  // Groups before those of a chunk's first backward: chunks come from the last to the first.
+  int64_t MessageTime(int from, int to) const;  // between neighbours, or the last and the first rank
+  // The index in RankStrategy::first of a chunk's first group. Chunks go from the last to the first.
   size_t FirstGroup(int rank, int chunk) const;
   size_t GroupsOf(const StageAction& action) const;
 
-  // Raises `peak` to that of ranks [begin, end), whose stages' actions there are; only as far as to where it is above `capacity`.
+  // Raises `peak` to that of ranks [begin, end). Stops at the first level above `capacity`. REQUIRES: the
+  // actions of these ranks' stages.
   void FindPeak(int begin, int end, int64_t capacity);
   // REQUIRES: a peak within the capacity, and the messages' times.
   Duration Time() const;
 
-  // Whether when the host issues gathers of values (overlap_param_gather) is known before anything runs, or follows from the action alone.
+  // Whether the time at which the host issues gathers of values (overlap_param_gather) is known before
+  // anything runs, or follows from the action alone.
   bool GathersAreKnown() const;
-  // Whether hosts wait on the way through a forward.
+  // Whether hosts wait in the middle of a forward (TimedOp::holds_host).
   bool HoldsHosts() const;
-  // By event: the first forwards that its rank's host comes to behind it before it waits again. None behind an action on whose way the host
-  // does not wait, which came to them earlier.
+  // By event: the first forwards that its rank's host reaches after it, before the host waits again. Empty
+  // for an action in which the host does not wait: these forwards are listed for an earlier event.
   std::vector<std::vector<RankWalk::LaterForward>> LaterForwards() const;
-  // Issues them for all ranks, where hosts do not wait for messages.
+  // Issues these gathers for all ranks, if hosts do not wait for messages.
   void GatherAhead(std::vector<RankWalk>& ranks) const;
 };
 

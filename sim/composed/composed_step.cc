@@ -22,11 +22,11 @@ using namespace composed;
 
 namespace {
 
-// Made once for each key, from any thread: others wait for whoever came first.
+// A thread-safe cache: each value is made once per key; threads that ask for it meanwhile wait.
 template <typename Value>
 class Shelf {
  public:
-  // After an error the next one tries again.
+  // After an error the next caller tries again.
   template <typename Make>
   Result<std::shared_ptr<const Value>> Find(const std::string& key, Make make) {
     Place& place = PlaceOf(key);
@@ -53,11 +53,11 @@ class Shelf {
   std::map<std::string, Place> places_;
 };
 
-// By what determines the operators; `cluster` is part of all keys.
+// Keys of everything that determines the operators; the cluster is part of all of them.
 std::string ClusterKey(const Scenario& s) {
   return fmt::format("{}x{}", s.cluster.nodes, s.cluster.devices_per_node);
 }
-// Tensor ranks and how they split tokens; context ranks, and how they bring them together; ranks that share experts.
+// Tensor ranks and how they split tokens; context ranks, and how they combine tokens; expert ranks.
 std::string ModelAxesKey(const Scenario& s) {
   const TensorParallelSpec& tensor = s.parallel.tensor;
   const ContextParallelSpec& context = s.parallel.context;
@@ -69,9 +69,9 @@ std::string ModelAxesKey(const Scenario& s) {
                      context.size, static_cast<int>(context.kind), expert.size,
                      s.parallel.TensorRanksHaveExperts(), static_cast<int>(expert.dispatcher));
 }
-// (Of what is recomputed the modules are the same for all configurations of a search.)
+// (The recomputed modules are the same for all configurations of a search.)
 std::string StageKey(const Scenario& s, const StageKind& kind) {
-  // Weights are converted once for all micro-batches, of which each bears its share.
+  // Weights are converted once for all micro-batches, each of which takes a share of the time.
   const bool shares = s.framework == Framework::kMegatronCore && s.precision.fp8_recipe != Fp8Recipe::kNone;
   return fmt::format("{} {} m{} r{} z{} w{} {}{}{}", ClusterKey(s), ModelAxesKey(s), s.batch.micro,
                      static_cast<int>(s.recompute), s.parallel.data.kind == DataParallelKind::kZero1,
@@ -88,8 +88,8 @@ std::string MeshKey(const Scenario& s) {
                      s.parallel.context.size, s.parallel.expert.size, s.parallel.TensorRanksHaveExperts(),
                      s.parallel.data.size, s.parallel.pipeline.size);
 }
-// How a rank's layers are spread over its stages makes no difference, unless stages reduce their gradients one by one: these come in the same
-// order, that of what kinds layers are.
+// How a rank's layers are spread over its stages makes no difference, unless stages reduce their gradients
+// one by one: gradients come in the same order, which follows from the kinds of the layers.
 std::string LayersKey(const ModelSpec& model, const std::vector<StageKind>& of_rank, bool by_stage) {
   std::string key;
   int64_t layers = 0;
@@ -125,8 +125,8 @@ Status CheckAlike(const ClusterSpec& cluster, const CostModel& model) {
   return Ok();
 }
 
-// An embedding by itself whose tokens tensor ranks share out: what its reduce-scatter reads is free when an operator of another action waits
-// for the tensor ranks.
+// Refuses a stage that is only an embedding whose tokens are split among tensor ranks: the input of its
+// reduce-scatter is freed when an operator of another action waits for the tensor ranks.
 Status CheckMemoryComposable(const Scenario& s) {
   const std::vector<int64_t>& balance = s.parallel.pipeline.balance;
   const bool embeds_alone = !balance.empty() && balance.front() == 0;
@@ -163,7 +163,7 @@ Status CheckComposable(const Scenario& s) {
 }  // namespace
 
 struct ComposedSteps::Step::Content : AssembledStep {
-  std::optional<StretchedStep> stretched;  // then there is nothing else but the peak
+  std::optional<StretchedStep> stretched;  // if set, only `peak` is set besides
 };
 
 ComposedSteps::Step::Step(std::unique_ptr<Content> content) : content_(std::move(content)) {}
@@ -194,7 +194,7 @@ class ComposedSteps::Parts {
     const int chunks = ranks == 1 ? 1 : static_cast<int>(scenario.parallel.pipeline.balance.size()) / ranks;
     const size_t stages = static_cast<size_t>(ranks) * static_cast<size_t>(chunks);
     const std::vector<StageKind> kinds = KindsOf(scenario);
-    // Memory that stays comes first: most configurations have too much of it.
+    // Resident memory comes first: most configurations have too much of it.
     AddClasses(ranks, kinds, *content);
     for (Step::Content::RankClass& of : content->classes) {
       WT_ASSIGN_OR_RETURN(of.strategy, FindStrategy(scenario, of.rank, kinds, *groups, costs, capacity));
@@ -207,7 +207,8 @@ class ComposedSteps::Parts {
                         walks_.Find(WalkKey(scenario), [&] { return MakePipelineWalk(scenario); }));
     if (static_cast<size_t>(content->walk->ranks * content->walk->stages_per_rank) != stages)
       return Unsupported("a balance of other stages");
-    // Then the first rank's, which mostly holds the most: of those that do not fit no other stages' actions are needed.
+    // Then the first rank's peak, which is mostly the highest: if it does not fit, the other stages' actions
+    // are not needed.
     content->actions.resize(stages);
     KnownActions known;
     for (const auto [begin, end] : {std::pair(0, 1), std::pair(1, ranks)}) {
@@ -249,8 +250,8 @@ class ComposedSteps::Parts {
   }
 
   static void AddClasses(int ranks, const std::vector<StageKind>& kinds, Step::Content& content) {
-    std::map<std::pair<std::array<bool, 2>, std::vector<StageLayers>>, int>
-        known;  // ends of the pipeline, layers of the stages
+    // By ends of the pipeline, and layers of the stages.
+    std::map<std::pair<std::array<bool, 2>, std::vector<StageLayers>>, int> known;
     for (int rank = 0; rank < ranks; ++rank) {
       std::vector<StageLayers> layers;
       for (size_t stage = static_cast<size_t>(rank); stage < kinds.size();
@@ -265,7 +266,7 @@ class ComposedSteps::Parts {
 
   using KnownActions = std::map<StageKind, const StageActions*>;
 
-  // Of the stages of ranks [begin, end).
+  // For the stages of ranks [begin, end).
   Status AddActions(const Scenario& scenario, int begin, int end, const std::vector<StageKind>& kinds,
                     const MeshGroups& groups, composed::Costs& costs, KnownActions& known,
                     Step::Content& content) {
@@ -284,7 +285,7 @@ class ComposedSteps::Parts {
     return Ok();
   }
 
-  // How stages hand over to each other: as the first does.
+  // How stages hand over to each other; the first stage stands for all.
   static Status AddProtocol(const Scenario& scenario, Step::Content& content) {
     const StageTemplate& first = *content.actions[0]->stage;
     if (content.walk->ranks > 1) {
@@ -325,7 +326,8 @@ class ComposedSteps::Parts {
                          });
   }
 
-  // What parameters and gradients a stage has is the same for every micro-batch and recomputation: any such template will do.
+  // A stage's parameters and gradients do not depend on micro-batch and recomputation, so any template that
+  // differs only in these will do.
   Result<std::shared_ptr<const StageTemplate>> FindShape(const Scenario& scenario, const StageKind& kind,
                                                          const MeshGroups& groups, composed::Costs& costs) {
     return shapes_.Find(ShapeKey(scenario, kind), [&]() -> Result<StageTemplate> {
@@ -362,7 +364,8 @@ class ComposedSteps::Parts {
     });
   }
 
-  // What models keep, the scratch of the tensor axis's collectives, and the losses; of the classes that begin with one of ranks [begin, end).
+  // Adds what models keep, the scratch of the model axes' collectives, and the losses, for the classes whose
+  // first rank is in [begin, end).
   static void AddOtherMemory(const Scenario& scenario, int begin, int end,
                              const std::vector<StageKind>& kinds, Step::Content& content) {
     const auto ranks = static_cast<size_t>(content.walk->ranks);

@@ -1,14 +1,15 @@
-// A step's time and memory without its operators one by one: layers, stages and schedules are composed of what repeats. Equal to what
-// Predict says of the scenario, to the picosecond and the byte.
+// A step's time and memory without running every operator: layers, stages and schedules are composed of the
+// parts that repeat. The results equal Predict's for the scenario, to the picosecond and the byte.
 //
 //   ComposedSteps steps;                                                                   // keeps what configurations share
 //   WT_ASSIGN_OR_RETURN(const auto step, steps.Compose(scenario, model, capacity));        // Unsupported: Predict it
 //   if (step.memory() <= capacity) Duration time = step.Time();
 //
-// For devices that run kernels in queues of their own, with costs that are constants: transformers, with experts in all layers, some or none,
-// in stages of at least a layer, under schedules of whole backwards on loop placements; tensor and context parallelism; data.kind none, ddp or
-// zero1; one type throughout, but for autocast, fp8 products by a recipe that leaves gradients to one operator each, and reductions in fp32.
-// FSDP in one stage is stretched instead (stretched_step.h). What else there is, is Unsupported.
+// Supported: devices that run kernels in queues of their own, with constant costs; transformers with experts
+// in all, some or no layers; stages of at least a layer (the ends of the pipeline may have none); schedules
+// with whole backwards and loop placement; tensor and context parallelism; data.kind none, ddp or zero1; one
+// type throughout, except for autocast, fp8 GEMMs by a recipe that computes each gradient in one operator,
+// and reductions in fp32. FSDP in one stage is stretched instead (stretched_step.h). The rest is Unsupported.
 #pragma once
 
 #include <memory>
@@ -25,13 +26,14 @@ class ComposedSteps {
   ComposedSteps();
   ~ComposedSteps();
 
-  // What the scenario is made of, shared with others. From any thread.
+  // A composed step, which shares its parts with others.
   class Step;
-  // `capacity`, in bytes, of a device's allocator: memory beyond it may be said to be less than it is, but not to be within it.
-  // `model`: one of the same costs for every scenario of one cluster. Errors: Unsupported; the model's.
+  // `capacity`: what a device's allocator may use. If the step needs more, Step::memory may be less than the
+  // real peak, but is more than `capacity`. `model`: must have the same costs for every scenario of one
+  // cluster. Errors: Unsupported; the model's. From any thread.
   Result<Step> Compose(const Scenario& scenario, const CostModel& model, Bytes capacity);
 
-  // Step::Time alone, which is known of some more steps. Errors: as above.
+  // Step::Time only, which is also supported for some steps whose memory is not. Errors: as above.
   Result<Duration> ComposeTime(const Scenario& scenario, const CostModel& model);
 
  private:

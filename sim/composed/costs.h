@@ -24,7 +24,7 @@ struct KernelTime {
   double beside_communication = 0;  // as KernelCost's
 };
 
-// What the model says of the operators of one scenario. Collectives are asked for once for each of their sizes.
+// The model's costs of one scenario's operators. The model is asked once for each size of a collective.
 // Errors: the model's; Unsupported for a cost that is not a constant.
 class Costs {
  public:
@@ -32,14 +32,15 @@ class Costs {
 
   Result<KernelTime> Kernel(const Op& op) const;
   Result<int64_t> Host(const Op& op) const;
-  // Of any of the axis's groups; all lie alike.
+  // `group`: any group of the axis; all have the same layout.
   Result<TransferCost> Communication(const Op& op, AxisId axis, const Group& group);
 
   const CostModel& model() const { return model_; }
 
  private:
   const CostModel& model_;
-  std::map<std::tuple<AxisId, std::string, int>, TransferCost> transfers_;  // and by a shift's distance
+  // By axis, cost key, and a shift's distance.
+  std::map<std::tuple<AxisId, std::string, int>, TransferCost> transfers_;
 };
 
 }  // namespace windtunnel::composed

@@ -45,8 +45,8 @@ Result<MeshGroups> MeshGroupsOf(const Scenario& scenario) {
   const int64_t copies = context * parallel.data.size, pipeline = parallel.pipeline.size;
   const int64_t stage = tensor * copies, world = stage * pipeline;
   const int64_t node = std::max<int64_t>(scenario.cluster.devices_per_node, 1);
-  // Whole stages on each node; or stages of whole nodes, in which tensor groups divide nodes, or nodes tensor groups, and context and expert
-  // groups likewise.
+  // Either each node has whole stages; or stages consist of whole nodes, and tensor groups divide nodes or
+  // nodes divide tensor groups, and likewise for context and expert groups.
   const bool has_whole_stages = world <= node || node % stage == 0;
   const auto divides = [node](int64_t ranks) { return node % ranks == 0 || ranks % node == 0; };
   const bool has_whole_nodes =

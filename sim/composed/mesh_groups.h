@@ -1,4 +1,4 @@
-// One group of each axis of a mesh, without the others: of those that lie alike the first.
+// One group of each axis of a mesh: the first, which stands for the others, since they have the same layout.
 #pragma once
 
 #include <vector>
@@ -9,22 +9,23 @@
 
 namespace windtunnel::composed {
 
-// The axes that the composed evaluator knows, numbered in a way of its own.
+// The axes that the composed evaluator knows. Their numbers are its own, not those of a plan.
 inline constexpr AxisId kWorldAxis = 0, kDataAxis = 1, kTensorAxis = 2, kContextAxis = 3, kPipelineAxis = 4,
                         kEmbeddingAxis = 5, kMessageAxis = 6, kMessageBeyondAxis = 7, kExpertAxis = 8,
                         kExpertDataAxis = 9, kExpertPartAxis = 10;
 
 struct MeshGroups {
-  // data: of all with the same weights, contexts and replicas. expert_data: of those of them with the same experts, where ranks share them.
-  // expert_part: of the expert group those of one tensor rank, where tensor ranks have experts of their own.
+  // data: all ranks with the same weights, over contexts and replicas. expert_data: those of them with the
+  // same experts, if ranks share experts. expert_part: the ranks of the expert group with one tensor rank, if
+  // tensor ranks have experts of their own.
   Group world, data, tensor, context, expert, expert_data, expert_part, pipeline, embedding;
-  // Of two pipeline ranks: each and the next one; and the last and the first.
+  // Pairs of pipeline ranks: each with the next one, and the last with the first.
   std::vector<Group> messages;
 
   const Group& Of(AxisId axis) const;
 };
 
-// Unsupported where groups of an axis (but for messages) do not lie alike across nodes.
+// Unsupported if groups of an axis (except messages) have different layouts across nodes.
 Result<MeshGroups> MeshGroupsOf(const Scenario& scenario);
 
 }  // namespace windtunnel::composed

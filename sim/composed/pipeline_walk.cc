@@ -25,7 +25,7 @@ PipelineWalk OnePiece(int64_t micro_batches) {
   return walk;
 }
 
-// Goes through all that happens in its order, and notes who waits for what.
+// Goes through all events in order, and notes what each waits for.
 class Walker {
  public:
   explicit Walker(const Schedule& schedule)
@@ -64,10 +64,10 @@ class Walker {
   }
 
  private:
-  // A message that its sender does not know to have arrived.
+  // A message of which its sender does not know yet that it has arrived.
   struct Sent {
     int to;
-    int32_t needed;  // position, among the receiver's computations, of the one that needs it
+    int32_t needed;  // position, in the receiver's actions, of the computation that needs it
   };
 
   struct Backward {
@@ -75,7 +75,7 @@ class Walker {
     bool is_last;
   };
 
-  // Of what a stage makes in its forward or backward of a micro-batch.
+  // The index of what a stage makes in its forward or backward of a micro-batch.
   size_t Index(bool forward, int stage, int64_t micro_batch) const {
     return static_cast<size_t>((forward ? 0 : stages_) + stage) * micro_batches_ + micro_batch;
   }
@@ -116,7 +116,7 @@ class Walker {
     } else {
       event.is_first = backwards_[action.stage]++ == 0;
       event.is_last = backwards_[action.stage] == micro_batches_;
-      // As PipelineRank.
+      // As PipelineRank does.
       std::vector<Backward>& done = backwards_of_[rank];
       done.push_back({event.chunk, event.is_last});
       const int due = static_cast<int>(done.size()) - 1 - rank;
@@ -131,7 +131,8 @@ class Walker {
     walk_.events.push_back(event);
   }
 
-  // Whatever `from` needed for what it made at `position` has arrived there.
+  // Everything that `from` needed for its computation at `position` has arrived there. Returns the number of
+  // messages released.
   int32_t Release(int rank, int from, int32_t position) {
     return static_cast<int32_t>(std::erase_if(
         sent_[rank], [&](const Sent& sent) { return sent.to == from && sent.needed <= position; }));
@@ -144,8 +145,8 @@ class Walker {
   std::vector<int32_t> slot_of_, position_of_, lane_of_;
   std::vector<int64_t> forwards_, backwards_;  // by stage
   std::vector<std::vector<Sent>> sent_;
-  std::vector<std::vector<Backward>> backwards_of_;       // by rank
-  std::vector<bool> has_exchanged_;                       // by rank: since its last computation
+  std::vector<std::vector<Backward>> backwards_of_;  // by rank
+  std::vector<bool> has_exchanged_;                  // by rank: since its last computation
 };
 
 }  // namespace

@@ -13,16 +13,8 @@
 namespace windtunnel::composed {
 namespace {
 
-// Where an operator was added, in Op::stage.
-enum Mark : int {
-  kOpening,
-  kBefore,
-  kMarker,
-  kAfter,
-  kEndBackward,
-  kAfterSends,
-  kReduction
-};  // kReduction + stage
+// Where an operator was added, in Op::stage. Reductions have kReduction + stage.
+enum Mark : int { kOpening, kBefore, kMarker, kAfter, kEndBackward, kAfterSends, kReduction };
 
 class Driver {
  public:
@@ -45,7 +37,7 @@ class Driver {
         .copies = kComputeStream,
         .host = -1,
         .model_parts = {tensor_, pipeline_},
-        .pipeline_rank = shape_.has_first ? 0 : 1,  // what more it is makes no difference
+        .pipeline_rank = shape_.has_first ? 0 : 1,  // only this distinction matters
         .first_parameters = first_parameter_};
     if (is_zero) {
       context.copies = AddStream(StreamKind::kCopy, "copy", kCopies);
@@ -55,7 +47,7 @@ class Driver {
     built_ = role_.buffers.size();
   }
 
-  // What the strategy holds from its making on.
+  // The memory that the strategy holds from its construction on, in bytes.
   int64_t ResidentSoFar() const {
     int64_t bytes = 0;
     for (size_t i = 0; i < built_; ++i)
@@ -105,7 +97,7 @@ class Driver {
     return collectives_.back().get();
   }
 
-  // As RoleCompiler.
+  // As RoleCompiler does.
   void AddStreams() {
     const ParallelSpec& parallel = scenario_.parallel;
     const int64_t world = groups_.world.ranks.size();
@@ -132,11 +124,11 @@ class Driver {
       parameter.is_shared = embedding_->ranks() > 1 && parameter.ordinal == 0;
   }
 
-  // Where the role has a stage's: from which number on those before its layers, of its layers, and behind them.
+  // A stage's parameters in the role: the first index of those before, in and after its layers.
   struct ParametersOfStage {
     int head = 0, layers = 0, tail = 0;
 
-    // Of a local index outside the layers, and in a unit that begins there.
+    // Map a local index to the role's: outside the layers, or in a unit whose parameters begin at `begin`.
     auto Outside() const {
       return [*this](int local) {
         return local < layers - head ? head + local : tail + local - (layers - head);
@@ -156,8 +148,8 @@ class Driver {
     return parameters;
   }
 
-  // Calls `f(calls, parameter of a local index)` for each operator that writes gradients in a backward of each stage, the last first, and
-  // `after(stage)` behind the stage's.
+  // Calls `f(calls, parameter)` for each operator that writes gradients in a backward of each stage, the last
+  // stage first, and `after(stage)` after each stage. `parameter` maps a local index to the role's.
   template <typename F>
   void ForEachCall(
       bool is_first, F f, const std::function<void(size_t)>& after = [](size_t) {}) {
@@ -179,7 +171,7 @@ class Driver {
     }
   }
 
-  // Calls `f(parameters)` for each operator that values are asked for before, in a forward of each stage.
+  // Calls `f(parameters)` for each operator before which values are requested, in a forward of each stage.
   template <typename F>
   void ForEachUse(F f) {
     const auto use = [&](const Part& part, const auto& parameter) {
@@ -246,7 +238,8 @@ class Driver {
         }
         if (!is_last) ++firsts_;
       };
-      // Behind the last backward of a rank's first stage only the first rank has something to reduce with the schedule.
+      // After the last backward of a rank's first stage, only the pipeline's first rank has a reduction in
+      // the schedule.
       ForEachCall(!is_last || is_single, call, [&](size_t stage) {
         if (!is_last || (stage == 0 && !shape_.has_first)) return;
         b.SetStage(kReduction + static_cast<int>(stage));
@@ -265,7 +258,7 @@ class Driver {
     for (auto& collectives : collectives_) collectives->SizeScratch();
   }
 
-  // In the first forwards.
+  // Adds the requests for values in the first forwards.
   void ReadValues(ProgramBuilder& b) {
     ForEachUse([&](const std::vector<int>& parameters) {
       b.SetStage(kBefore);
@@ -276,7 +269,7 @@ class Driver {
     });
   }
 
-  // As RoleCompiler.
+  // As RoleCompiler does.
   void SumTiedGradient(ProgramBuilder& b) {
     for (size_t i = 0; i < role_.parameters.size(); ++i) {
       if (!role_.parameters[i].is_shared) continue;
@@ -294,12 +287,12 @@ class Driver {
     world_->Barrier(b, std::move(last));
   }
 
-  // ---- what came of it ----------------------------------------------------------------------------------------------
+  // ---- the results ----------------------------------------------------------------------------------------
 
   Status Convert() {
     const std::vector<Op>& ops = step_.ops;
     std::vector<RankStrategy::Group> groups;
-    int32_t begin = 0;  // of the group that the next marker is in
+    int32_t begin = 0;  // of the group of the next marker
     result_.after_backwards = result_.sends_from = result_.sends_awaited = -1;
     result_.reductions.resize(shape_.stages.size());
     for (size_t i = 0; i < ops.size(); ++i) {
@@ -390,7 +383,7 @@ class Driver {
     else SetBefore();
   }
 
-  // Buffers of the step alone are allocated and freed in it, in this order.
+  // Temporary buffers are allocated and then freed within the step.
   void FindTemporaries() {
     std::vector<bool> is_allocated(role_.buffers.size());
     is_temporary_.assign(role_.buffers.size(), false);
@@ -429,7 +422,7 @@ class Driver {
     }
   }
 
-  // Once: from now on the sent messages are gone.
+  // Takes effect once, when the sent messages are freed.
   void SetBefore() {
     if (passed_.is_awaited) return;
     result_.net_before = passed_.level;
@@ -438,7 +431,8 @@ class Driver {
     passed_.level = passed_.peak = 0;
   }
 
-  // In the first backwards: before the marker that comes next, or behind the last one when something of its group is still to come.
+  // Adds an allocation in the first backwards: to the next marker's group, or as a late one to the last
+  // marker's if operators of that group are still to come.
   void AddAllocation(int64_t bytes, int32_t next) {
     const size_t groups = passed_.groups;
     const bool is_late = groups > 0 && groups <= result_.first.size() && next < result_.first[groups - 1].end;
@@ -492,12 +486,12 @@ class Driver {
   Program step_;
   std::vector<bool> is_temporary_;  // by buffer
   size_t uses_ = 0, firsts_ = 0;    // markers: of values, of first backwards
-  // On the way through the step's memory.
+  // State of the walk through the step's memory.
   struct Passed {
-    int32_t number = -1, conversions = 0;  // the last operator; conversions since the last marker
-    size_t groups = 0;                     // markers
-    int64_t level = 0, peak = 0;           // behind the backwards
-    bool is_awaited = false;               // the sent messages
+    int32_t number = -1, conversions = 0;  // last operator; conversions since the last marker
+    size_t groups = 0;                     // markers passed
+    int64_t level = 0, peak = 0;           // bytes, after the backwards
+    bool is_awaited = false;               // the sent messages have been freed
   };
   Passed passed_;
   RankStrategy result_;

@@ -1,6 +1,7 @@
-// What a data-parallel strategy adds to a pipeline rank's step: the operators that it begins with, those before what reads values in its first
-// forwards, those around each gradient of its first and last backwards, and those after them. They come from the strategies of plan/, which are called as the model would call them, with all of the
-// rank's parameters but none of the model's operators.
+// The operators that a data-parallel strategy adds to a pipeline rank's step: at its beginning, before
+// operators that read values in its first forwards, around each gradient of its first and last backwards, and
+// after the backwards. They come from the strategies of plan/, which are called as the model would call them,
+// with all of the rank's parameters but none of the model's operators.
 #pragma once
 
 #include <array>
@@ -19,68 +20,78 @@ struct StrategyOp {
   bool holds_multiprocessors = false;
   uint8_t stream = kCompute;
   bool is_marker = false;                          // stands for the model's operator
-  bool meets_ranks = false;                        // with those of other stages
+  bool meets_ranks = false;                        // communicates with ranks of other stages
   int32_t first_dependency = 0, dependencies = 0;  // into RankStrategy::dependencies
 };
 
 struct RankStrategy {
   std::vector<StrategyOp> ops;
-  std::vector<int32_t> dependencies;  // operators
+  std::vector<int32_t> dependencies;  // indices of operators
 
-  // Around one operator of the model that writes gradients: [begin, marker), the operator, (marker, end).
+  // One operator of the model that writes gradients, and the operators around it: [begin, marker) before it,
+  // (marker, end) after it.
   struct Group {
     int32_t begin = 0, marker = 0, end = 0;
-    int64_t allocates = 0;              // before the operator, bytes that stay until the next step
+    int64_t allocates = 0;              // bytes, before the operator; they stay until the next step
     int32_t first_late = 0, lates = 0;  // into `late_allocations`
   };
-  // The same after the operator: once so many conversions of gradients have followed it.
+  // An allocation after the operator that stays, too: made once `conversions` conversions of gradients have
+  // followed it.
   struct LateAllocation {
     int32_t conversions = 0;
     int64_t bytes = 0;
   };
   std::vector<LateAllocation> late_allocations;
-  int32_t opening = 0;  // operators that the step begins with: gathers of values (overlap_param_gather)
-  // Of the first forwards of each of the rank's stages in turn: gathers before [begin, marker) what reads values, which waits, as does what is
-  // issued up to the next computation, for what its marker depends on. Empty where values are there.
+  int32_t opening = 0;  // number of operators that begin the step: gathers of values (overlap_param_gather)
+  // For the first forwards of the rank's stages, in order: the gathers [begin, marker) before an operator
+  // that reads values. That operator, and everything that is issued up to the next computation, waits for
+  // what the marker depends on. Empty if values are there already.
   std::vector<Group> values;
-  // Of the backwards of each of the rank's stages in turn, the last stage first. With one micro-batch both are the same.
+  // For the first and the last backwards of the rank's stages, the last stage first. With one micro-batch
+  // both are the same.
   std::vector<Group> first, last;
-  // What reduces the gradients of each of the rank's stages where that is left to the schedule (PipelineEvent::reduces): [begin, end).
+  // By stage of the rank: the operators [begin, end) that reduce its gradients, if the schedule decides when
+  // (PipelineEvent::reduces).
   struct Reduction {
     int32_t begin = 0, end = 0;
   };
   std::vector<Reduction> reductions;
-  bool adds_to_first = false;   // operators that the templates' first backward does not have: padding
-  int32_t after_backwards = 0;  // the first operator behind them
-  // Operators [sends_from, sends_awaited] wait for all that the rank has sent; the last of them is the first of the compute stream.
+  bool adds_to_first = false;   // it has operators that the templates' first backward lacks: padding
+  int32_t after_backwards = 0;  // the first operator after the backwards
+  // Operators [sends_from, sends_awaited] wait for all messages that the rank has sent. The last of them is
+  // the first on the compute stream.
   int32_t sends_from = 0, sends_awaited = 0;
 
-  // Operators of the tail that another rank takes no part in, from one on the queue for copies on: how they go on from the moment on when
-  // the last kernel before them ends, if by then the host has issued them all and the rest of the device is idle.
+  // A stretch of the tail in which no other rank takes part, beginning with an operator on the copy queue.
+  // Its times are relative to the end of the last kernel before it. They hold if the host has issued the
+  // whole stretch by then and the rest of the device is idle.
   struct Stretch {
     int32_t begin = 0;
-    std::vector<int64_t> op_ends;                     // picoseconds since that moment
+    std::vector<int64_t> op_ends;                     // picoseconds
     std::array<int64_t, kLocalStreams> queue_ends{};  // 0: nothing on it
   };
-  std::vector<Stretch> copies;  // without those that could begin earlier
+  std::vector<Stretch> copies;  // without stretches that could begin before that kernel ends
 
-  // Bytes, rounded: allocated when the step begins, and what zero_grad frees then.
-  // Without the losses, and without the scratch of the collectives of axes that models use, too: `tensor_scratch`, `expert_scratch`, of so
-  // many bytes for what is added here.
+  // Bytes, rounded as the allocator rounds them: `resident` is allocated when the step begins, of which
+  // zero_grad frees `freed`. This is without the losses, and without the scratch of collectives on axes that
+  // models use, too. Of that scratch, the operators here need `tensor_scratch` and `expert_scratch` bytes
+  // (not rounded).
   int64_t resident = 0, freed = 0;
   int64_t tensor_scratch = 0, expert_scratch = 0;
-  // After the backwards: the peak before the sent messages are freed, what has changed until then, and the peak after.
+  // Bytes, after the backwards: the peak and the net change until the sent messages are freed, and the peak
+  // after that.
   int64_t peak_before = 0, net_before = 0, peak_after = 0;
 };
 
-// A rank that holds stages, of whose templates each unit comes so often.
+// The stages of a rank: their templates, and how often each unit occurs.
 struct RankShape {
   std::vector<const StageTemplate*> stages;   // in the model's order
-  std::vector<std::vector<LayerUnit>> units;  // of each
-  bool has_first = false, has_last = false;  // of the pipeline's stages
+  std::vector<std::vector<LayerUnit>> units;  // by stage
+  bool has_first = false, has_last = false;   // the pipeline's first or last stage is among them
 };
 
-// `capacity`: when what stays is more, nothing but `resident` (a lower bound) is filled in. Errors: the cost model's.
+// If the memory that stays between steps is more than `capacity`, only `resident` (a lower bound) is filled
+// in. Errors: the cost model's.
 Result<RankStrategy> MakeRankStrategy(const Scenario& scenario, const RankShape& shape,
                                       const MeshGroups& groups, Costs& costs, int64_t capacity);
 

@@ -17,7 +17,8 @@ int32_t EndOfStretch(const RankStrategy& strategy, int32_t begin) {
   return static_cast<int32_t>(meets - strategy.ops.begin());
 }
 
-// Whether all operators [begin, end) wait for the last kernel before them, one of the tail, if only because those do that they wait for.
+// Whether all operators [begin, end) wait for the last kernel of the tail before them, directly or through
+// other operators.
 bool FollowsKernels(const RankStrategy& strategy, int32_t begin, int32_t end) {
   int32_t last = begin - 1;
   while (last >= strategy.after_backwards && strategy.ops[last].stream != kCompute) --last;
@@ -84,7 +85,7 @@ void RankWalk::Clear(int stream) {
   busy_lanes_ &= ~(1u << stream);
 }
 
-// Whether what was issued is done by `begin`, as far as computation could feel it.
+// Whether everything issued so far that could affect computation is done by `begin`.
 bool RankWalk::IsQuiet(int64_t begin) {
   for (int stream = kTensor; stream < kModelStreams; ++stream)
     if (ends_[stream] > begin) return false;
@@ -124,7 +125,7 @@ int64_t RankWalk::Do(const StageAction& action, int64_t arrived) {
   return begin + action.made;
 }
 
-// With the operators of the template's strategy.
+// Includes the operators of the template's strategy.
 int64_t RankWalk::Walk(const StageAction& action, int64_t arrived) {
   int64_t made = 0;
   int32_t number = 0;
@@ -132,7 +133,7 @@ int64_t RankWalk::Walk(const StageAction& action, int64_t arrived) {
     for (int64_t i = 0; i < run.count; ++i) {
       for (const TimedOp& op : run.part->ops) {
         const int64_t end = Issue(op, arrived);
-        if (op.stream == kCompute) arrived = 0;  // what comes up to the first computation waits for messages
+        if (op.stream == kCompute) arrived = 0;  // everything up to the first computation waits for messages
         else if (op.gathers_message) arrived = end;
         if (!op.is_strategy && number++ == action.made_at) made = end;
       }
@@ -141,7 +142,7 @@ int64_t RankWalk::Walk(const StageAction& action, int64_t arrived) {
   return made;
 }
 
-// With those of the rank's strategy instead.
+// Includes the operators of the rank's strategy instead.
 int64_t RankWalk::DoWithGroups(const StageAction& action, int64_t arrived,
                                const std::vector<RankStrategy::Group>& groups, size_t& group) {
   is_idle_ = false;
@@ -184,8 +185,8 @@ int64_t RankWalk::DoWithValues(const StageAction& action, int64_t arrived, size_
   return course.made;
 }
 
-// Between two of its waits the host issues what it comes to, which runs beside what was issued before the first of them and has not
-// ended: so the gathers there are issued before the rest.
+// What the host issues between two of its waits runs beside operators that were issued before the first wait
+// and have not ended. So the gathers in between are issued before the rest.
 int64_t RankWalk::DoHeld(const StageAction& action, int64_t arrived, bool has_values, size_t& group,
                          std::span<const LaterForward> later) {
   is_idle_ = false;
@@ -303,7 +304,8 @@ void RankWalk::Issue(int32_t index, int64_t arrived) {
   strategy_ends_[index] = Begin(op, 0, start);
 }
 
-// Runs an operator (a TimedOp or a StrategyOp) that begins at `start`; when it ends. `own_speed`: KernelCost's beside_communication.
+// Runs an operator (a TimedOp or a StrategyOp) that begins at `start`. Returns when it ends. `own_speed`:
+// KernelCost's beside_communication.
 template <typename AnyOp>
 int64_t RankWalk::Begin(const AnyOp& op, double own_speed, int64_t start) {
   const int64_t end = op.stream == kCompute ? KernelEnd(start, op.work, own_speed) : start + op.work;
@@ -312,7 +314,7 @@ int64_t RankWalk::Begin(const AnyOp& op, double own_speed, int64_t start) {
   if (op.stream != kCompute && op.efficiency < 1 && op.work > 0) {
     Lane& lane = lanes_[op.stream];
     busy_lanes_ |= 1u << op.stream;
-    // One that follows without a gap changes nothing for what runs beside it.
+    // For kernels beside it, communication with equal effects that follows without a gap is the same flight.
     if (!lane.flights.empty() && lane.flights.back().end == start &&
         lane.flights.back().efficiency == op.efficiency &&
         lane.flights.back().holds_multiprocessors == op.holds_multiprocessors)
@@ -322,7 +324,7 @@ int64_t RankWalk::Begin(const AnyOp& op, double own_speed, int64_t start) {
   return end;
 }
 
-// The speed of a kernel from now on, and until when.
+// The speed of a kernel from `now` on, until `change`.
 double RankWalk::SpeedAt(int64_t now, double own_speed, int64_t& change) {
   double speed = 1;
   bool holds = false;
@@ -390,8 +392,8 @@ void RankWalk::Met(int32_t op, int64_t start) {
   tail_ = op + 1;
 }
 
-// From `begin`, which is on the queue for copies, to where ranks meet: returns that. From what is known, where the rank is in the state that
-// it is known for.
+// Runs the tail from `begin`, which is on the copy queue, to the operator where ranks meet, and returns that.
+// Uses RankStrategy::copies if the rank is in the state that they hold for.
 int32_t RankWalk::RunCopies(int32_t begin, int64_t sends_arrived) {
   const int32_t end = EndOfStretch(*strategy_, begin);
   const int64_t base = ends_[kCompute], from = host_;

@@ -40,7 +40,7 @@ void SharedDevice::Run() {
   for (const Queue& queue : queues_) WT_CHECK_EQ(queue.next, queue.ops.size());
 }
 
-// Of the queue's next operator; never, as long as that is not known.
+// When the queue's next operator can begin; kNever while that is not known.
 int64_t SharedDevice::ArrivalOf(int stream) const {
   const Queue& queue = queues_[stream];
   if (queue.next == queue.ops.size()) return kNever;

@@ -1,4 +1,5 @@
-// Two queues of kernels that share a rank's device evenly, beside communication that slows both down: event by event, as StepExecutor.
+// Two queues of kernels that share a rank's device evenly, beside communication that slows both down. They
+// are simulated event by event, as in StepExecutor.
 #pragma once
 
 #include <array>
@@ -25,9 +26,10 @@ using Lanes = std::array<Lane, kLocalStreams>;
 // A stretch of operators that no other rank takes part in.
 class SharedDevice {
  public:
-  // Operators [begin, end) of the strategy; `host` when the host begins to issue them; when all that the rank has sent has arrived; what
-  // is in flight already; when each queue has done what came before, and each operator ended, which are both brought up to date. All
-  // outlive it.
+  // Operators [begin, end) of the strategy. `host`: when the host begins to issue them. `sends_arrived`: when
+  // everything that the rank has sent has arrived. `lanes`: what is in flight already. `queue_ends`,
+  // `op_ends`: when each queue is done with what came before, and when each operator ended; Run brings both
+  // up to date. All references must outlive it.
   SharedDevice(const RankStrategy& strategy, int32_t begin, int32_t end, int64_t host, int64_t sends_arrived,
                const Lanes& lanes, std::array<int64_t, kLocalStreams>& queue_ends,
                std::vector<int64_t>& op_ends);
@@ -47,7 +49,7 @@ class SharedDevice {
   int64_t ArrivalOf(int stream) const;
   void BeginWhatCan();
   void UpdateSpeeds();
-  // Moves on to the next instant, and ends what ends then. False when there is nothing.
+  // Moves to the next instant at which something happens, and ends what ends then. False if there is none.
   bool Advance();
 
   const RankStrategy& strategy_;
@@ -56,8 +58,8 @@ class SharedDevice {
   std::array<int64_t, kLocalStreams>& queue_ends_;
   std::vector<int64_t>& op_ends_;
   std::array<Queue, kLocalStreams> queues_;
-  std::vector<int64_t>
-      issued_;  // by operator; of those that wait for what was sent: when that has arrived, too
+  // By operator: when it is issued and, if it waits for messages that the rank has sent, these have arrived.
+  std::vector<int64_t> issued_;
   std::vector<bool> is_done_;
   int64_t now_ = 0;
 };

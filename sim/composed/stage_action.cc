@@ -8,7 +8,7 @@
 namespace windtunnel::composed {
 namespace {
 
-// Of a part: operators of the model, and host time of all.
+// A part's number of operators of the model, and the host time of all its operators.
 int64_t ModelOps(const Part& part) {
   return std::count_if(part.ops.begin(), part.ops.end(), [](const TimedOp& op) { return !op.is_strategy; });
 }
@@ -22,14 +22,14 @@ bool HoldsHost(const Part& part) {
   return std::any_of(part.ops.begin(), part.ops.end(), [](const TimedOp& op) { return op.holds_host; });
 }
 
-// Finds how long an action takes, of whose layers in the middle only a few are walked: each takes as long as the one before once two
-// in a row did, and left communication in the same state.
+// Finds how long an action takes. Only a few of its middle layers are walked: once two in a row take equal
+// times and leave communication in the same state, all following ones take that time.
 class Rehearsal {
  public:
   explicit Rehearsal(StageAction& action) : action_(action), shortened_(action) {}
 
   void Run(int64_t made_by) {
-    int64_t behind = 0;  // operators of the model behind the layers that are left out
+    int64_t behind = 0;  // operators of the model after the layers that are left out
     for (size_t i = action_.runs.size(); i-- > 0;) {
       const PartRun& run = action_.runs[i];
       if (run.count > kWalked) {
@@ -41,7 +41,7 @@ class Rehearsal {
     const RankWalk::Rehearsed all = RankWalk::Rehearse(shortened_);
     action_.duration = all.duration() + shift_;
     action_.made = all.made + shift_;
-    // In what was left out, and behind it, the host gains or loses evenly.
+    // Each layer that is left out changes the host's lead by the same time, for itself and for what follows.
     action_.slack = all.slack + std::min<int64_t>(shift_ - host_, 0);
     action_.is_regular = all.is_done() && !action_.holds_host;
   }
@@ -49,7 +49,7 @@ class Rehearsal {
  private:
   static constexpr int64_t kWalked = 3;
 
-  // All but kWalked of a run. False: they are not alike.
+  // Leaves out all but kWalked of a run. False if they are not alike.
   bool LeaveOut(size_t run) {
     const int64_t left_out = action_.runs[run].count - kWalked;
     RankWalk::Rehearsed after[kWalked + 1];

@@ -8,7 +8,8 @@
 namespace windtunnel::composed {
 namespace {
 
-// More of a unit in a row than these are like the middle one: its neighbours are units like itself.
+// If a unit occurs more often in a row than this, the additional ones are like the middle one of kKept: its
+// neighbours are the same unit.
 constexpr int64_t kKept = 3;
 
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max();  // of first_dense: no layer has experts
@@ -20,7 +21,7 @@ bool IsAlike(const ModelSpec& model, const StageLayers& stage) {
   return stage.dense == stage.layers || (stage.dense == 0 && model.LayerPeriod() == 1);
 }
 
-// `layers` of them, of which `period` repeat.
+// Adds units of `layers` layers that repeat with `period`.
 void AddUnits(int64_t layers, int64_t period, std::vector<LayerUnit>& units) {
   const int64_t whole = layers / period;
   for (int64_t i = 0; i < std::min(whole, kKept); ++i) units.push_back({period, 1});
@@ -28,12 +29,12 @@ void AddUnits(int64_t layers, int64_t period, std::vector<LayerUnit>& units) {
   for (int64_t i = 0; i < layers % period; ++i) units.push_back({1, 1});
 }
 
-// Layers of a small stage, of those that `layers` are.
+// The number of layers of a small stage that stand for `layers` layers.
 int64_t Kept(int64_t layers, int64_t period) {
   return std::min(layers / period, kKept) * period + layers % period;
 }
 
-// With one kind of layer throughout.
+// The model with one kind of layer throughout.
 ModelSpec WithLayersOfKind(ModelSpec model, bool have_experts, bool have_windows) {
   if (model.experts) {
     model.experts->every = 1;
@@ -76,7 +77,7 @@ SmallLayers SmallLayersOf(const ModelSpec& model, const StageLayers& stage, bool
   StageRange& range = small.range;
   const int64_t period = model.LayerPeriod();
   if (stage.layers == 0) {
-    // What predicts further tokens is like the model's last layer.
+    // Modules that predict further tokens are like the model's last layer.
     const int64_t last = model.layers - 1;
     range.first = range.end = is_first ? 0 : 2;
     small.model = WithLayersOfKind(model, model.HasExperts(last), model.WindowOf(last) > 0);
@@ -87,7 +88,7 @@ SmallLayers SmallLayersOf(const ModelSpec& model, const StageLayers& stage, bool
     small.model = WithLayersOfKind(model, has_experts, model.WindowOf(0) > 0);
   } else {
     const int64_t dense = Kept(stage.dense, period), others = Kept(stage.layers - stage.dense, period);
-    // The first of the others is where it was in its period.
+    // The first of the others keeps its position in the period.
     int64_t first = (stage.phase - stage.dense) % period;
     if (first < 0) first += period;
     if (!is_first && first == 0) first = period;

@@ -1,9 +1,9 @@
-// A stage's layers, as what repeats in them: a layer, or, where only each n-th has experts or sees all tokens, n of them.
+// A stage's layers as units that repeat: one layer, or n if only every n-th has experts or sees all tokens.
 //
 //   DDDMMMMMMM (dense ones first, then with experts): units D D D M 5 x M M
 //
-// A small stage has each of its units once, and every layer among the same neighbours, so that what its passes are made of puts passes
-// through the whole one together.
+// A small stage has each of the units once, and every layer has the same neighbours there. So passes through
+// the whole stage can be assembled from the parts of the small stage's passes.
 #pragma once
 
 #include <compare>
@@ -16,29 +16,30 @@
 
 namespace windtunnel::composed {
 
-// What of a stage's layers makes it different from others of one model.
+// The part of a stage's layers that distinguishes it from the model's other stages.
 struct StageLayers {
   int64_t layers = 0;
-  // Of models whose layers are of several kinds: those without experts that come before the first that may have some, and how many
-  // layers of a period are behind them when the stage goes on.
+  // For models with layers of several kinds. `dense`: layers without experts before the first one that may
+  // have some. `phase`: the position of the layer after those within the model's period of layers.
   int64_t dense = 0, phase = 0;
 
   auto operator<=>(const StageLayers&) const = default;
 };
-// Of layers [first, first + layers) of the model.
+// For layers [first, first + layers) of the model.
 StageLayers StageLayersOf(const ModelSpec& model, int64_t first, int64_t layers);
 
-// Consecutive layers, so many of them, that come so often in a row.
+// `layers` consecutive layers that occur `count` times in a row.
 struct LayerUnit {
   int64_t layers = 1, count = 1;
 };
-// In the order of the model. Of layers that are all alike: the first one, and those behind it (none, if there is but one). Of no layers, none.
+// In the order of the model. If all layers are alike: the first one, and those after it (count 0 if there is
+// only one). Empty if there are no layers.
 std::vector<LayerUnit> UnitsOf(const ModelSpec& model, const StageLayers& stage);
 
-// Where the units of a small stage are the same ones, however often they come.
+// Equal for stages whose small stages have the same units, however often these occur.
 std::string UnitsKey(const ModelSpec& model, const StageLayers& stage);
 
-// The stage with each unit once, of a model with so many layers as are needed to have it where it is.
+// The stage with each unit once, in a model with just enough layers for the stage to keep its place there.
 struct SmallLayers {
   ModelSpec model;
   StageRange range;

@@ -17,7 +17,7 @@ int32_t FirstCompute(const Part& part) {
   return static_cast<int32_t>(part.ops.size());
 }
 
-// Of the part that an action begins with.
+// For the part that an action begins with.
 ActionMemory Split(const Part& part) {
   const int32_t first = FirstCompute(part);
   ActionMemory memory;
@@ -29,7 +29,7 @@ ActionMemory Split(const Part& part) {
   return memory;
 }
 
-// Goes through an action's changes one by one, the strategy's between them.
+// Goes through an action's changes of memory one by one, with the strategy's among them.
 class FirstBackward {
  public:
   FirstBackward(const RankStrategy& strategy, size_t group) : strategy_(strategy), group_(group) {}
@@ -70,7 +70,7 @@ class FirstBackward {
     Add(around_->allocates);
   }
 
-  // A conversion of the group under way comes next.
+  // The next operator is a conversion of the current group.
   void AddLate() {
     if (around_ == nullptr) return;
     for (; lates_ < around_->lates; ++lates_) {
@@ -81,7 +81,8 @@ class FirstBackward {
     ++conversions_;
   }
 
-  // What the action's first computation frees, which is in a later part: after what the strategy allocates for it.
+  // What is freed before the action's first computation, if that is in a later part. It is freed after the
+  // strategy's allocations for the computation.
   void AddDelayed() {
     Add(delayed_);
     delayed_ = 0;

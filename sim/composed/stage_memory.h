@@ -1,4 +1,4 @@
-// What a pass through a stage does to a rank's memory: sums of requests.
+// The effect of a pass through a stage on a rank's memory, in sums of requests.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace windtunnel::composed {
 
-// A part of a pass, so many times in a row.
+// A part of a pass, `count` times in a row.
 struct PartRun {
   const Part* part = nullptr;
   int64_t count = 0;
@@ -33,15 +33,15 @@ struct MemoryPass {
   }
 };
 
-// Of an action: until the messages that are then known to have arrived are freed, right before what the first computation allocates,
-// and from then on.
+// The memory of an action: `lead` until the sent messages that are known to have arrived are freed, which is
+// right before the first computation's allocations; `rest` from then on.
 struct ActionMemory {
   MemoryPass lead, rest;
 };
 
-// Of a stage whose units come so often each.
+// `units`: how often each unit of the stage occurs.
 ActionMemory MemoryOf(const PartRuns& runs, std::span<const LayerUnit> units);
-// Of a step's first backward, with what the strategy allocates for gradients: its groups from number `group` on.
+// For a step's first backward, with the strategy's allocations for gradients: groups from index `group` on.
 ActionMemory MemoryOfFirst(const PartRuns& runs, const RankStrategy& strategy, size_t group);
 
 }  // namespace windtunnel::composed

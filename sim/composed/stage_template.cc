@@ -14,11 +14,12 @@
 namespace windtunnel::composed {
 namespace {
 
-// What an operator is, in Op::stage, which models leave alone: in a forward kAfterValues and how often values were asked for before it.
+// Marks what an operator is, in Op::stage, which models do not set. In a forward: kAfterValues plus the
+// number of requests for values before it.
 enum Mark : int { kOfModel = 0, kOfStrategy = 1, kWritesGradient = 2, kAfterValues = 3 };
 
-// Hands a model's calls on to a strategy, marks who adds which operators, and writes down the calls around those of gradients, and before
-// those of a forward.
+// Hands a model's calls on to a strategy and marks which of the two adds an operator. Records the calls
+// around operators that write gradients, and before the operators of a forward.
 class RecordingHooks : public ModelHooks {
  public:
   RecordingHooks(ProgramBuilder& b, DataParallel& strategy) : b_(b), strategy_(strategy) {
@@ -34,7 +35,7 @@ class RecordingHooks : public ModelHooks {
     is_forward_ = false;
     b_.SetStage(kOfModel);
   }
-  // Asked for in the last forward, in order.
+  // The values requested in the last forward, in order.
   const std::vector<int>& values() const { return values_; }
 
   Slice Values(int index) override {
@@ -65,7 +66,7 @@ class RecordingHooks : public ModelHooks {
     strategy_.Wrote(index);
   }
 
-  // Since the last call.
+  // The calls since the last TakeCalls.
   std::vector<GradientCalls> TakeCalls() { return std::exchange(calls_, {}); }
 
  private:
@@ -152,7 +153,7 @@ class SmallStage {
   int UnitOf(int layer) const {
     return layer < 0 ? -1 : unit_of_layer_[static_cast<size_t>(layer - first_layer())];
   }
-  // Of an operator that is no message.
+  // For an operator that is no message.
   LocalStream LocalOf(const Op& op) const {
     if (op.stream == kComputeStream) return kCompute;
     if (tensor_->ranks() > 1 && op.stream == tensor_->stream()) return kTensor;
@@ -161,19 +162,19 @@ class SmallStage {
     return kExpert;
   }
   int64_t message_elements() const { return model_->OutputElements(); }
-  // Of its axis's collectives, bytes, once it has run.
+  // Bytes of scratch of the stream's collectives, after Run.
   int64_t ScratchOf(LocalStream stream) const {
     const CollectiveStream& collectives = stream == kTensor    ? *tensor_
                                           : stream == kContext ? *context_
                                                                : *expert_;
     return collectives.scratch() < 0 ? 0 : role_.buffers[collectives.scratch()].bytes.count();
   }
-  // By unit, bytes; and what is behind the layers.
+  // Bytes that the model keeps: by unit, and for what follows the layers.
   const std::vector<int64_t>& kept() const { return kept_; }
   int64_t kept_behind() const { return kept_behind_; }
-  // By micro-batch.
+  // The calls around gradients, by micro-batch.
   const std::vector<GradientCalls>& calls(int micro_batch) const { return calls_[micro_batch]; }
-  // Values that a forward asks for.
+  // Values that a forward requests.
   const std::vector<int>& values() const { return values_; }
   // Buffers that come from or go to other stages: allocated by a receive, or freed once sent.
   bool IsReceived(BufferId id) const { return Contains(received_, id); }
@@ -187,7 +188,7 @@ class SmallStage {
     s.parallel.data.shard_size = 0;
     return s;
   }
-  // What a stage keeps is in one buffer: of each unit as much as of a stage of its own.
+  // What a stage keeps is in one buffer. A unit's share of it is what a stage of this unit alone would keep.
   std::vector<int64_t> KeptOf(const ModelParallel& parallel) const {
     std::vector<int64_t> kept;
     int64_t first = layers_.range.first;
@@ -232,7 +233,7 @@ class SmallStage {
     return data;
   }
 
-  // Known to have arrived when the next computation begins.
+  // Sends `data`, which is known to have arrived when the next computation begins.
   void Send(ProgramBuilder& b, const Slice& data) {
     MessageStream stream(role_, kMessageAxis, "out");
     b.WaitBeforeNextCompute(stream.Send(b, data, "out", {b.LastWriterOf(data.buffer)}));
@@ -354,7 +355,7 @@ class Dissection {
     return Ok();
   }
 
-  // Of each queue the last: what was issued there before is done by then.
+  // Adds for each queue only the last dependency: what was issued there before it is done by then.
   Status AddDependencies(const Op& op, TimedOp& timed) {
     int32_t last[kModelStreams];  // in its queue
     std::fill(std::begin(last), std::end(last), -1);
@@ -373,7 +374,7 @@ class Dissection {
     return Ok();
   }
 
-  // What was asked for since the operator before.
+  // Adds the values requested since the previous operator.
   Status AddValues(const Op& op, TimedOp& timed, Part* part) {
     if (op.stage < kAfterValues) return Ok();
     const std::span<const int> asked =
@@ -390,7 +391,7 @@ class Dissection {
     return Ok();
   }
 
-  // Of an Op or MemoryOp, as PartOf.
+  // The pass of an Op or MemoryOp; PartOf likewise.
   template <typename AnyOp>
   StagePass* PassOf(const AnyOp& op) const {
     return op.micro_batch < 0 ? nullptr : passes_[op.micro_batch][IsBackward(op.phase)];
@@ -415,7 +416,8 @@ class Dissection {
     if ((is_alloc && stage_.IsReceived(id)) || (!is_alloc && stage_.IsSent(id))) return;
     const int64_t bytes = RequestedBytes(stage_.role().buffers[id].bytes, allocator_).count();
     if (is_alloc) unit_of_buffer_[id] = stage_.UnitOf(op.layer);
-    // Weights that autocast has converted live to the end of the forward, wherever that is, or into backward.
+    // Weights that autocast has converted live until the end of the forward, whichever part that is in, or
+    // into the backward.
     const bool is_weight = stage_.role().buffers[id].category == Category::kParameters;
     if (!is_alloc && is_weight && !IsBackward(op.phase)) {
       Part& after = pass->after;
@@ -424,14 +426,15 @@ class Dissection {
                               unit == unit_of_buffer_.end() ? -1 : unit->second});
       return;
     }
-    // Freed right after its last use on the compute stream; else before what waits for its use elsewhere.
+    // A buffer is freed right after its last use on the compute stream; after a use elsewhere, before the
+    // operator that waits for it.
     const Op& previous = program_.ops[previous_];
     const bool is_after = !is_alloc && previous.stream == kComputeStream && Uses(previous, id);
     Part* part = is_after ? previous_part_ : PartOf(*pass, op);
     if (part == nullptr) return;
     const int32_t ops = static_cast<int32_t>(part->ops.size());
     const MemoryChange change{is_after ? ops - 1 : ops, is_after, is_alloc ? bytes : -bytes};
-    // What was kept until here is freed among what was used here, and counts as freed before what follows.
+    // A buffer kept until here is freed among those used here, and counts as freed before what follows.
     auto place = part->memory.end();
     while (place != part->memory.begin() && std::prev(place)->op > change.op) --place;
     part->memory.insert(place, change);
@@ -443,7 +446,7 @@ class Dissection {
            std::any_of(op.writes.begin(), op.writes.end(), is_it);
   }
 
-  // Which operator made what is sent.
+  // Finds the operator that makes what is sent.
   void AddMessage(const Op& op) {
     if (!std::holds_alternative<Send>(op.kind)) return;
     for (OpIndex dependency : op.dependencies) {
@@ -454,7 +457,7 @@ class Dissection {
     }
   }
 
-  // In the order of the operators that they are around.
+  // Assigns the calls to parts, in the order of the operators that they are around.
   Status AddCalls(StagePass& pass, const std::vector<GradientCalls>& calls) {
     size_t next = 0;
     const auto several = Unsupported("gradients that several operators make");
@@ -492,22 +495,23 @@ class Dissection {
   const AllocatorKind allocator_;
   std::vector<int> unit_of_, local_;
   std::vector<bool> is_temporary_;
-  std::unordered_map<BufferId, int> unit_of_buffer_;  // where it was allocated
-  StagePass* passes_[2][2] = {};                // by micro-batch; forward, backward
+  std::unordered_map<BufferId, int> unit_of_buffer_;  // the unit that allocated it
+  StagePass* passes_[2][2] = {};                      // by micro-batch; forward, backward
   int32_t issued_[kModelStreams] = {};
   std::vector<int32_t> ordinal_;  // in its queue
   std::unordered_map<OpIndex, Seen> seen_;
   std::unordered_map<const StagePass*, int32_t> sizes_;
   const StagePass* pass_ = nullptr;
   int32_t number_ = 0;
-  size_t asked_ = 0;  // of the stage's values
+  size_t asked_ = 0;  // number of the stage's values assigned so far
   const StagePass* layer_pass_ = nullptr;
   bool was_in_layers_ = false;
   OpIndex previous_ = 0;
   Part* previous_part_ = nullptr;
 };
 
-// Into those before the layers, of each unit, and behind them, as they were registered.
+// Sorts parameters into those before the layers, of each unit, and after the layers, in the order of
+// registration.
 void SortParameters(const SmallStage& small, StageTemplate& stage, Dissection& dissection) {
   const std::vector<Parameter>& parameters = small.parameters();
   const auto is_of_layer = [&](const Parameter& p, int layer) {
@@ -577,7 +581,8 @@ Result<StageTemplate> WithScatteredMessages(const StageTemplate& whole, int part
   StageTemplate stage = whole;
   stage.message_parts = parts;
   stage.message_part = RoundedRequest(SizeOf(type) * (whole.message_elements / parts)).count();
-  // What is gathered is there before the gather, and the part that came is gone when the pass's first computation begins.
+  // The whole message is allocated before the gather, and the received part is freed when the pass's first
+  // computation begins.
   const auto gather_in = [&](Part& before) {
     for (MemoryChange& change : before.memory) ++change.op;
     before.memory.insert(before.memory.begin(), {MemoryChange{0, false, stage.message},

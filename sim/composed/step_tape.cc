@@ -11,7 +11,7 @@
 namespace windtunnel::composed {
 namespace {
 
-// Writes down what the one rank that is laid out does.
+// Records what the only rank laid out does.
 class Taper {
  public:
   Taper(const StepSchedule& schedule, const StepWork& work, const std::vector<TransferTraits>& traits)
@@ -81,7 +81,7 @@ class Taper {
     ++issued_[queue];
   }
 
-  // Whoever waits for an operator waits for those before it in its queue.
+  // Waiting for an operator includes those before it in its queue, so one need per queue is enough.
   void AddNeed(int32_t first, TapeNeed need) {
     for (size_t i = static_cast<size_t>(first); i < tape_.needs.size(); ++i) {
       if (tape_.needs[i].queue != need.queue) continue;
@@ -101,7 +101,7 @@ class Taper {
   StepTape tape_;
 };
 
-// The schedule of one rank that does as a tape says, and how long all of it takes.
+// Makes the schedule and the work of one rank from a tape, and runs them.
 class Untaper {
  public:
   Untaper(const StepTape& tape, const StepSchedule& like) : tape_(tape) {
@@ -191,7 +191,7 @@ class Untaper {
   std::vector<TransferTraits> traits_;
   StepWork work_;
   int64_t host_ = 0;  // picoseconds since the last action
-  OpIndex op_ = -1;   // the last that they were for; -1: none
+  OpIndex op_ = -1;   // the last operator that they were for; -1: none
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// One rank's steady step as what its host does, in order, with everything's cost: so that parts of it can be told alike, and repeated. What
-// something waits for is so many operators back in its queue, wherever in the step that is.
+// One rank's steady step as the sequence of what its host does, with all costs, so that equal parts of it can
+// be recognized and repeated. A wait names its operator by how far back in a queue it is, so that it reads
+// the same anywhere in the step.
 //
 //   WT_ASSIGN_OR_RETURN(const TapedPlan taped, TapeOf(plan, model));
 //   WT_ASSIGN_OR_RETURN(const Duration time, RunTape(taped.tape, taped.schedule));   // what PredictStepTime says of the plan
@@ -29,14 +30,15 @@ struct TapeItem {
   Kind kind = Kind::kHost;
   Engine engine = Engine::kKernels;  // kIssue
   int32_t queue = 0;                 // kIssue; kWait: see `back`
-  int32_t back = 0;                  // kWait: for all but so many operators of the queue
-  // Picoseconds of the host (kHost), of the operator (kIssue); bytes of device memory as the allocator rounds them, freed ones below 0 (kMemory).
+  int32_t back = 0;                  // kWait: for all but the last `back` operators issued to the queue
+  // Picoseconds of the host (kHost) or of the operator (kIssue); bytes of device memory as the allocator
+  // rounds them, negative if freed (kMemory).
   int64_t amount = 0;
   double efficiency = 1;               // kIssue: of kernels beside it
   double beside_communication = 0;     // kIssue: of a kernel, as KernelCost's
   bool holds_multiprocessors = false;  // kIssue: of communication, as CommunicationCost's
-  int32_t first_need = 0, needs = 0;  // kIssue: into StepTape::needs
-  OpIndex op = -1;                    // of the plan that it was made from; kMemory: into Program::memory
+  int32_t first_need = 0, needs = 0;   // kIssue: into StepTape::needs
+  OpIndex op = -1;  // in the plan that the tape was made from; kMemory: index into Program::memory
 };
 
 struct StepTape {
@@ -56,11 +58,13 @@ struct TapedPlan {
   StepSchedule schedule;
   StepTape tape;
 };
-// Of a plan whose ranks all do the same, on devices that run kernels in queues of their own. The plan must outlive it.
+// For a plan whose ranks all do the same, on devices that run kernels in queues of their own. The plan must
+// outlive the result.
 // Errors: Unsupported for another plan, and for costs that are no constants; the model's.
 Result<TapedPlan> TapeOf(const Plan& plan, const CostModel& model);
 
-// How long a step takes that does as the tape says; `like` is the schedule of the plan that it was made from. Errors: StepExecutor's.
+// The time of a step that does what the tape says. `like` is the schedule of the plan that the tape was made
+// from. Errors: StepExecutor's.
 Result<Duration> RunTape(const StepTape& tape, const StepSchedule& like);
 
 }  // namespace windtunnel::composed

@@ -14,13 +14,14 @@
 namespace windtunnel::composed {
 namespace {
 
-// What is compiled of a longer model and a longer step: the one in the middle stands for those that are left out, and is the same as those on
-// both sides of it (of micro-batches: as the one behind it). Layers repeat one by one, or in units.
+// The numbers of units of layers and of micro-batches that are compiled for a longer model and a longer step.
+// The middle one stands for those that are left out. A middle unit equals those on both sides of it, a middle
+// micro-batch the one after it. A unit is one layer or several.
 constexpr int64_t kUnits = 7, kMiddleUnit = 3;
 constexpr int64_t kMicroBatches = 5, kMiddleMicroBatch = 2;
 
-// Layers of which one after the other has what the one before it has, in the order of the model: as many as each kind comes again after,
-// behind those that come first without experts, and before what is left.
+// How the model's layers repeat, in the order of the model: `before` layers without experts, then `units`
+// equal units of `unit` layers (the period of the layers' kinds), then `behind` layers that are left.
 struct Rhythm {
   int64_t before = 0, unit = 1, units = 0, behind = 0;
 
@@ -42,7 +43,7 @@ int64_t Requested(const Buffer& buffer, AllocatorKind allocator) {
   return buffer.space == MemorySpace::kDevice ? RequestedBytes(buffer.bytes, allocator).count() : 0;
 }
 
-// What a program's allocations and frees come to, of buffers of which `counts` holds.
+// The net of a program's allocations and frees, over the buffers for which `counts` is true.
 template <typename Counts>
 int64_t NetOf(const Program& program, const Role& role, AllocatorKind allocator, Counts counts) {
   int64_t net = 0;
@@ -72,15 +73,16 @@ size_t EndOfHead(const StepTape& tape) {
   return static_cast<size_t>(end - tape.items.begin());
 }
 
-// Of which micro-batch's pass through which layer an item is. What lies between micro-batches belongs to the one before.
+// The micro-batch, pass and layer of an item. Items between micro-batches belong to the one before.
 struct Label {
   int32_t micro_batch = -1;
   bool is_backward = false;
-  int32_t layer = -1;  // -1: before, between or behind the layers
+  int32_t layer = -1;  // -1: before, between or after the layers
   bool operator==(const Label&) const = default;
 };
 
-// "blocks.3 shard.grad": what a strategy does with a layer's parameters outside the model's passes is named after it. -1: no layer's.
+// The layer in a name such as "blocks.3 shard.grad", which a strategy gives to what it does with a layer's
+// parameters outside the model's passes. -1: none.
 int32_t LayerNamedIn(std::string_view name) {
   constexpr std::string_view kPrefix = "blocks.";
   int32_t layer = -1;
@@ -89,7 +91,7 @@ int32_t LayerNamedIn(std::string_view name) {
   return layer;
 }
 
-// Of an Op or MemoryOp.
+// For an Op or MemoryOp.
 template <typename AnyOp>
 Label LabelOf(const AnyOp& op, std::string_view name) {
   const bool is_forward = op.phase == Phase::kForward || op.phase == Phase::kLoss;
@@ -154,7 +156,7 @@ class Stretcher {
     return resident + RequestedBytes(SizeOf(DType::kFloat32) * scenario_.batch.accumulate, allocator).count();
   }
 
-  // The head, the micro-batches and the tail.
+  // Divides the tape into the head, the micro-batches with their parts, and the tail.
   Status FindParts() {
     begin_ = EndOfHead(tape_);
     end_ = tape_.items.size();
@@ -178,7 +180,7 @@ class Stretcher {
     return Ok();
   }
 
-  // The tail does what it does with fewer layers, but for its own sizes.
+  // The tail has the same operators with fewer layers, but other sizes, which are taken from `once_`.
   Status TakeOnce() {
     std::set<std::string_view> allocated, freed;
     for (size_t i = begin_; i < tape_.items.size(); ++i) {
@@ -198,7 +200,7 @@ class Stretcher {
     return Ok();
   }
 
-  // Temporaries of one name come and go together: the first stands for them all.
+  // Temporaries of one name are allocated together and freed together: the first stands for all of them.
   void TakeSize(TapeItem& item, std::set<std::string_view>& seen) const {
     const MemoryOp& op = role_->steady.memory[item.op];
     if (op.micro_batch >= 0 || item.amount == 0) return;
@@ -215,7 +217,7 @@ class Stretcher {
     places_.resize(static_cast<size_t>(tape_.queues));
     issued_.resize(static_cast<size_t>(tape_.queues));
     CountIssued();
-    // In the longer tape: the micro-batch that is repeated, and that behind it.
+    // Indices in the longer tape: the micro-batch that is repeated, and the one after it.
     size_t middle = 0, middle_end = 0, next = 0;
     for (size_t i = 0; i < parts_.size();) {
       const int32_t micro_batch = parts_[i].label.micro_batch;
@@ -259,7 +261,7 @@ class Stretcher {
     }
     issued_before_.insert(issued_before_.end(), issued.begin(), issued.end());
   }
-  // How many operators of the queue the tape issues before item `i`.
+  // The number of operators of the queue that the tape issues before item `i`.
   int32_t IssuedBefore(size_t i, int32_t queue) const {
     return issued_before_[i * static_cast<size_t>(tape_.queues) + static_cast<size_t>(queue)];
   }
@@ -268,12 +270,12 @@ class Stretcher {
     for (size_t i = parts_[part].begin; i < parts_[part].end; ++i) EmitItem(i);
   }
 
-  // Parts of consecutive layers, either way, with all that repeat among them.
+  // Parts of consecutive layers, ascending or descending, which include all layers that repeat.
   struct LayerPass {
     size_t begin = 0, end = 0;
     size_t middle = 0;  // where the middle unit begins
   };
-  // That begins with a part; else it ends there, too.
+  // The pass that begins with part `begin`; empty if there is none.
   LayerPass PassFrom(size_t begin) const {
     const Label first = parts_[begin].label;
     const auto last = static_cast<int32_t>(rhythm_.layers()) - 1,
@@ -296,7 +298,7 @@ class Stretcher {
     return middle <= layer && layer < middle + rhythm_.unit;
   }
 
-  // With those left out.
+  // Emits the pass, including the units that were left out.
   Status EmitPass(const LayerPass& pass) {
     for (size_t part = pass.begin; part < pass.end; ++part) {
       EmitPart(part);
@@ -306,7 +308,7 @@ class Stretcher {
     return Ok();
   }
 
-  // Of a unit that begins with a part.
+  // The items of the unit that begins with a part.
   std::span<const TapeItem> ItemsOf(size_t part) const {
     const size_t begin = parts_[part].begin, end = EndOfUnit(part);
     return std::span(tape_.items).subspan(begin, end - begin);
@@ -318,7 +320,8 @@ class Stretcher {
     if (!AreAlike(tape_, ItemsOf(part - unit), ItemsOf(part)) ||
         !AreAlike(tape_, ItemsOf(part), ItemsOf(part + unit)))
       return Unsupported("layers that are not alike");
-    // What a copy waits for is as far back as for the unit behind the middle one, of which that of two units ago is on the tape.
+    // A copy's waits reach as far back as those of the unit after the middle one, for which Repeat maps only
+    // the two units before it.
     for (size_t i = parts_[part].begin; i < EndOfUnit(part); ++i)
       if (ReachesBack(i, parts_[part - 2 * unit].begin))
         return Unsupported("layers that wait for what was long before");
@@ -347,8 +350,8 @@ class Stretcher {
     peak_ = std::max(peak_, level_);
   }
 
-  // What the longer tape has from item `begin` on, so many times more. For items [tape_begin, tape_end) of the tape, the last of which it came of,
-  // the last copies stand from now on.
+  // Appends `copies` copies of what the longer tape has from item `begin` on, which comes from the last of
+  // items [tape_begin, tape_end) of the tape. From now on, the last copies stand for these items.
   void Repeat(size_t begin, int64_t copies, size_t tape_begin, size_t tape_end) {
     const std::vector<int32_t> before = issued_;
     const size_t end = long_.items.size();
@@ -366,7 +369,7 @@ class Stretcher {
     }
   }
 
-  // Where the operator that was the `number`-th of its queue on the tape is in that queue now.
+  // How far back in the longer tape's queue the operator is that was the tape's `done`-th of that queue.
   int32_t BackTo(int32_t queue, int32_t done) const {
     const auto of = static_cast<size_t>(queue);
     if (done == 0) return issued_[of];
@@ -396,13 +399,14 @@ class Stretcher {
   int64_t more_units_ = 0, more_micro_batches_ = 0;
   StepTape tape_;
   std::vector<int32_t> issued_before_;  // by item and queue, and behind the last item
-  size_t begin_ = 0, end_ = 0;          // of the micro-batches
+  size_t begin_ = 0, end_ = 0;          // the items of the micro-batches
   std::vector<Part> parts_;
 
   StepTape long_;
-  std::vector<std::vector<int32_t>> places_;  // by queue and number on the tape: number on the longer one
-  std::vector<int32_t> issued_;               // to the queues of the longer one
-  int64_t level_ = 0, peak_ = 0;              // bytes
+  // By queue and position on the tape: position on the longer tape.
+  std::vector<std::vector<int32_t>> places_;
+  std::vector<int32_t> issued_;   // by queue, on the longer tape
+  int64_t level_ = 0, peak_ = 0;  // bytes
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// What a configuration of a search takes: the step's time and the memory of its fullest rank, equal to what Predict says of the same
-// scenario, to the picosecond and the byte. But where groups share cards (SharesCards, cost_models/cost_model.h) and a step is composed, its time
-// leaves that out.
+// What a configuration of a search takes: the step's time and the memory of its fullest rank. Both equal
+// Predict's for the same scenario, to the picosecond and the byte. The exception is the time of a composed
+// step if groups share cards (SharesCards, cost_models/cost_model.h): it is computed as if they did not.
 //
 //   Evaluator evaluator(scenario, profile);
 //   const Evaluation evaluation = evaluator.Evaluate(space.legal[i]);   // from any thread
@@ -20,21 +20,22 @@ struct Evaluation {
   enum class Outcome : uint8_t { kFeasible, kInfeasible, kRefused };
   Outcome outcome = Outcome::kRefused;
   Duration step_time = {};      // Prediction::p50
-  bool is_lower_bound = false;  // which leaves out what groups take from each other on network cards
-  // The largest MemoryPeak::requested over roles, and what is outside the allocator.
+  bool is_lower_bound = false;  // it ignores that groups share network cards
+  // The largest MemoryPeak::requested over roles, plus what is outside the allocator.
   Bytes memory = {};
   std::string reason = {};
 };
 
 struct EvaluatorOptions {
   bool composes = true;  // false: operator by operator always, as Predict
-  // Of what is infeasible, too, the whole peak. False: a peak is followed until it is more than the device has.
+  // True: finds the whole peak even if it is infeasible. False: follows a peak only until it exceeds the
+  // device's memory.
   bool follows_peaks = false;
 };
 
 class Evaluator {
  public:
-  // Both outlive it.
+  // `base` and `profile` must outlive it.
   Evaluator(const Scenario& base, const Profile& profile, const EvaluatorOptions& options = {});
   ~Evaluator();
 

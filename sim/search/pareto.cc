@@ -13,7 +13,7 @@ std::vector<Choice> ParetoFront(std::vector<Choice> choices) {
   std::sort(choices.begin(), choices.end(), IsBetter);
   std::vector<Choice> front;
   for (const Choice& choice : choices) {
-    // Whatever is on the front so far takes no longer.
+    // No choice on the front so far takes longer.
     const bool is_dominated = std::any_of(front.begin(), front.end(), [&](const Choice& other) {
       return other.memory <= choice.memory && other.devices <= choice.devices;
     });

@@ -15,11 +15,12 @@ struct Choice {
   int64_t devices = 1;
 };
 
-// Less time, then less memory, fewer devices, the lower number: a total order.
+// Less time, then less memory, then fewer devices, then the lower id: a total order.
 bool IsBetter(const Choice& a, const Choice& b);
 
-// Those that no other one is at least as good as in step time, memory and devices, and better in one; of equals the lowest number.
-// In the order of IsBetter.
+// The choices that no other one dominates, that is, for which no other is at least as good in step time,
+// memory and devices and better in one of them. Of equal ones, that with the lowest id. In the order of
+// IsBetter.
 std::vector<Choice> ParetoFront(std::vector<Choice> choices);
 
 }  // namespace windtunnel

@@ -28,7 +28,8 @@ std::vector<T> RangeOr(const std::vector<T>& range, T own) {
   return values;
 }
 
-// The scenario's own where it has as many stages, else as many layers in each. Empty where that does not come out.
+// The scenario's own balance if it has as many stages, else equally many layers in each. Empty if the stages
+// do not divide the layers.
 std::vector<int64_t> EvenBalance(const Scenario& base, int64_t stages) {
   const std::vector<int64_t>& own = base.parallel.pipeline.balance;
   if (own.size() == static_cast<size_t>(stages)) return own;
@@ -72,7 +73,7 @@ class Enumeration {
   }
 
  private:
-  // How experts' ranks have them, and tokens come to them.
+  // How ranks hold experts, and how tokens reach them.
   void AddExperts(Configuration c) {
     const ExpertParallelSpec& own = base_.parallel.expert;
     for (int64_t expert_tensor : ExpertTensors(c.tensor))
@@ -85,7 +86,8 @@ class Enumeration {
         }
   }
 
-  // Of values of the range that say the same (0 and the tensor ranks; with one tensor rank 1, too) the scenario's own, or the first.
+  // The range's values, each meaning once. 0 and the number of tensor ranks mean the same (with one tensor
+  // rank, so does 1): of these the scenario's own is kept, or the first.
   std::vector<int64_t> ExpertTensors(int64_t tensor) const {
     const int64_t own = base_.parallel.expert.tensor;
     const auto says = [&](int64_t value) { return value == tensor ? int64_t{0} : value; };
@@ -165,7 +167,7 @@ class Enumeration {
             }
   }
 
-  // What later steps would have no numbers, or no memory, for.
+  // Why the configuration is too large for the integers or the memory of later steps; null if it is not.
   const char* WhyTooLarge(const Configuration& c) const {
     const auto product = [](auto... factors) { return (1.0 * ... * static_cast<double>(factors)); };
     if (product(c.data, c.tensor, c.pipeline, c.context) > kRanks.max) return "there are too many devices";
@@ -207,7 +209,7 @@ class Enumeration {
       c.shard_size = DerivedShardSize(c.kind, c.sharding, c.devices_per_node, copies);
   }
 
-  // 0 where it cannot be read, or is of other micro-batches.
+  // 0 if the file cannot be read, or is for another number of micro-batches.
   int64_t StagesOfFile(const Configuration& c) {
     auto [entry, is_new] = stages_of_file_.try_emplace(std::tuple(c.schedule, c.pipeline, c.accumulate), 0);
     if (!is_new) return entry->second;
@@ -215,7 +217,7 @@ class Enumeration {
     return entry->second;
   }
 
-  // Nothing where search itself has no objection; its reasons are the same for many configurations.
+  // Null if search itself has no objection. Its reasons are the same text for many configurations.
   const char* WhyIllegal(const Configuration& c) {
     if (const char* why = WhyIllegalCluster(c)) return why;
     if (const char* why = WhyIllegalModel(c)) return why;
@@ -223,7 +225,7 @@ class Enumeration {
     return WhyIllegalPipeline(c);
   }
 
-  // Nothing where the loader would take it.
+  // Nothing if the loader would accept it.
   std::optional<std::string> WhyRefused(const Configuration& c) const {
     const Status status = CheckScenario(ScenarioOf(base_, c));
     return status ? std::nullopt : std::optional(status.error().message);
@@ -257,7 +259,7 @@ class Enumeration {
     }
     const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
     if (!Divides(c.tensor, shared)) return "tensor does not divide model.experts.shared_ffn";
-    // Experts that tensor ranks have whole are not divided.
+    // If tensor ranks have whole experts, these are not divided.
     const bool splits_ffn = !model.experts || c.expert_tensor != 1;
     for (int64_t dimension : {model.heads, model.kv_heads, splits_ffn ? model.ffn : c.tensor, model.vocab}) {
       if (!Divides(c.tensor, dimension)) return "tensor does not divide heads, kv_heads, ffn and vocab";
@@ -280,7 +282,7 @@ class Enumeration {
     return nullptr;
   }
 
-  // Where a key has no effect, the scenario's own value stands for all.
+  // If a key has no effect, the scenario's own value stands for all values.
   const char* WhyIllegalData(const Configuration& c) const {
     const DataParallelSpec& own = base_.parallel.data;
     const bool sharded = IsSharded(c.kind);
@@ -321,7 +323,7 @@ class Enumeration {
   static bool ShardsInGroups(const Configuration& c) {
     return c.kind == DataParallelKind::kFsdp ? IsHybrid(c.sharding) : IsSharded(c.kind);
   }
-  // What hybrid sharding is where there is one group.
+  // What hybrid sharding is equal to if there is only one group.
   static Sharding WholeOf(Sharding hybrid) {
     return hybrid == Sharding::kHybridShard ? Sharding::kFullShard : Sharding::kShardGradOp;
   }
@@ -339,7 +341,8 @@ class Enumeration {
     return nullptr;
   }
 
-  // A value of a range that does not matter, and is not the one that stands for all: the scenario's, else the range's first.
+  // Whether a value of a range without effect is not the one that stands for all: the scenario's if it is in
+  // the range, else the range's first.
   template <typename T>
   static bool IsRepeated(const std::vector<T>& range, const T& value, const T& own) {
     if (range.empty()) return false;
@@ -355,7 +358,8 @@ class Enumeration {
     }
     const bool single = c.schedule == "none" || c.schedule == "gpipe" || c.schedule == "1f1b";
     if (single && c.virtual_stages > 1) return "the schedule has one stage a rank";
-    // What these run with does not depend on how many stages a rank has, from two on; others have as many as they have.
+    // Whether these two run does not depend on the number of stages a rank has, from two on. Others have a
+    // number of stages of their own.
     Configuration shorter = c;
     shorter.virtual_stages = std::min<int64_t>(c.virtual_stages, 2);
     const bool takes_any = c.schedule == "interleaved" || c.schedule == "looped_bfs";
@@ -370,7 +374,7 @@ class Enumeration {
     return entry->second ? nullptr : "the schedule does not run with so many micro-batches and stages";
   }
 
-  // Gives layers to stages, or says why that counts once or is not possible.
+  // Assigns layers to stages. Returns why the configuration is a repetition or not possible, or null.
   const char* Balance(Configuration& c) const {
     const int64_t stages = c.pipeline * c.virtual_stages;
     const bool has_effect = stages > 1;
@@ -438,7 +442,7 @@ Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
   if (base.derived.reshard_after_forward) data.reshard_after_forward = DerivedReshardAfterForward(c.sharding);
   s.parallel.tensor = {.size = c.tensor, .sequence = c.sequence, .overlap = c.overlaps_tensor()};
   s.parallel.context.size = c.context;
-  const bool sends = c.expert > 1;  // to anybody
+  const bool sends = c.expert > 1;  // tokens to other ranks
   s.parallel.expert = {.size = c.expert,
                        .tensor = c.expert_tensor,
                        .dispatcher = sends ? c.dispatcher : ExpertDispatcher::kAllToAll,

@@ -1,16 +1,17 @@
 // The configurations that `windtunnel search` chooses among: every combination of the ranges in the scenario's `search:` block that
 // is legal, in a fixed order.
 //
-// What a range leaves open follows from what the scenario says:
+// What the ranges leave open follows from the scenario:
 //   devices       those of the cluster, unless `data` or `devices` is a range; nodes follow
 //   data          devices / (tensor x pipeline x context), unless it is a range
 //   global batch  always the scenario's (micro x accumulate x data); accumulate follows, unless it is a range
 //   schedule      the scenario's; where that is 1f1b or interleaved and `schedule` is no range: interleaved with several stages a
 //                 rank, else 1f1b
-//   balance       the scenario's for as many stages as it gives, else stages are equal: their number divides the layers; where `uneven`
-//                 is true, as if the scenario gave none
-//   what nobody gave (scenarios/derived.h) follows the configuration, as it would if its values stood in the file
-// Legal is what the loader accepts of a file, and where all of these come out whole.
+//   balance       the scenario's if it has as many stages, else equal stages, whose number must divide the
+//                 layers; if `uneven` is true, as if the scenario gave none
+//   keys that the user did not give (scenarios/derived.h) are derived as if the file had the
+//   configuration's values
+// A configuration is legal if the loader accepts it in a file and all of these are whole numbers.
 //
 //   WT_ASSIGN_OR_RETURN(const SearchSpace space, EnumerateSpace(scenario));
 //   for (const Configuration& configuration : space.legal) Predict(ScenarioOf(scenario, configuration));
@@ -37,8 +38,8 @@ struct Configuration {
   std::string schedule;
   Recompute recompute = Recompute::kNone;
   bool overlap = true, sequence = false;
-  bool tensor_overlap = false;  // where tensor ranks split tokens
-  // Where there are several expert ranks.
+  bool tensor_overlap = false;  // has an effect if tensor ranks split tokens
+  // These have an effect if there are several expert ranks.
   ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll;
   bool expert_overlap = false;
   bool uneven = false;
@@ -55,7 +56,8 @@ struct SearchSpace {
   std::map<std::string, int64_t> illegal;  // how many, by reason
 };
 
-// Layers of each stage of a pipeline whose scenario does not say: by default of rough costs, as CompilePlan has them.
+// Chooses the layers of each stage of a pipeline for a scenario that does not give them; by default from
+// rough costs, as CompilePlan does.
 using ChooseStages = std::function<Result<std::vector<int64_t>>(const Scenario&)>;
 Result<std::vector<int64_t>> StagesByRoughCosts(const Scenario& scenario);
 
@@ -65,7 +67,8 @@ Status CheckRanges(const Scenario& scenario);
 // Errors: those of CheckRanges; InvalidInput where no combination is legal (with the reasons).
 Result<SearchSpace> EnumerateSpace(const Scenario& scenario, const ChooseStages& choose = StagesByRoughCosts);
 
-// The scenario with the configuration in place of its own, as the loader makes it of the same values; without `search`.
+// The scenario with the configuration's values instead of its own, as the loader would make it from a file
+// with these values; without `search`.
 Scenario ScenarioOf(const Scenario& base, const Configuration& configuration);
 
 // "tensor 8 x pipeline 16 x data 8, 2 virtual stages, micro 1 x 64, zero1, full recomputation"

@@ -30,7 +30,7 @@ char LetterOf(const Evaluation& evaluation) {
   return 'r';
 }
 
-// Takes a number off the front of `line`, with the space behind it.
+// Takes a number off the front of `line`, with the space after it.
 bool TakeNumber(std::string_view& line, int64_t& value) {
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
   if (error != std::errc()) return false;
@@ -66,7 +66,7 @@ bool ParseLine(std::string_view line, int64_t& id, Evaluation& evaluation) {
   return true;
 }
 
-// What of a file is a search's state.
+// The part of a file that is a search's state.
 struct Contents {
   std::map<int64_t, Evaluation> known;
   size_t whole = 0;  // bytes of complete lines
@@ -110,7 +110,7 @@ Result<std::map<int64_t, Evaluation>> StateFile::Read(const std::string& path, c
 Result<StateFile> StateFile::Open(const std::string& path, const std::string& key) {
   const std::string header = HeaderOf(key);
   const auto cannot = [&] { return Failed("{}: cannot be written: {}", path, std::strerror(errno)); };
-  // What is no search's state stays as it is, whether it can be written or not.
+  // A file that is no search's state stays as it is, whether it can be written or not.
   WT_RETURN_IF_ERROR(ReadContents(path, header));
   const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (descriptor < 0) return cannot();
@@ -121,13 +121,13 @@ Result<StateFile> StateFile::Open(const std::string& path, const std::string& ke
     close(descriptor);
     return cannot();
   }
-  // (File systems that know no locks let all in.)
+  // (On file systems without locks, every process gets in.)
   if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     return InvalidInput(
         "{}: is being written by another search, expected a file of its own, or to wait until that one has "
         "ended",
         path);
-  WT_ASSIGN_OR_RETURN(const Contents contents, ReadContents(path, header));  // as the last one left it
+  WT_ASSIGN_OR_RETURN(const Contents contents, ReadContents(path, header));  // as the last process left it
   if (ftruncate(descriptor, static_cast<off_t>(contents.whole)) != 0) return cannot();
   if (contents.whole == 0 && (std::fputs(header.c_str(), state.file_) < 0 || std::fflush(state.file_) != 0))
     return cannot();

@@ -29,7 +29,7 @@ TEST(Normal, QuantilesAreTheTables) {
   EXPECT_NEAR(NormalQuantile(0.3), -0.524400513, 1e-8);
 }
 
-// Order statistics of the normal: 1/sqrt(pi) of two, Tippett's tables beyond.
+// The largest of n normal values: 1/sqrt(pi) for two, Tippett's tables beyond.
 TEST(Normal, LargestOfSeveral) {
   EXPECT_NEAR(LargestNormal(1).mean, 0, 1e-9);
   EXPECT_NEAR(LargestNormal(1).variance, 1, 2e-3);

@@ -16,7 +16,7 @@ TEST(ForEachInParallel, DoesEachOnce) {
   ForEachInParallel(4, 0, [](size_t) { FAIL(); });
 }
 
-// A plan's memory runs out in the thread that makes it, and whoever asked for the plan says so.
+// If memory runs out in the thread that makes a plan, the caller who asked for the plan reports it.
 TEST(ForEachInParallel, ThrowsWhatACallThrows) {
   for (int threads : {1, 4}) {
     const auto work = [](size_t i) {
@@ -55,12 +55,12 @@ TEST(ForEachInParallelBesideIdle, BeginsNothingOnceItStops) {
   EXPECT_LE(done, 12);
 }
 
-// Neighbours share what the first of them has made, if they are on one thread.
+// Neighbours share what the first of them has made if they run on one thread.
 TEST(ForEachInParallelBesideIdle, HasNeighboursOnOneThread) {
   std::vector<std::thread::id> threads(1000);
   const auto work = [&](size_t i) {
     threads[i] = std::this_thread::get_id();
-    std::this_thread::sleep_for(std::chrono::microseconds(20));  // others have their turn
+    std::this_thread::sleep_for(std::chrono::microseconds(20));  // so that others get their turn
   };
   ForEachInParallel(
       2, threads.size(), work, [] {}, [] { return false; });
@@ -69,13 +69,13 @@ TEST(ForEachInParallelBesideIdle, HasNeighboursOnOneThread) {
   EXPECT_LE(changes, 100);
 }
 
-// However unevenly they go, no thread is left with much at the end.
+// However uneven the calls are, no thread has much left to do at the end.
 TEST(ForEachInParallelBesideIdle, TakesOneAtATimeTowardsTheEnd) {
   constexpr size_t kCount = 100;
   std::atomic<size_t> done = 0;
   size_t left = 0;
   const auto work = [&](size_t i) {
-    if (i == 0) {  // until the other thread has done all that it can
+    if (i == 0) {  // wait until the other thread has done all that it can
       size_t before = 0;
       do {
         before = done;

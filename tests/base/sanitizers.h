@@ -1,5 +1,6 @@
-// Whether ThreadSanitizer watches. It keeps shadow memory beside every page and reserves most addresses, so that neither resident memory nor
-// ranges of a terabyte are the program's own.
+// Whether the program is built with ThreadSanitizer. That keeps shadow memory for every page and reserves
+// most addresses, so resident memory is not the program's alone, and the program cannot reserve ranges of a
+// terabyte.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)

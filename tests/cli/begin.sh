@@ -1,11 +1,12 @@
-# What tests of the command line begin with. Sourced after `set -u` with the binary: sets $windtunnel and $work, and keeps caches and
-# temporary files in there.
+# The common beginning of tests of the command line. Sourced after `set -u` with the binary: sets $windtunnel
+# and $work, and keeps caches and temporary files in $work.
 windtunnel=$(realpath "$1")
 work=${TEST_TMPDIR:?}
 export XDG_CACHE_HOME=$work/cache TMPDIR=$work
 unset RANK WORLD_SIZE
 
-# Sets $port: one that nobody listens on, below those that the system gives away (32768). Tests beside this one draw others.
+# Sets $port to a port that nobody listens on, below those that the system hands out (32768). Concurrent tests
+# draw other ports.
 next_port() {
   port=$(python3 - << 'PYTHON'
 import random, socket
@@ -35,7 +36,8 @@ expect_gone() {
   fail "still alive:$alive"
 }
 
-# await_steps FILE [PATTERN]: until the run whose standard error is FILE takes steps, after the first line of that pattern.
+# await_steps FILE [PATTERN]: waits until the run whose standard error is FILE takes steps, after the first
+# line that matches PATTERN.
 await_steps() {
   for _ in $(seq 300); do
     sed "${2:+0,/$2/d}" "$1" | grep -q '^step:  *2 ' && return

@@ -24,7 +24,7 @@ SCENARIO
 
 run() { "$windtunnel" run gpt.yaml --no-progress "$@" > out.txt 2> err.txt; }
 
-# A run that is stopped and goes on ends as one that is not stopped.
+# A run that is stopped and resumed ends like one that is not stopped.
 run --checkpoint-dir whole --checkpoint-every 5 --checkpoint-keep 0 --json whole.json || fail "run"
 mkdir stopped && cp -r whole/step_00000010 stopped/
 run --checkpoint-dir stopped --resume || fail "resume"
@@ -40,7 +40,8 @@ assert measured["steps_after_saves"] == 3 and measured["steps"] == len(measured[
 assert "first_step" not in measured
 PYTHON
 
-# Nothing is overwritten by accident; a run that has all its steps has nothing to do; a first run finds nothing to go on from.
+# Nothing is overwritten by accident; a run that has all its steps has nothing to do; a first run finds
+# nothing to resume from.
 run --checkpoint-dir whole && fail "another run's checkpoints were overwritten"
 grep -q 'expected --resume' err.txt || fail "the message"
 run --checkpoint-dir stopped --resume --eval --json done.json --trace none.json || fail "nothing left to do"
@@ -50,24 +51,24 @@ grep -q '"first_step": 20' done.json && grep -q perplexity done.json || fail "th
 run --checkpoint-dir new --resume || fail "a first run with --resume"
 grep -q 'beginning from step 0' err.txt || fail "the message"
 
-# A checkpoint is no directory of checkpoints: whoever has it would take away what is in it.
+# A checkpoint is not a directory of checkpoints: a run that saved into it would remove its contents.
 for options in "--checkpoint-dir whole/step_00000020" "--resume --checkpoint-dir whole/step_00000020" "--export whole/step_00000020/"; do
   run $options
   [ $? = 2 ] && grep -q -e 'step_00000020.* is a checkpoint, expected another directory' err.txt || fail "$options"
 done
-# What was saved last is there, and its metadata are not.
+# The checkpoint that was saved last exists, but its metadata do not.
 cp -r whole torn && rm torn/step_00000020/metadata.json
 run --checkpoint-dir torn --resume
 [ $? = 2 ] && grep -q 'torn/step_00000020/metadata.json: is missing, though .*torn/latest names it' err.txt || fail "metadata that are gone"
 rm -r torn/step_00000020
 run --checkpoint-dir torn --resume --set run.steps=12 || fail "a checkpoint that was taken away whole"
 grep -q 'went on from step 15' out.txt || fail "the step before it"
-# What goes on in another way is told.
+# Settings that differ in the resumed run are reported.
 yes 'a text to train on ' | head -c 20000 > text.txt
 run --resume-from whole/step_00000010 --set data=text.txt --set optimizer.lr=1e-3 --set run.steps=8 || fail "other data"
 grep -q 'data is .*text.txt; until .*step_00000010 the run had synthetic' err.txt || fail "not a word on the data: $(cat err.txt)"
 grep -q 'optimizer.lr is 0.001; until .*step_00000010 the run had 0.01' err.txt || fail "not a word on the rate: $(cat err.txt)"
-# The first step of a process that goes on is none to measure.
+# The first step of a resumed process is not measured.
 run --resume-from whole/step_00000010 --checkpoint-dir every --checkpoint-every 1 --json every.json || fail "a checkpoint a step"
 python3 - << 'PYTHON' || fail "steps that were measured"
 import json
@@ -75,7 +76,7 @@ measured = json.load(open("every.json"))["measured"]
 assert measured["steps"] == 10 and measured["steps_after_saves"] == 0, measured
 PYTHON
 
-# Ranks that save see one directory, which is looked at before they train.
+# Ranks that save must see one directory, which is checked before they train.
 mkdir n0 n1
 next_port
 (cd n1 && RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$windtunnel" run ../gpt.yaml -q --checkpoint-dir own > out.txt 2> err.txt) &
@@ -86,7 +87,7 @@ wait $!
 grep -q 'rank 1 (.*n1/own on .*) does not see what rank 0 writes in .*n0/own on ' err.txt || fail "the message"
 [ -z "$(ls -A n0/own | grep -v lock)" ] || fail "left in n0/own: $(ls -A n0/own)"
 
-# Nor do two runs export into one.
+# Nor do two runs export into one directory.
 "$windtunnel" run gpt.yaml --no-progress -q --export exported_twice --set run.steps=1000000 > /dev/null 2>&1 &
 exporting=$!
 for i in $(seq 200); do [ -d exported_twice/.checkpoint ] && break; sleep 0.05; done
@@ -95,7 +96,7 @@ run --export exported_twice
 kill $exporting
 wait $exporting
 
-# Two runs do not save into one directory; whoever died no longer does.
+# Two runs do not save into one directory. A run that died no longer holds it.
 "$windtunnel" run gpt.yaml --no-progress -q --checkpoint-dir busy --set run.steps=1000000 > /dev/null 2>&1 &
 first=$!
 for i in $(seq 200); do [ -s busy/.lock ] && break; sleep 0.05; done
@@ -107,12 +108,12 @@ run --checkpoint-dir busy || fail "a directory whose run has died"
 "$windtunnel" checkpoint export whole --out /dev/null/x > out.txt 2> err.txt
 [ $? = 2 ] && grep -q -e '--out: /dev/null/x: cannot be written' err.txt || fail "an export that cannot be written"
 
-# Another number of ranks, another strategy.
+# Resuming with another number of ranks, and with another strategy.
 run --resume-from whole/step_00000010 --set parallel.data.size=1 --set parallel.data.kind=none --set batch.micro=4 \
   --set cluster.devices_per_node=1 || fail "two ranks to one"
 run --resume-from whole/step_00000010 --set parallel.data.kind=fsdp || fail "ddp to fsdp"
 
-# Damage is an error that names file and tensor, and wrong input, which restarts cannot heal.
+# Damage is an error that names file and tensor, and counts as wrong input, which restarts cannot heal.
 "$windtunnel" checkpoint check whole > out.txt 2> err.txt || fail "check"
 cp -r whole/step_00000010 damaged
 printf x | dd of=damaged/rank_00000.safetensors bs=1 seek=100000 conv=notrunc 2> /dev/null
@@ -123,7 +124,8 @@ run --resume-from damaged --max-restarts 2
 grep -q "is damaged" err.txt || fail "the message"
 grep -q "restart" err.txt && fail "restarted for nothing"
 
-# Weights go out and come back, also by way of a model made from the configuration that went with them.
+# Weights are exported and imported, also by way of a model made from the configuration that was exported with
+# them.
 run --export out || fail "export"
 [ -e out/.checkpoint ] && fail "the checkpoint behind the export is left"
 python3 "$reader" out/model.safetensors > tensors.txt || fail "another reader"
@@ -140,7 +142,7 @@ cmp out/model.safetensors again/model.safetensors || fail "weights changed, alth
 "$windtunnel" checkpoint export whole --out exported > out.txt 2> err.txt || fail "checkpoint export"
 python3 "$reader" exported/model.safetensors | cut -d' ' -f1 | cmp - <(cut -d' ' -f1 tensors.txt) || fail "other tensors"
 
-# A mixture of experts goes out and back under Mixtral's names.
+# A mixture of experts is exported and imported under Mixtral's names.
 mixtral=(--set model.norm=rmsnorm --set model.position=rope --set model.activation=swiglu --set model.bias=false --set model.ffn=128 --set model.tie_embeddings=false
          --set "model.experts={count: 4, top_k: 2, capacity_factor: 2}")
 run "${mixtral[@]}" --export mixtral || fail "export of experts"
@@ -155,7 +157,8 @@ cmp mixtral/config.json again/config.json || fail "another configuration"
 run "${mixtral[@]}" --set "model.experts={count: 4, top_k: 1}" --export refused && fail "Mixtral with one expert a token"
 grep -q 'model.experts.top_k is 1, expected at least 2' err.txt || fail "the message"
 
-# What has no names there is said before the run. A run without a step left exports what it went on from.
+# A model whose tensors have no names there is refused before the run. A run without a step left exports what
+# it resumed from.
 cat > mlp.yaml << 'SCENARIO'
 model: {kind: mlp, widths: [8, 16, 8]}
 batch: {micro: 4}
@@ -171,12 +174,13 @@ cmp late/model.safetensors exported/model.safetensors || fail "another export"
 run --import out --export out && fail "weights were exported over those that were read"
 grep -q -e '--export and --import are both out' err.txt || fail "the message"
 
-# Momentum may be new. The newest checkpoint may be named beside the directory that it is in.
+# A resumed run may add momentum. The newest checkpoint may be named by its directory, also together with that
+# directory.
 "$windtunnel" run mlp.yaml --no-progress --checkpoint-dir plain > out.txt 2> err.txt || fail "sgd"
 "$windtunnel" run mlp.yaml --no-progress --resume-from plain --set run.steps=5 --set optimizer.momentum=0.9 > out.txt 2> err.txt || fail "momentum"
 "$windtunnel" run mlp.yaml --no-progress --resume-from plain --checkpoint-dir plain --set run.steps=5 > out.txt 2> err.txt || fail "its own directory"
 
-# What cannot be written ends the run: also where the other ranks are threads, or nobody kills them.
+# A failed write ends the run, also where the other ranks are threads, or nobody kills them.
 sed 's/hidden: 32/hidden: 256/; s/vocab: 256/vocab: 16384/; s/warmup: 4, steps: 16/warmup: 0, steps: 2/' gpt.yaml > large.yaml  # 69 MB
 unwritable() { (trap '' XFSZ; ulimit -f 20000; timeout 60 "$windtunnel" run large.yaml --no-progress -q "$@" > out.txt 2>> err.txt); }
 : > err.txt
@@ -190,7 +194,7 @@ RANK=0 timeout 60 "$windtunnel" run large.yaml --no-progress -q --checkpoint-dir
 wait
 unset WORLD_SIZE MASTER_PORT
 
-# Outputs are nothing that is read.
+# No output may be a file that is read.
 echo 'a text to learn from, long enough for a few sequences of thirty-two bytes, and read by every run below' > book.txt
 cp book.txt kept.txt
 run --set data=book.txt --json book.txt && fail "the data were overwritten"
@@ -218,7 +222,7 @@ assert late["sequences"] == sequences // 10 // 4 * 4, late
 assert late["loss"] < 0.7 * early["loss"], (early, late)
 assert math.isclose(late["perplexity"], math.exp(late["loss"]), rel_tol=1e-9)
 PYTHON
-# DataParallel's threads evaluate the same weights alike.
+# DataParallel's threads evaluate the same weights to the same loss.
 run --set data=text.txt --checkpoint-dir evaluated --eval --json processes.json || fail "eval"
 run --set data=text.txt --set parallel.data.kind=dp --resume-from evaluated --eval --json threads.json || fail "eval of dp"
 python3 - << 'PYTHON' || fail "DataParallel's evaluation is not DDP's"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The whole way of a scenario, on two ranks of this machine: calibrate, predict, run live, compare.
+# A scenario from beginning to end, on two ranks of this machine: calibrate, predict, run live, compare.
 # Usage: compare_test.sh BINARY
 set -u
 windtunnel=$1
@@ -22,7 +22,8 @@ cluster: {devices_per_node: 2}
 run: {warmup: 2, steps: 5}
 SCENARIO
 
-# How far off a step of microseconds is says nothing here, so the tolerance is out of the way, and then nothing passes.
+# The error of a step of microseconds means nothing here, so the tolerance is first too wide to fail, and then
+# so narrow that nothing passes.
 "$windtunnel" compare "$work/tiny.yaml" --set tolerance.step_time=1000 --json "$work/compare.json" \
   --trace "$work/trace.json" --svg "$work/picture.svg" > "$work/table.txt" || fail "compare: exit status $?"
 grep -q 'within tolerance' "$work/table.txt" || fail "no verdict in the table"
@@ -33,7 +34,7 @@ grep -q '</svg>' "$work/picture.svg" || fail "the picture is not complete"
 "$windtunnel" compare "$work/tiny.yaml" -q --set tolerance.step_time=0.0000001 > /dev/null
 [ $? = 3 ] || fail "an error outside the tolerance must give exit status 3"
 
-# Costs that are no longer true are measured again, and that is said.
+# Costs that are no longer true are measured again, which is reported.
 python3 - "$work"/cache/windtunnel/*.scenario-*.json << 'SLOWER'
 import json, sys
 for path in sys.argv[1:]:
@@ -53,7 +54,7 @@ first, second = (json.load(open(path))["predicted"]["step_time_s"]["p50"] for pa
 sys.exit(not 0.02 < first / second < 50)
 ALIKE
 
-# The cache now has all costs: predictions need no device, and are equal but for how long they took.
+# The cache now has all costs: predictions need no device, and are equal except for how long they took.
 for i in 1 2; do
   "$windtunnel" predict "$work/tiny.yaml" --json - | grep -v '"wall_s"' > "$work/predict$i.json" || fail "predict"
 done
@@ -74,7 +75,8 @@ grep -A1 '"step_time_s"' "$work/predict1.json" | cmp - "$work/rate.txt" ||
 
 "$windtunnel" explain "$work/tiny.yaml" | grep -q 'critical path' || fail "explain"
 "$windtunnel" run "$work/tiny.yaml" --json - | grep -q '"losses"' || fail "run"
-# The ranks of DataParallel are threads of one process, and their collectives' costs stand apart from Gloo's.
+# The ranks of DataParallel are threads of one process, and their collectives' costs are kept apart from
+# Gloo's.
 "$windtunnel" compare "$work/tiny.yaml" --set parallel.data.kind=dp --set batch.accumulate=2 --set tolerance.step_time=1000 \
   --json "$work/dp.json" --trace "$work/dp_trace.json" > "$work/dp.txt" || fail "compare of dp: exit status $?"
 grep -q '"peak_memory_bytes": 0,' "$work/dp.json" || fail "peak memory of dp is not exact"

@@ -22,7 +22,8 @@ TEST(DescribeCommands, AreThoseThatTheCommandLineParses) {
         std::vector<std::string> words = command.path;
         if (!command.operand.empty()) words.push_back("x");
         words.push_back(name);
-        // A value that numbers and files accept, or none: what is wrong must not be that the option is unknown.
+        // Give a value that numbers and files accept, or none. Any error may follow but that the option is
+        // unknown.
         if (!option.value.empty()) words.push_back("1");
         const auto options = ParseCommandLine(words);
         EXPECT_TRUE(options || options.error().message.find("not expected") == std::string::npos)
@@ -74,7 +75,7 @@ TEST(CompletionScript, OfEveryShellKnowsEveryCommandAndOption) {
   }
 }
 
-// What stands in a description ends neither the quotes nor the brackets around it.
+// A description ends neither the quotes nor the brackets around it.
 TEST(CompletionScript, DescriptionsAreQuoted) {
   const std::vector<CommandWords> commands = {
       {{}, "", {"go"}, {}, ""}, {{"go"}, "it's [a]: b\\c", {}, {{{"--x"}, "FILE", "it's [a]: b\\c"}}, ""}};

@@ -1,5 +1,6 @@
 #!/bin/bash
-# The scripts of `windtunnel completion`, in the shells themselves. zsh and fish where they are installed.
+# The scripts of `windtunnel completion`, in the shells themselves: zsh and fish only where they are
+# installed.
 # Usage: completion_test.sh BINARY
 set -u
 windtunnel=$(realpath "$1")
@@ -39,7 +40,7 @@ is '' "$(in_bash windtunnel ra)" 'what is internal'
 
 if command -v zsh > /dev/null; then
   zsh -n completion.zsh || failures=$((failures + 1))
-  # Sourced it registers itself; a command's function exists for each command.
+  # When sourced, it registers itself. Each command has a function.
   is '_windtunnel 1 1' "$(zsh -fc 'autoload -U compinit; compinit -D -u; source ./completion.zsh; print $_comps[windtunnel] $+functions[_windtunnel_run] $+functions[_windtunnel_profile_merge]')" 'zsh'
 else
   echo "zsh is skipped: it is not installed"

@@ -1,4 +1,4 @@
-# Claims about one call of $windtunnel; what does not hold is printed and counted in $failures. Sourced.
+# Checks of one call of $windtunnel. Failed checks are printed and counted in $failures. Sourced.
 failures=0
 
 # expect STATUS PATTERN ARGUMENTS…: the exit status, and a line of the output that matches.

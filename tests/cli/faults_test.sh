@@ -20,7 +20,7 @@ cluster: {devices_per_node: 2}
 run: {warmup: 5, steps: 10000000}
 SCENARIO
 
-# What is said of a rank's last operator, as a pattern; between two steps it has none.
+# A pattern of what is reported about a rank's last operator. Between two steps it has none.
 last_operator="('[^']+' \([^)]+\) of|none:) step [0-9]+( was done)?"
 
 # Pids of the ranks that process $1 launched.
@@ -107,7 +107,7 @@ kill -TERM $launcher
 wait $launcher
 expect_gone $ranks
 
-# An interrupt before the ranks take steps, or are there: nothing is left of what they would need.
+# An interrupt before the ranks take steps, or before they exist: nothing is left of what they would need.
 mkdir "$work/early"
 for backend in gloo mpi; do
   for pause in 0 0.02 0.05 0.1; do
@@ -128,11 +128,11 @@ for backend in gloo mpi; do
   done
 done
 
-# What started the launcher lets nobody wait for children, as whatever has SIGCHLD ignored.
+# Whoever started the launcher ignores SIGCHLD, so that nobody can wait for children.
 timeout -k 5 30 env --ignore-signal=CHLD "$windtunnel" run "$work/long.yaml" --set run.steps=5 > "$work/out.txt" 2> "$work/err.txt" ||
   fail "with SIGCHLD ignored: exit status $?: $(cat "$work/err.txt")"
 
-# DataParallel has one process, which is all its ranks.
+# DataParallel has one process, which has all ranks.
 start_run --set parallel.data.kind=dp
 kill -9 "$(ranks_of $launcher)"
 wait $launcher
@@ -169,7 +169,7 @@ wait
 [[ ${cores[0]} =~ ^[0-9]+$ ]] || fail "rank 0 may use cores '${cores[0]}'"
 [ "$(nproc)" = 1 ] || [ "${cores[0]}" != "${cores[1]}" ] || fail "both ranks have core ${cores[0]}"
 
-# Ranks that a shell has started in the background outlive it: RANK is from its user.
+# Ranks that a shell has started in the background outlive it: RANK was set by the user.
 next_port
 bash -c 'for rank in 1 0; do
   RANK=$rank WORLD_SIZE=2 MASTER_PORT=$1 nohup "${@:3}" > "$2/shell$rank.txt" 2>&1 < /dev/null &
@@ -182,7 +182,8 @@ for _ in $(seq 300); do
 done
 grep -q 'a step' "$work/shell0.txt" || fail "ranks end with the shell that started them: $(tail -n 1 "$work"/shell?.txt)"
 
-# With a launcher that stays, ranks end soon after it, those of DataParallel's one process too; the flight record has them all.
+# With a launcher that stays, ranks end soon after it, also those of DataParallel's one process. The flight
+# record has all of them.
 TORCHELASTIC_RUN_ID=run RANK=0 WORLD_SIZE=1 bash -c '"${@:2}" > "$1/dp.txt" 2>&1 < /dev/null &
 echo $! > "$1/dp.pid"
 for _ in $(seq 300); do grep -q "^step:  *2 " "$1/dp.txt" && break; sleep 0.05; done' \
@@ -193,7 +194,7 @@ grep -q '^windtunnel: .*the launcher (process .*) has ended' "$work/dp.txt" || f
 python3 -c 'import json, sys; assert [len(rank["operators"]) > 0 for rank in json.load(open(sys.argv[1]))["ranks"]] == [True, True]' \
   "$work/dp-rank-0.json" || fail "the flight record of dp under another launcher"
 
-# A rank's number given to two processes: one of them is told so at once, the others go on.
+# Two processes get the same rank number: one of them is told so at once, the others go on.
 next_port
 export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
 copies=()
@@ -210,8 +211,8 @@ statuses="$statuses $?"
 [ "$statuses" = '0 1' ] || [ "$statuses" = '1 0' ] || fail "of two with one number: $statuses: $(cat "$work"/copy_?.txt)"
 grep -q '^windtunnel: rank 1 is there already (.*): each number is of one process' "$work"/copy_?.txt || fail "the message: $(cat "$work"/copy_?.txt)"
 
-# Where nobody listens on a port of those that the system gives away, a rank that calls there does not get through to itself. Here the
-# system has ten of them.
+# If nobody listens on a port that the system may hand out, a rank that connects there does not get through to
+# itself. Here the system has ten such ports.
 alone=(unshare -n sh -c 'ip link set lo up && echo 40000 40009 > /proc/sys/net/ipv4/ip_local_port_range && exec "$@"' sh)
 if "${alone[@]}" true 2> /dev/null; then
   RANK=1 WORLD_SIZE=2 MASTER_PORT=40000 "${alone[@]}" "$windtunnel" run "$work/long.yaml" --rendezvous-timeout 1 2> "$work/err.txt"
@@ -220,7 +221,7 @@ else
   echo "skipped: a rank that calls itself, which takes a network namespace"
 fi
 
-# A world that does not match the scenario's: what the user has set is named.
+# A world size that does not match the scenario's: the message names what the user has set.
 for variables in RANK=0,WORLD_SIZE= SLURM_PROCID=0,SLURM_NTASKS= "OMPI_COMM_WORLD_RANK=0,OMPI_COMM_WORLD_SIZE="; do
   IFS=, read -ra list <<< "${variables}3"
   env "${list[@]}" "$windtunnel" run "$work/long.yaml" 2> "$work/err.txt"
@@ -229,7 +230,7 @@ for variables in RANK=0,WORLD_SIZE= SLURM_PROCID=0,SLURM_NTASKS= "OMPI_COMM_WORL
   grep -q "${name%=}.* is 3, but the scenario has 2 ranks" "$work/err.txt" || fail "the message: $(cat "$work/err.txt")"
 done
 
-# A batch script of Slurm's that starts one of the ranks, without srun.
+# A Slurm batch script that starts one of the ranks, without srun.
 SLURM_PROCID=0 SLURM_NTASKS=2 MASTER_PORT=$port "$windtunnel" run "$work/long.yaml" --rendezvous-timeout 0.2 2> "$work/err.txt"
 [ $? = 1 ] || fail "a rank alone must give exit status 1"
 grep -q "rank 1 did not come .*no step has started it .*srun windtunnel run" "$work/err.txt" || fail "the message: $(cat "$work/err.txt")"

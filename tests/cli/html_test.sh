@@ -16,7 +16,7 @@ scenario pipeline 'model: {layers: 8, hidden: 512, heads: 8, ffn: 2048, vocab: 1
   'parallel: {pipeline: {size: 4, schedule: 1f1b}, data: {kind: ddp, size: 2}}' \
   'cluster: {device: a100-sxm-80g, nodes: 1, devices_per_node: 8, network: {intra_node: nvlink3}}'
 
-# FILE PLOTS: so many plots, all drawn, nothing on the console.
+# expect_drawn FILE PLOTS: FILE has PLOTS plots, all drawn, and nothing on the console.
 expect_drawn() {
   local dom="$work/dom.html" log="$work/log"
   timeout 120 chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \

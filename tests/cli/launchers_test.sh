@@ -19,12 +19,13 @@ cluster: {devices_per_node: 2}
 run: {warmup: 2, steps: 3}
 SCENARIO
 
-# losses FILE: of every step, from standard output of `run -q --json -`.
+# losses FILE: the losses of all steps, from the standard output of `run -q --json -`.
 losses() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["measured"]["losses"])' "$1"; }
 run=("$windtunnel" run "$work/gpt.yaml" -q --json -)
 mpirun=(mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2)
 
-# find_ranks PATTERN LAUNCHER…: sets $ranks, the two processes of that name that these have started.
+# find_ranks PATTERN LAUNCHER…: sets $ranks to the two processes of that name that these launchers have
+# started.
 find_ranks() {
   pattern=$1
   shift
@@ -32,7 +33,7 @@ find_ranks() {
   [ "$(echo "$ranks" | wc -w)" = 2 ] || fail "no two ranks: $ranks"
 }
 
-# expect_losses WHAT: those of the run whose output is in $work/out are the reference's.
+# expect_losses WHAT: the losses of the run whose output is in $work/out are the reference's.
 expect_losses() {
   if [ "$(losses "$work/out")" != "$reference" ]; then
     fail "$1: losses $(losses "$work/out"), expected $reference; $(cat "$work/err")"
@@ -60,7 +61,7 @@ for strategy in "${strategies[@]}"; do
   expect_losses "$strategy over mpi, under mpirun"
 done
 
-# Experts, whose tokens are sent to and fro, on four ranks.
+# Experts, to which tokens are sent and back, on four ranks.
 set=(--set "parallel.data={kind: ddp, size: 4}" --set parallel.expert.size=2 --set "model.experts={count: 4, top_k: 2}"
      --set cluster.devices_per_node=4)
 "${run[@]}" "${set[@]}" > "$work/out" 2> "$work/err"
@@ -69,14 +70,14 @@ reference=$(losses "$work/out")
 "${run[@]}" "${set[@]}" --set run.backend=mpi > "$work/out" 2> "$work/err"
 expect_losses "experts over mpi"
 
-# DDP, by everything else that launches ranks.
+# DDP under every other launcher of ranks.
 set=(--set "parallel.data={kind: ddp, size: 2}")
 "${run[@]}" "${set[@]}" > "$work/out" 2> "$work/err"
 reference=$(losses "$work/out")
 "${mpirun[@]}" "${run[@]}" "${set[@]}" > "$work/out" 2> "$work/err"
 expect_losses "gloo under mpirun"
 
-# by_hand VARIABLES-OF-RANK… -- OPTIONS: one rank for each word "NAME=VALUE,NAME=VALUE", together.
+# by_hand VARIABLES-OF-RANK… -- OPTIONS: starts one rank for each word "NAME=VALUE,NAME=VALUE", all together.
 by_hand() {
   local ranks=() rank=0
   while [ "$1" != -- ]; do ranks+=("$1"); shift; done
@@ -98,7 +99,7 @@ by_hand SLURM_PROCID=0,SLURM_LOCALID=0,SLURM_NTASKS=2,SLURM_NODELIST=localhost,S
   SLURM_PROCID=1,SLURM_LOCALID=1,SLURM_NTASKS=2,SLURM_NODELIST=localhost,SLURM_JOB_ID=8$$ --
 expect_losses "Slurm's variables"
 
-# --ntasks-per-node of the job is a step's most. Rank 0 calls itself otherwise than others call it.
+# The job's --ntasks-per-node is a step's maximum. Rank 0 calls itself by another name than others do.
 slurm=SLURM_NTASKS=2,SLURM_NTASKS_PER_NODE=4,SLURM_STEP_TASKS_PER_NODE=2,SLURM_NODELIST=localhost,SLURM_JOB_ID=7$$
 by_hand SLURM_PROCID=0,SLURM_LOCALID=0,$slurm SLURM_PROCID=1,SLURM_LOCALID=1,$slurm --
 expect_losses "Slurm's --ntasks-per-node"
@@ -111,7 +112,7 @@ expect_losses "an interface by its name"
 by_hand RANK={0,1},WORLD_SIZE=2,MASTER_PORT=$port,GLOO_SOCKET_IFNAME=nowhere0 --
 grep -q "GLOO_SOCKET_IFNAME is 'nowhere0', expected an interface" "$work/err" || fail "an interface that is not there: $(cat "$work/err")"
 
-# torchrun begins a job again: it goes on from its own newest checkpoint, not from the one that it began with.
+# torchrun restarts a job: it resumes from its own newest checkpoint, not from the one that it began with.
 "${run[@]}" "${set[@]}" --checkpoint-dir "$work/begun" > /dev/null 2> "$work/err" || fail "the checkpoint to begin with"
 next_port
 by_hand RANK={0,1},WORLD_SIZE=2,MASTER_PORT=$port -- --resume-from "$work/begun" --checkpoint-dir "$work/goes_on" --set run.steps=6
@@ -121,7 +122,7 @@ by_hand RANK={0,1},WORLD_SIZE=2,MASTER_PORT=$port,TORCHELASTIC_RESTART_COUNT=1 -
 python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["measured"]["first_step"] == 8' "$work/out" ||
   fail "a job that is begun again: $(cat "$work/err")"
 
-# Asked to go on if there is something to go on from, ranks agree whether there is, whoever it is that sees nothing.
+# Asked to resume if there is a checkpoint, ranks agree whether there is one, whichever rank sees none.
 for seen in 0 1; do
   next_port
   mkdir -p "$work/empty$seen"
@@ -140,8 +141,8 @@ for seen in 0 1; do
   done
 done
 
-# Ranks that look for the latest checkpoint themselves, of which one does not see what rank 0 sees: it takes rank 0's where that is there,
-# or says so; and rank 0 is not left waiting where it saves.
+# Ranks look for the latest checkpoint themselves, and one does not see what rank 0 sees. It takes rank 0's
+# where that exists, or says so, and rank 0 is not left waiting where it saves.
 "${run[@]}" "${set[@]}" --checkpoint-dir "$work/both" --checkpoint-every 4 > /dev/null 2> "$work/err" || fail "checkpoints of steps 4 and 5"
 cp -r "$work/both" "$work/one"
 rm -r "$work/one/step_00000005"
@@ -163,7 +164,7 @@ for second in "$work/both/step_00000004" "$work/one"; do
   rm -rf "$work/third"
 done
 
-# Two nodes, each with a launcher of its own; a rank on either; over both backends.
+# Two nodes, each with a launcher of its own and one rank; over both backends.
 on_nodes() {
   next_port
   for node in 1 0; do
@@ -213,13 +214,13 @@ for node in 0 1; do
 done
 grep -q 'node 1: rank 1 was killed by signal 9' "$work/err0" || fail "node 0 says: $(cat "$work/err0")"
 
-# expect STATUS PATTERN FILE: what a command that ended with $status has said.
+# expect STATUS PATTERN FILE: checks the exit status of a command, which is $status, and what it has printed.
 expect() {
   [ "$status" = "$1" ] || fail "exit status $status, expected $1: $(cat "$3")"
   grep -q -e "$2" "$3" || fail "expected '$2' in: $(cat "$3")"
 }
 
-# Ranks that disagree on the scenario: both say who, and on what.
+# Ranks that disagree on the scenario: both report which ranks, and on what.
 next_port
 RANK=1 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" --seed 7 2> "$work/err1" &
 RANK=0 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" 2> "$work/err0"
@@ -228,7 +229,7 @@ wait
 expect 1 "rank 1 (.*) has another scenario or command line than rank 0: '.*seed: 7.*' instead of '.*seed: 0.*'" "$work/err0"
 grep -q 'rank 1 (.*) has another scenario' "$work/err1" || fail "rank 1 was not told: $(cat "$work/err1")"
 
-# All take part in saving, not rank 0 alone.
+# All ranks take part in saving, not rank 0 alone.
 next_port
 RANK=1 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" 2> "$work/err1" &
 RANK=0 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" --checkpoint-dir "$work/saved" 2> "$work/err0"
@@ -242,7 +243,7 @@ RANK=0 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" --rendezvous-timeo
 status=$?
 expect 1 "rank 1 did not come to 127.0.0.1:$port within 1 s" "$work/err"
 
-# A port that something else has.
+# A port that another process has.
 next_port
 python3 -c "
 import socket, time
@@ -254,12 +255,12 @@ status=$?
 expect 1 "port $port on 127.0.0.1 is taken" "$work/err"
 kill $listener
 
-# MPI needs a launcher that knows of it.
+# MPI needs a launcher that supports it.
 next_port
 by_hand RANK={0,1},WORLD_SIZE=2,MASTER_PORT=$port -- --set run.backend=mpi
 grep -q 'MPI knows of 1 process, the group has 2 ranks: start them with' "$work/err" || fail "mpi without MPI: $(cat "$work/err")"
 
-# Nodes that the options do not name, or name otherwise than the scenario.
+# Nodes that the options leave out, or give otherwise than the scenario.
 "${run[@]}" "${set[@]}" --set cluster.nodes=2 --set cluster.devices_per_node=1 2> "$work/err"
 status=$?
 expect 2 'has 2 nodes: give the command on each of them' "$work/err"
@@ -267,7 +268,7 @@ expect 2 'has 2 nodes: give the command on each of them' "$work/err"
 status=$?
 expect 2 'nnodes is 2, but cluster.nodes is 1' "$work/err"
 
-# A rank of MPI's that is killed is named, and nothing is left: no process, no shared memory.
+# An MPI rank that is killed is named, and nothing is left: no process, no shared memory.
 "$windtunnel" run "$work/gpt.yaml" "${set[@]}" --set run.backend=mpi --set run.steps=10000000 --no-progress > /dev/null 2> "$work/err" &
 launcher=$!
 await_steps "$work/err"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What is said of wrong input: before any work is done, with the place or the option, and a line for each mistake.
+# Messages about wrong input: before any work is done, with the place or the option, and a line for each
+# mistake.
 # Usage: messages_test.sh BINARY
 set -u
 windtunnel=$(realpath "$1")
@@ -56,7 +57,7 @@ expect_line 2 '^gpt.yaml:4:.*: cluster.network.inter_node names no bandwidth' pr
   --set parallel.data.size=2 --set cluster.nodes=2
 expect_line 2 "did you mean 'h100-sxm-80g'" predict gpt.yaml --profile h100
 
-# Outputs: before the work, not behind it.
+# Outputs are checked before the work, not after it.
 for option in --json --html --trace --svg; do
   expect_line 2 "^windtunnel: $option: /nonexist/x: cannot be written (No such file or directory)" predict gpt.yaml $option /nonexist/x
   expect_line 2 "^windtunnel: $option: /nonexist/x: cannot be written" run cpu.yaml $option /nonexist/x
@@ -135,12 +136,12 @@ found=$?
 [ $found = 1 ] && echo "$output" | grep -q 'cannot be written' || { echo "FAILED: ulimit -f 0: exit status $found: $output"; failures=$((failures + 1)); }
 [ -z "$(ls small)" ] || { echo "FAILED: ulimit -f 0 leaves $(ls small)"; failures=$((failures + 1)); }
 
-# Nor is memory that is used up. (Sanitizers take more than that to begin with.)
+# Exhausted memory is no end by a signal, either. (Sanitizers take more memory than that to begin with.)
 output=$(bash -c "ulimit -v 1500000; exec '$windtunnel' predict cpu.yaml -q --set model.layers=20000" 2>&1)
 found=$?
 [ $found = 1 ] && echo "$output" | grep -q "^windtunnel: this machine's memory is exhausted" || echo "$output" | grep -q Sanitizer || { echo "FAILED: ulimit -v: exit status $found: $output"; failures=$((failures + 1)); }
 
-# What a search has found is said all the same.
+# What a search has found is reported all the same.
 cat > stages.yaml << 'YAML'
 model: {preset: llama3-8b}
 batch: {micro: 1, accumulate: 2048}
@@ -153,7 +154,8 @@ found=$?
 [ $found = 0 ] && echo "$output" | grep -q 'has no memory to predict it in full' && echo "$output" | grep -q 'the fastest again' ||
   echo "$output" | grep -q Sanitizer || { echo "FAILED: search, ulimit -v: exit status $found: $output"; failures=$((failures + 1)); }
 
-# Where nothing fits, what needs least, whatever the order of the ranges: recomputation.
+# Where nothing fits, the search names what needs the least memory, whatever the order of the ranges:
+# recomputation.
 for order in '[none, full]' '[full, none]'; do
   output=$("$windtunnel" search stages.yaml --set cluster.device=a100-sxm-40g --set batch.micro=64 --set 'search.micro=[64]' --set batch.accumulate=8 \
     --set "search.recompute=$order" --json least.json 2>&1)
@@ -161,7 +163,7 @@ for order in '[none, full]' '[full, none]'; do
     { echo "FAILED: search, nothing fits, $order: $output"; failures=$((failures + 1)); }
 done
 
-# Inputs of a run: no rank dies of them.
+# Wrong inputs of a run: no rank dies of them.
 expect_line 2 '100000 ranks would share this machine.s cores ([0-9]*), expected at most 64 on each' run cpu.yaml --set parallel.data.size=100000
 expect_line 2 '^windtunnel: --set data=/nofile: data: /nofile: cannot be read (No such file or directory)' run cpu.yaml --set data=/nofile
 expect_line 2 '^windtunnel: --set data=/dev/zero: data: /dev/zero: is a character device, expected a text file' run cpu.yaml --set data=/dev/zero
@@ -172,13 +174,13 @@ expect_line 2 '^windtunnel: nosuch.json: cannot be read .*, expected a framework
   --framework-profile nosuch.json
 expect_line 2 '^windtunnel: --import: /nofile' run cpu.yaml --import /nofile
 expect_line 2 '^windtunnel: --resume-from: ' run cpu.yaml --resume-from /nofile
-# What only a rank can find: an operator has nothing to do with it.
+# Errors that only a rank can find: no operator is blamed for them.
 "$windtunnel" run cpu.yaml -q --checkpoint-dir saved > /dev/null || { echo 'FAILED: a run with checkpoints'; failures=$((failures + 1)); }
-# Nothing is measured that could not be kept.
+# Nothing is measured if the result could not be kept.
 XDG_CACHE_HOME=$work/gpt.yaml expect_line 2 'measured costs: .*/gpt.yaml/windtunnel: cannot be written (Not a directory)' compare cpu.yaml
 expect_line 2 '^windtunnel: rank 0 exited with status 2: model.hidden is 32, but .* was saved with' run cpu.yaml --set model.hidden=32 --resume-from saved
 
-# What the shell gives: a directory for temporary files that is none, and standard streams that are closed or full.
+# What the shell gives: a TMPDIR that is no directory, and standard streams that are closed or full.
 had_tmpdir=${TMPDIR-}
 export TMPDIR
 for TMPDIR in /nofile "$work/cpu.yaml"; do
@@ -217,7 +219,7 @@ expect_line 2 'search: none of 1 combinations is legal: in 1 .*$' search gpt.yam
   --set cluster.devices_per_node=3 --set parallel.data.size=3
 expect_line 2 "cluster.device is 'cpu', whose profile .* can predict neither" search cpu.yaml --set 'search={recompute: [none, full]}'
 
-# Standard output that takes nothing.
+# A standard output that takes nothing.
 for command in "completion bash" "--help" "explain gpt.yaml --resolved" "profile show a100-sxm-80g"; do
   "$windtunnel" $command >&- 2> err.txt
   [ $? = 2 ] && grep -q 'standard output is closed, expected a file, a pipe or a terminal' err.txt ||
@@ -227,7 +229,7 @@ for command in "completion bash" "--help" "explain gpt.yaml --resolved" "profile
 done
 expect_line 2 'nan is not a finite number' run gpt.yaml --collective-timeout nan
 
-# A file that never ends; more devices than a rack links; what of the scenario the costs do not follow.
+# A file that never ends; more devices than a rack links; keys of the scenario that the costs do not follow.
 expect_line 2 '^windtunnel: /dev/zero: is longer than 1 GiB, expected a scenario file$' predict /dev/zero
 expect_line 2 'cluster.devices_per_node is 144, expected at most 72: so many gb200-nvl72-186g are linked in a node$' predict gpt.yaml \
   --set cluster.device=gb200-nvl72-186g --set cluster.network.intra_node=nvlink5 --set cluster.devices_per_node=144 --set parallel.data.kind=ddp --set parallel.data.size=144

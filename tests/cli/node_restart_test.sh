@@ -1,6 +1,7 @@
 #!/bin/bash
-# A job on two nodes, each with a launcher of its own: a rank that dies on either brings all back from the last checkpoint, and ends them
-# all once it may not any more; a launcher that dies ends them all at once. Nothing hangs, nothing is left.
+# A job on two nodes, each with a launcher of its own. A rank that dies on either node brings all ranks back
+# from the last checkpoint, and ends them all once no restart is left. A launcher that dies ends them all at
+# once. Nothing hangs, nothing is left.
 # Usage: node_restart_test.sh BINARY
 set -u
 source "$(dirname "$0")/begin.sh"
@@ -21,7 +22,7 @@ cluster: {nodes: 2, devices_per_node: 1}
 run: {warmup: 5, steps: 10000000}
 SCENARIO
 
-# start OPTION…: the command of both nodes; their processes are ${launchers[0]} and ${launchers[1]}.
+# start OPTION…: starts the command on both nodes; their processes are ${launchers[0]} and ${launchers[1]}.
 start() {
   next_port
   for node in 1 0; do
@@ -31,7 +32,7 @@ start() {
   done
 }
 
-# wait_for COMMAND…: until it succeeds, or fail.
+# wait_for COMMAND…: waits until COMMAND succeeds, or fails the test.
 wait_for() {
   for _ in $(seq 600); do
     "$@" > found.txt 2> /dev/null && return
@@ -42,7 +43,7 @@ wait_for() {
 rank_on() { pgrep -P "${launchers[$1]}" -f 'rank .*job.json'; }  # the pid of a node's rank
 is_restarted() { grep -q "restart $1 of" err0.txt && rank_on "$2"; }
 
-# ends_with NODE STATUS SECONDS: how the launcher of a node ends, at the latest.
+# ends_with NODE STATUS SECONDS: the launcher of a node ends with STATUS within SECONDS.
 ends_with() {
   for _ in $(seq $(($3 * 10))); do
     kill -0 "${launchers[$1]}" 2> /dev/null || break
@@ -54,7 +55,8 @@ ends_with() {
   [ $status = "$2" ] || fail "node $1 ended with status $status, expected $2"
 }
 
-# A rank dies on either node, one after the other: the end is the undisturbed run's, bit by bit, over both backends.
+# A rank dies on one node and then on the other: the end is the undisturbed run's, bit by bit, over both
+# backends.
 steps=(--set run.steps=600 --checkpoint-every 20)  # more than a second, so that the second kill comes in time
 start "${steps[@]}" --checkpoint-dir undisturbed
 ends_with 0 0 60
@@ -82,7 +84,7 @@ for backend in gloo mpi; do
   done
 done
 
-# running OPTION…: a job that takes steps; sets $ranks.
+# running OPTION…: starts a job and waits until it takes steps; sets $ranks.
 running() {
   start --max-restarts 1 "$@"
   await_steps err0.txt
@@ -92,7 +94,8 @@ running() {
   done
 }
 
-# Restarts are counted for the job, wherever ranks die; each attempt leaves what its ranks did last, on both nodes.
+# Restarts are counted for the job, wherever ranks die. Each attempt leaves a record of what its ranks did
+# last, on both nodes.
 running --flight-record last.json
 kill -9 "${ranks[1]}"
 wait_for is_restarted 1 0
@@ -128,7 +131,7 @@ grep -q 'node 1 is gone: interrupted by signal 15' err0.txt || fail "node 0 does
 grep -q '; restart ' err0.txt && fail "an interrupted job is restarted"
 expect_gone "${ranks[@]}"
 
-# Nor does a node that is interrupted wait for the first one, where that does not answer.
+# Nor does an interrupted node wait for the first one if that does not answer.
 running
 kill -STOP "${launchers[0]}"
 sleep 0.3  # node 1 asks it ten times a second

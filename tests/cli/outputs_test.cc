@@ -50,7 +50,7 @@ TEST_F(Outputs, AreNeitherOneFileNorOneThatIsRead) {
     options.svg = PathOf(name);
     EXPECT_NE(ErrorOf(options).find("which the command reads"), std::string::npos) << name;
   }
-  // Neither is there yet.
+  // Neither file exists yet.
   options.svg = "not there yet";
   options.trace = "./not there yet";
   EXPECT_EQ(ErrorOf(options), "--trace and --svg are both not there yet, expected different files");

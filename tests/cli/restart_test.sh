@@ -67,7 +67,7 @@ for rank in record["ranks"]:
     assert all(a["began_s"] <= b["began_s"] for a, b in zip(operators, operators[1:]))
     collectives = [op for op in operators if "group" in op]
     assert {"number", "kind", "dtype", "elements", "bytes", "group"} <= collectives[-1].keys()
-# Nobody is beyond the step that rank 0 waits in.
+# No rank is beyond the step in which rank 0 waits.
 waited = [op for op in record["ranks"][0]["operators"] if "awaited_s" in op][-1]
 mine = [op for op in record["ranks"][1]["operators"] if op.get("group") == "world"][-1]
 assert waited["step"] >= mine["step"], (waited, mine)

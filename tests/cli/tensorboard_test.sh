@@ -1,5 +1,6 @@
 #!/bin/bash
-# What `run` says of steps while they run: lines on standard error, and event files that another program reads.
+# What `run` reports about steps while they run: lines on standard error, and event files that another program
+# reads.
 # Usage: tensorboard_test.sh BINARY READ_EVENTS
 set -u
 source "$(dirname "$0")/begin.sh"
@@ -42,7 +43,7 @@ for event, loss in zip(steps, run["losses"], strict=True):
     assert scalars["loss_metrics/global_max_loss"] >= scalars["loss_metrics/global_avg_loss"]
     # 2 sequences of 16 tokens, twice, a rank
     assert abs(scalars["throughput(tps)"] * scalars["time_metrics/end_to_end(s)"] - 64) < 0.01
-# Those of the measured steps are the very times that the run reports.
+# The times of measured steps are the very times that the run reports.
 times = [event["scalars"]["time_metrics/end_to_end(s)"] for event in steps[2:]]
 assert all(abs(a - b) < 1e-6 * b for a, b in zip(times, run["step_times_s"], strict=True)), (times, run["step_times_s"])
 allocated = max(rank["peak_allocated_bytes"] for rank in run["memory"])
@@ -66,7 +67,7 @@ for set in 'parallel.data.size=1 --set parallel.pipeline.size=2' parallel.data.k
 done
 grep -q 'sps: ' "$work/err.txt" || fail "an MLP has no tokens"
 
-# All that was reported before the end is in the file.
+# All that was reported before the run was killed is in the file.
 "$windtunnel" run "$work/tiny.yaml" --set run.steps=10000000 --tensorboard "$work/logs/killed" > /dev/null 2> "$work/err.txt" &
 launcher=$!
 for _ in $(seq 200); do
@@ -78,7 +79,7 @@ wait $launcher 2> /dev/null
 events "$work/logs/killed" > "$work/events.txt"
 grep -q '"step": 20,' "$work/events.txt" || fail "steps are missing after a kill"
 
-# A run that goes on from a checkpoint counts on in a file of its own, which voids what others have of these steps.
+# A resumed run continues in a file of its own, which voids what other files have of these steps.
 "$windtunnel" run "$work/tiny.yaml" -q --checkpoint-dir "$work/saved" --tensorboard "$work/logs/resumed" > /dev/null || fail "a run with checkpoints"
 sleep 1.1
 "$windtunnel" run "$work/tiny.yaml" --set run.steps=5 --checkpoint-dir "$work/saved" --resume --tensorboard "$work/logs/resumed" \
@@ -88,7 +89,7 @@ events "$work/logs/resumed" | grep '"file": 1' > "$work/second.txt"
 [ "$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$work/second.txt" | tr '\n' ' ')" = "0 6 6 7 " ] || fail "steps of the run that goes on: $(cat "$work/second.txt")"
 grep -q '"step": 6, "session": 1' "$work/second.txt" || fail "no mark of the restart: $(cat "$work/second.txt")"
 
-# An attempt that begins again at the first step voids what the one before has written.
+# An attempt that begins again at the first step voids what the attempt before it has written.
 "$windtunnel" run "$work/tiny.yaml" --set run.steps=2000 --max-restarts 1 --log-every 50 --tensorboard "$work/logs/again" > /dev/null 2> "$work/err.txt" &
 launcher=$!
 for _ in $(seq 200); do
@@ -100,7 +101,7 @@ wait $launcher || fail "a restart: $(cat "$work/err.txt")"
 grep -q 'restart 1 of 1, from the beginning' "$work/err.txt" || fail "no restart: $(cat "$work/err.txt")"
 events "$work/logs/again" | grep -q '"step": 1, "session": 1' || fail "no mark of the attempt that begins again"
 
-# Ranks of another launcher: rank 0 writes.
+# With ranks of another launcher, rank 0 writes.
 next_port
 for rank in 0 1; do
   RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \

@@ -17,7 +17,7 @@ for scenario in my_ddp my_fsdp my_pipeline; do
   # shellcheck disable=SC2086
   try run "$scenario.yaml" $short
 done
-# The table of questions: what follows --set there.
+# The table of questions: the overrides that follow --set there.
 questions=$(sed -n '/^| question/,/^$/p' "$tutorial" | grep -o 'set [a-z_.]*=[a-z0-9_.]*' | sed 's/^set //' | grep -v '^data=\|^model.vocab=')
 [ "$(echo "$questions" | wc -l)" -ge 7 ] || fail "questions: $questions"
 for override in $questions; do

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Predictions held against steps that others measured: the picture, fits to a part of the rows, and framework profiles.
+# Predictions checked against steps that others measured: the picture, fits to a part of the rows, and
+# framework profiles.
 # Usage: validate_test.sh BINARY
 set -u
 windtunnel=$(realpath "$1")
@@ -37,7 +38,7 @@ CHECKS
 "$windtunnel" validate rows.jsonl --svg /dev/null/x.svg > /dev/null 2> err.txt && fail "a picture that cannot be written must be an error"
 grep -q -e '--svg: /dev/null/x.svg: cannot be written' err.txt || fail "the message: $(cat err.txt)"
 
-# Fitted to three of the four rows, twice, the fourth one is predicted better than without.
+# Fitted to three of the four rows, twice, the fit predicts the fourth row better than without.
 "$windtunnel" validate rows.jsonl --cross-fit 0.5 --seeds 2 > fits.txt || fail "cross-fit: exit status $?"
 [ "$(grep -c '^rows  *[01]  *3  *1 ' fits.txt)" = 2 ] || fail "expected two draws of three rows: $(cat fits.txt)"
 grep -q '^rows  *mean  *[0-9.]* %' fits.txt || fail "no mean over the draws: $(cat fits.txt)"
@@ -48,7 +49,7 @@ for wrong in 'rows.jsonl --cross-fit 1' 'rows.jsonl --cross-fit 0.5 --json fits.
   [ "$(wc -l < err.txt)" = 1 ] || fail "validate $wrong: $(cat err.txt)"
 done
 
-# A framework profile that is fitted to steps predicts them; as an option, or as the scenario's framework.
+# A framework profile that is fitted to steps predicts them, as an option or as the scenario's framework.
 "$windtunnel" calibrate --steps rows.jsonl --out mine.json > fit.txt || fail "calibrate --steps: exit status $?"
 grep -q '^4 rows of pytorch: mean error [0-9.]* % before, [0-9.]* % after' fit.txt || fail "$(cat fit.txt)"
 grep -q '^  layers  .*[0-9.]* ([0-9]* x [0-9]* tokens, hidden [0-9]*, [0-9]* tensor ranks*)' fit.txt || fail "what layers take: $(cat fit.txt)"
@@ -56,7 +57,8 @@ grep -q '^  layers  .*[0-9.]* ([0-9]* x [0-9]* tokens, hidden [0-9]*, [0-9]* ten
 import json, sys
 after = json.load(sys.stdin)["overall"]["mape"]
 assert after < 0.15, after' || fail "the rows that it was fitted to"
-# Times that no factors explain are refused, with the rows, and nothing is written; one such row is named. Rows without a time are left out.
+# Times that no factors explain are refused, naming the rows, and nothing is written. A single such row is
+# named. Rows without a time are left out.
 sed 's/"step_time_s": *[0-9.e-]*/"step_time_s": 0.0001/' rows.jsonl > fast.jsonl
 "$windtunnel" calibrate --steps fast.jsonl --out never.json > /dev/null 2> err.txt
 [ $? = 1 ] && [ ! -e never.json ] && grep -q 'half of the rows stay more than 50 % off whatever is fitted: .* (+[0-9.e+]* %)' err.txt ||
@@ -64,7 +66,7 @@ sed 's/"step_time_s": *[0-9.e-]*/"step_time_s": 0.0001/' rows.jsonl > fast.jsonl
 { cat rows.jsonl; head -1 rows.jsonl | sed 's/"step_time_s": *[0-9.e-]*/"step_time_s": 900/; s/"id": *"/"id": "slow-/'; } > one.jsonl
 "$windtunnel" calibrate --steps one.jsonl > one.txt 2> err.txt || fail "one row of five is wrong: $(cat err.txt)"
 grep -q '^no factors explain slow-' one.txt || fail "a row that no factors explain: $(cat one.txt)"
-# What is fitted to is not written over. A profile of one's own is fitted again, with all that it says.
+# The input of a fit is not overwritten. A user's own profile is fitted again, with all that it says.
 cp rows.jsonl kept.jsonl
 "$windtunnel" calibrate --steps rows.jsonl --out rows.jsonl > /dev/null 2> err.txt
 [ $? = 2 ] && cmp rows.jsonl kept.jsonl || fail "measurements were overwritten: $(cat err.txt)"
@@ -111,7 +113,7 @@ import json, sys
 after = json.load(sys.stdin)["overall"]["mape"]
 assert after < 0.15, after' || fail "rows that name the file themselves"
 
-# Steps that are composed of what repeats in them are those that predict simulates operator by operator.
+# Steps composed of their repeating parts equal those that predict simulates operator by operator.
 cat > composed.yaml << 'YAML'
 name: composed
 model: {layers: 8, hidden: 1024, heads: 16, vocab: 51200, seq_len: 1024}
@@ -148,7 +150,7 @@ sed 's/"memory_rank": 7/"memory_rank": 8/' composed.jsonl | tail -1 > stranger.j
 "$windtunnel" validate stranger.jsonl > stranger.txt 2>&1
 grep -q "refused: measured.memory_rank is 8, expected a rank of the job, 0 to 7" stranger.txt || fail "a rank beyond the job: $(cat stranger.txt)"
 
-# Files that a row names are beside the rows.
+# Files that a row names lie beside the rows' file.
 mkdir -p sub && printf '0F0,0B0\n1F0,1B0\n' > sub/one.csv
 cat > named.py << 'ROWS'
 import json, yaml
@@ -161,7 +163,7 @@ python3 named.py > sub/rows.jsonl
 "$windtunnel" validate sub/rows.jsonl > named.txt 2>&1
 grep -q refused named.txt && grep -q one.csv named.txt && fail "a file beside the rows: $(cat named.txt)"
 
-# A mixture's FLOPs are those of the experts that a token goes to; models of other experts are no pair.
+# A mixture's FLOPs are those of the experts that a token goes to. Models of other experts are no pair.
 cat > experts.py << 'ROWS'
 import json
 for name, experts in (("dense", None), ("mixture", {"count": 8, "top_k": 2, "capacity_factor": 0})):

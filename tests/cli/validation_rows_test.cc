@@ -41,14 +41,16 @@ TEST(ValidationRows, NameTheLineThatIsWrong) {
             "rows.jsonl:1:1: has no object 'scenario', expected id, source, scenario and measured");
   EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"stp_time_s\": 1}}"),
             "rows.jsonl:1:1: unknown key 'measured.stp_time_s', did you mean 'measured.step_time_s'?");
-  // What is far from all of them is for people.
+  // Keys that are far from all known ones are notes for people.
   EXPECT_TRUE(ParseValidationRows(
-      R"({"id": "a", "scenario": {}, "measured": {"step_time_s": 1, "tokens_per_s": 5, "loss": 2, "runs": 3}})", "rows.jsonl"));
+      R"({"id": "a", "scenario": {}, "measured": {"step_time_s": 1, "tokens_per_s": 5, "loss": 2, "runs": 3}})",
+      "rows.jsonl"));
   EXPECT_TRUE(ParseValidationRows(
       R"({"id": "a", "scenario": {}, "measured": {"step_time_s": 1, "loss": 2, "gpus": 8, "seed": 1, "unit": "s"}})",
       "rows.jsonl"));
-  EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {\"batch\": {\"micro\": 1, \"micro\": 2}}, \"measured\": {}}"),
-            "rows.jsonl:1:1: duplicate key 'micro', expected it once");
+  EXPECT_EQ(
+      ErrorOf("{\"id\": \"a\", \"scenario\": {\"batch\": {\"micro\": 1, \"micro\": 2}}, \"measured\": {}}"),
+      "rows.jsonl:1:1: duplicate key 'micro', expected it once");
   EXPECT_TRUE(ParseValidationRows(
       R"({"id": "a", "scenario": {"batch": {"micro": 1}, "run": {"seed": 1}}, "measured": {"seed": 1, "mfu": 1}})",
       "rows.jsonl"));
@@ -80,13 +82,15 @@ Plan SmallPlan() {
   return plan;
 }
 
-// Megatron's closed form with ffn = 4 h: 72 L h^2 (1 + s / 6h + V / 12 h L) = 72 x 128 x (1 + 1/3 + 100/192) = 17088.
+// Megatron's closed form with ffn = 4 h: 72 L h^2 (1 + s / 6h + V / 12 h L) = 72 x 128 x (1 + 1/3 + 100/192)
+// = 17088.
 TEST(FlopsPerToken, AgreesWithMegatronsClosedForm) {
   EXPECT_NEAR(FlopsPerToken(SmallPlan(), FlopsConvention::kMegatron).count(), 17088, 1e-6);
   EXPECT_EQ(FlopsPerToken(SmallPlan(), FlopsConvention::kPalm).count(), 1e12);
 }
 
-// One module for a token further on: 6 x (768 + 2 h^2) weights of its layer and projection, 1536 of its attention, 6 h V of the head.
+// A module that predicts a token further on adds 6 x (768 + 2 h^2) for the weights of its layer and
+// projection, 1536 for its attention, and 6 h V for the head.
 TEST(FlopsPerToken, CountModulesForTokensFurtherOn) {
   Plan plan = SmallPlan();
   plan.scenario.model.mtp.emplace();
@@ -94,8 +98,8 @@ TEST(FlopsPerToken, CountModulesForTokensFurtherOn) {
               1e-6);
 }
 
-// With full recomputation: 96 L h^2 (1 + s / 6h + V / 16 h L) = 96 x 128 x (1 + 1/3 + 100/256) = 21184. The attention core alone
-// adds a forward of it, 4 L s h = 1024.
+// With full recomputation: 96 L h^2 (1 + s / 6h + V / 16 h L) = 96 x 128 x (1 + 1/3 + 100/256) = 21184.
+// Recomputing only the attention core adds its forward, 4 L s h = 1024.
 TEST(FlopsPerToken, HardwareFlopsCountRecomputation) {
   Plan plan = SmallPlan();
   plan.scenario.recompute = Recompute::kFull;
@@ -105,7 +109,8 @@ TEST(FlopsPerToken, HardwareFlopsCountRecomputation) {
   EXPECT_NEAR(FlopsPerToken(plan, FlopsConvention::kMegatronHardware).count(), 17088 + 1024, 1e-6);
 }
 
-// 160 tokens a device and step: at 80 tokens/s 2 s; at 80 TFLOP/s of 1e12 FLOPs a token 2 s; at an MFU of 0.25 over 320 TFLOP/s too.
+// 160 tokens a device and step take 2 s: at 80 tokens/s, at 80 TFLOP/s with 1e12 FLOPs a token, and at an MFU
+// of 0.25 over 320 TFLOP/s.
 TEST(StepTimeOf, IsDerivedFromWhateverIsGiven) {
   auto seconds = [](PublishedMeasurement measured, FlopRate peak = Tflops(320)) {
     auto time = StepTimeOf(measured, SmallPlan(), peak);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What scripts rely on: exit statuses, and one line on standard error for whatever went wrong.
+# What scripts rely on: exit statuses, and one line on standard error for each error.
 # Usage: windtunnel_test.sh BINARY
 set -u
 windtunnel=$1
@@ -17,7 +17,7 @@ SCENARIO
 printf 'name: tiny\nmodel: {kind: mlp, widths: [10, 10]}\nbach: {micro: 8}\n' > "$work/unknown_key.yaml"
 printf '{"schema": "windtunnel/profile/99"}\n' > "$work/other_schema.json"
 
-# Its workers spin on another core as soon as it is loaded.
+# OpenBLAS's workers spin on another core as soon as it is loaded.
 if ldd "$windtunnel" | grep -q openblas; then
   echo "FAILED: OpenBLAS is loaded with the program, not when something is first computed"
   failures=$((failures + 1))
@@ -28,7 +28,7 @@ expect 0 '--recalibrate' compare --help
 expect 0 '^  h100-sxm-80g  *NVIDIA H100 SXM5 80 GB: 989 TFLOP/s in bf16' list
 expect 0 '^  llama3-8b  *transformer, 32 layers .* 8.03B parameters' list models
 expect 0 '^  dgx-h100  *nvlink4 within a node, 8 x 400 Gb/s infiniband between nodes' list devices networks
-# listed LIST KEY: the list has just the words that the key takes.
+# listed LIST KEY: the list has exactly the words that the key takes.
 listed() {
   words=$("$windtunnel" predict "$work/mlp.yaml" --set "$2=zz" 2>&1 | sed -n 's/.*expected \(.*\) or a .*/\1/p' | sed 's/, /\n/g' | sort)
   rows=$("$windtunnel" list "$1" | sed -n 's/^  \([^ ]*\) .*/\1/p' | sort)
@@ -59,7 +59,7 @@ expect_line 2 'missing.json' predict "$work/mlp.yaml" --profile "$work/missing.j
 expect_line 2 'other_schema.json' predict "$work/mlp.yaml" --profile "$work/other_schema.json"
 expect_line 2 'other_schema.json' profile check "$work/other_schema.json"
 expect_line 2 'windtunnel calibrate' predict "$work/mlp.yaml"
-# What comes through a pipe can be read once.
+# Input that comes through a pipe can be read only once.
 expect 0 'device h100-sxm-80g' predict /dev/stdin --profile h100-sxm-80g << 'SCENARIO'
 model: {kind: mlp, widths: [10, 100, 10]}
 SCENARIO
@@ -72,7 +72,7 @@ for file in html json svg; do [ -s "$work/explained.$file" ] || { echo "FAILED: 
 
 # A device that is not at hand, from its datasheet: predicted on any machine. The MLP takes milliseconds, not a second.
 expect 0 'modelled 100 %' predict "$work/mlp.yaml" --profile a100-sxm-80g
-# Over its own links, not over this machine's.
+# The collectives go over the device's links, not over this machine's.
 expect 0 'device a100-sxm-80g' predict "$work/mlp.yaml" --profile a100-sxm-80g --set parallel.data.size=2 \
   --set parallel.data.kind=ddp --set cluster.network.intra_node=loopback
 expect 0 "fits in the device's 79.2 GiB" predict "$work/mlp.yaml" --set cluster.device=a100-sxm-80g
@@ -117,7 +117,7 @@ expect 0 '1 entries are of .*new.json' profile merge "$work/new.json" "$work/old
 expect 3 'merged.json: well formed, 2 kernels' profile check "$work/merged.json"
 expect 0 '20.0 us' profile show "$work/merged.json"
 expect_line 2 'built in are a100-sxm-40g' predict "$work/mlp.yaml" --profile a100-sxm-8g
-# An A100's measured all-reduces are of its own links.
+# An A100's measured all-reduces hold for its own links only.
 step_on() {
   "$windtunnel" predict "$work/links.yaml" --json - "$@" | python3 -c 'import json, sys; print(json.load(sys.stdin)["predicted"]["step_time_s"]["p50"])'
 }
@@ -140,7 +140,8 @@ python3 -c "import sys; short, long = map(float, sys.argv[1:]); assert short < l
 expect_line 2 'the stages would go through 400000 blocks' predict "$work/links.yaml" --set parallel.data.size=1 --set parallel.pipeline.size=8 \
   --set batch.accumulate=50000 --set model.layers=8
 
-# A search: what can be trained, the same after an interruption as without one, and nothing where nothing can be.
+# A search finds what can be trained, the same after an interruption as without one, and nothing where nothing
+# can be.
 cat > "$work/search.yaml" << 'SCENARIO'
 model: {layers: 4, hidden: 64, heads: 4, vocab: 128, seq_len: 32}
 batch: {accumulate: 4}
@@ -153,7 +154,7 @@ expect 0 'the fastest' search "$work/search.yaml" --top 3 --quick
 set_of_best='--set model.layers=8 --set batch.accumulate=4 --set parallel.data.size=4 --set parallel.tensor.size=1'
 expect 0 "the fastest again: windtunnel predict $work/search.yaml $set_of_best$" search "$work/search.yaml" --quick \
   --set model.layers=8 --set parallel.tensor.size=2 --set parallel.data.size=2 --set batch.accumulate=8
-# The best one again, by the overrides that it is given with.
+# The best configuration is predicted again, by the overrides that the search gives for it.
 missed=0
 "$windtunnel" search "$work/search.yaml" -q --json "$work/found.json" > /dev/null
 python3 - "$windtunnel" "$work" << 'PYTHON' || missed=1
@@ -170,7 +171,7 @@ quick = subprocess.run([windtunnel, "search", work + "/search.yaml", "-q", "--qu
 assert all(one["predicted"]["tokens_per_s"] > 0 for one in json.loads(quick.stdout)["top"])
 PYTHON
 [ "$missed" = 0 ] || { echo 'FAILED: the best of a search is not its own prediction'; failures=$((failures + 1)); }
-# Where groups share cards, what is not predicted in full says so.
+# Where groups share cards, results that are not predicted in full say so.
 cat > "$work/experts.yaml" << 'SCENARIO'
 model: {layers: 8, hidden: 1024, heads: 8, vocab: 128, seq_len: 512, experts: {count: 8, top_k: 2}}
 batch: {accumulate: 64}
@@ -211,7 +212,7 @@ without_times "$work/whole.json" > "$work/whole.txt"
 without_times "$work/resumed.json" > "$work/resumed.txt"
 cmp "$work/whole.txt" "$work/resumed.txt" || failures=$((failures + 1))
 grep -q '"resumed": 0,' "$work/resumed.json" && { echo "FAILED: nothing was resumed"; failures=$((failures + 1)); }
-# Two processes of a job, each with its share; the second one says nothing.
+# Two processes of a job, each with its share of the search. The second one prints nothing.
 as_rank() { OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_SIZE=2 "$windtunnel" search "$work/search.yaml" -q --state "$work/shared" --json "$2"; }
 as_rank 1 - > "$work/second.txt" &
 as_rank 0 "$work/gathered.json" > /dev/null
@@ -223,7 +224,7 @@ printf 'not a state' > "$work/other"
 expect_line 2 "$work/other:1:1: is the state of another search" search "$work/search.yaml" -q --state "$work/other"
 expect_line 2 "$work/state:1:1: is the state of another search" search "$work/search.yaml" -q \
   --state "$work/state" --set model.layers=8
-# Nor does a file go on under other costs of the framework.
+# Nor does a search resume from a state file under other costs of the framework.
 framework() { printf '{"schema": "windtunnel/framework/1", "name": "mine", "base": "windtunnel", "residuals": {"gemm": %s}, "sources": {}}' "$1"; }
 framework 1.1 > "$work/framework.json"
 expect 0 . search "$work/search.yaml" -q --state "$work/costed" --framework-profile "$work/framework.json"

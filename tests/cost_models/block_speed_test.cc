@@ -1,4 +1,4 @@
-// The speed of a scenario's products, by the block that says it.
+// The speed of a scenario's products, which its blocks determine.
 #include "cost_models/block_speed.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,8 @@ double SpeedOf(const Scenario& scenario, const char* device = "h100-sxm-80g") {
   return speed;
 }
 
-// Measured are 1.11 in eager PyTorch's steps of six such layers, whose optimizer leaves power, too (reports/campaigns/2026-11-26-h100).
+// In steps of eager PyTorch with six such layers, whose optimizer leaves power too, 1.11 was measured
+// (reports/campaigns/2026-11-26-h100).
 TEST(BlockSpeed, IsHigherWhereKernelsAreNotFused) {
   EXPECT_NEAR(SpeedOf(test::LlamaOnH100(Framework::kPytorch)), 1.09, 0.02);
   EXPECT_NEAR(SpeedOf(test::LlamaOnH100(Framework::kMegatronCore)), 1.03, 0.02);
@@ -35,7 +36,7 @@ TEST(BlockSpeed, IsOneWhereNoLimitIsKnownOrThereAreNoBlocks) {
   EXPECT_EQ(SpeedOf(mlp), 1);
 }
 
-// A search's threads ask the same one.
+// The threads of a search share one ProductSpeeds.
 TEST(BlockSpeed, IsForSeveralThreadsAtOnce) {
   const DeviceSpec spec = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();
   constexpr int kThreads = 4, kBlocks = 100;
@@ -56,7 +57,7 @@ TEST(BlockSpeed, IsForSeveralThreadsAtOnce) {
   for (const double speed : found.front()) EXPECT_NEAR(speed, 1.09, 0.1);
 }
 
-// How a step is split and how often a micro-batch comes says nothing of what one block is.
+// How a step is split, and how many micro-batches it has, does not change its blocks.
 TEST(BlockSpeed, IsOfABlockWhateverTheStep) {
   Scenario s = test::LlamaOnH100(Framework::kMegatronCore);
   s.parallel.data = {.kind = DataParallelKind::kZero1, .size = 4};
@@ -72,7 +73,8 @@ TEST(BlockSpeed, IsOfABlockWhateverTheStep) {
   EXPECT_NE(SpeedOf(s), speed);
 }
 
-// Layers of experts behind dense ones; where kinds alternate, the mean of them, whichever comes last.
+// Covers layers of experts after dense ones, and layers of alternating kinds, whose mean counts whichever
+// kind comes last.
 TEST(BlockSpeed, OfExpertsIsThatOfAPeriodOfLayers) {
   Scenario s = test::LlamaOnH100(Framework::kMegatronCore);
   s.parallel.data = {.kind = DataParallelKind::kZero1, .size = 8};
@@ -94,7 +96,7 @@ TEST(BlockSpeed, OfExpertsIsThatOfAPeriodOfLayers) {
   EXPECT_NEAR(SpeedOf(s), both, 0.005);
 }
 
-// Keys that a plan of few blocks would be refused for are none of a block's.
+// Keys for which a plan of few blocks would be refused do not matter to a block.
 TEST(BlockSpeed, EveryShippedScenarioHasOne) {
   int with_a_limit = 0;
   for (const auto& entry : std::filesystem::directory_iterator("scenarios")) {

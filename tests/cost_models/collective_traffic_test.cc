@@ -29,7 +29,7 @@ struct Fabric {
     return **model.Of(pattern, kind, group, position);
   }
   GroupLayout LayoutOf(const Group& group) { return LayOutGroup(group, cluster, H100(), model).value(); }
-  // What a link between vertices of these names has of its capacity in use.
+  // The share of its capacity that is in use on the link between the vertices of these names.
   double ShareOf(const Traffic& traffic, const std::string& from, const std::string& to) const {
     for (const LinkDemand& demand : *traffic.demands) {
       const DirectedLink& link = topology.links()[demand.link];
@@ -48,8 +48,9 @@ struct Fabric {
 Group World(int ranks) { return MakeAxis("world", ranks, ranks, 1).groups[0]; }
 const Collective kAllReduce = {CollectiveKind::kAllReduce, DType::kFloat32, 1 << 20};
 
-// Of each byte on a ring's links 3/4 pass a GPU's NVLinks (450 GB/s), 1/4 its card (50 GB/s). At 0.8 and 0.82 of that the cards are the
-// bottleneck: the NVLinks are in use for (0.75 / 360) / (0.25 / 41) = 0.3417 of the time.
+// A ring sends 3/4 of each byte on its links over a GPU's NVLinks (450 GB/s) and 1/4 over its card (50 GB/s).
+// At 0.8 and 0.82 of these rates the cards are the bottleneck: the NVLinks are in use for (0.75 / 360) /
+// (0.25 / 41) = 0.3417 of the time.
 TEST(CollectiveTraffic, ARingsChannelsLeaveNodesByACardEach) {
   Fabric fabric(Nodes(2, 4, 4));
   const Traffic& ring = fabric.Of(Pattern::kRing, kAllReduce, World(8));
@@ -60,7 +61,7 @@ TEST(CollectiveTraffic, ARingsChannelsLeaveNodesByACardEach) {
   EXPECT_NEAR(fabric.ShareOf(ring, "node1.gpu1", "node1.nvswitch"), 0.75 / 360 / (0.25 / 41), 1e-9);
 }
 
-// The topology of a preset says the same as the network's parts.
+// A preset's topology gives the same times as the network's parts.
 TEST(CollectiveTraffic, AFullFatTreeIsWhatItsCardsAre) {
   for (int64_t nodes : {1, 2, 16}) {
     Fabric fabric(Nodes(nodes));
@@ -76,15 +77,16 @@ TEST(CollectiveTraffic, AFullFatTreeIsWhatItsCardsAre) {
   }
 }
 
-// Without a topology eight groups side by side have an eighth of the cards each. With one a group has its own card, or of two cards one to
-// itself as long as it is alone.
+// Without a topology, each of eight groups side by side has an eighth of the cards. With one, a group has its
+// own card or, if there are two cards, one to itself as long as it is alone.
 TEST(CollectiveTraffic, AGroupThatIsAloneHasItsCardsToItself) {
   const Group replicas = MakeAxis("replicate", 16, 2, 8).groups[3];
   EXPECT_NEAR(Fabric(Nodes(2)).LayoutOf(replicas).cards_nominal / GBps(50), 1, 1e-9);
   EXPECT_NEAR(Fabric(Nodes(2, 8, 2)).LayoutOf(replicas).cards_nominal / GBps(50), 1, 1e-9);
 }
 
-// 8 rings leave a unit of 4 nodes at one place each: 32:1 oversubscription leaves a leaf's 4 cards 6.25 GB/s to the spine.
+// Each of the 8 rings leaves a unit of 4 nodes at one place. An oversubscription of 32:1 leaves a leaf's 4
+// cards 6.25 GB/s to the spine.
 TEST(CollectiveTraffic, TheSpineIsTheBottleneckOnlyIfItIsNarrowerThanACard) {
   ClusterSpec cluster = Nodes(8);
   cluster.topology.nodes_per_leaf = 4;
@@ -109,8 +111,8 @@ TEST(CollectiveTraffic, AnAllToAllSendsEveryoneAPart) {
   EXPECT_NEAR(all.cards * 50e9, 8.0 / 16, 1e-9);
 }
 
-// Of 16 ranks' tokens a node gets 3/4 of each rank's, over the card of its like there, and a rank 1/4 of everyone's: from each of 7 beside it
-// those of two ranks.
+// A node gets 3/4 of each of the 16 ranks' tokens, over the card of the rank's peer there. A rank gets 1/4 of
+// every rank's tokens: those of two ranks from each of the 7 others on its node.
 TEST(CollectiveTraffic, ATokenExchangeCrossesACardOnceForEachNode) {
   Fabric fabric(Nodes(2));
   Collective exchange{CollectiveKind::kTokenExchange, DType::kFloat32, 1};

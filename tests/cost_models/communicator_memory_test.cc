@@ -1,4 +1,4 @@
-// What NCCL holds, against what others measured.
+// The memory that NCCL holds, checked against others' measurements.
 #include "cost_models/communicator_memory.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(CommunicatorMemory, IsNothingForOneRankAndOneCommunicatorForOneAxis) {
   EXPECT_NEAR(GiBOf(s), 1.45, 0.01);
 }
 
-// A device of tensor, pipeline and data parallelism has a communicator of each beside that of all ranks.
+// With tensor, pipeline and data parallelism, a device has a communicator for each beside that of all ranks.
 TEST(CommunicatorMemory, GrowsWithEveryAxis) {
   Scenario s = On(1);
   s.parallel.data.size = s.parallel.tensor.size = 2;
@@ -57,7 +57,7 @@ TEST(CommunicatorMemory, AllToAllsTalkToEveryRankOfTheNode) {
   EXPECT_NEAR(GiBOf(s) - 1.45, 0.6, 0.01);
 }
 
-// Then NCCL takes two channels to each peer, and one pool for those on other nodes.
+// Across nodes NCCL uses two channels to each peer on the node, and one pool for peers on other nodes.
 TEST(CommunicatorMemory, PeersOfGroupsOverNodesHaveFewChannels) {
   Scenario s = On(2);
   s.model.experts.emplace();
@@ -120,7 +120,7 @@ TEST(CommunicatorMemory, ExpertsOverTensorRanks) {
       << "experts over tensor ranks alone: no group of those alike";
 }
 
-// Six neighbours in nodes of eight: ranks 6 to 11 are on two.
+// Groups of six adjacent ranks in nodes of eight: ranks 6 to 11 are on two nodes.
 TEST(CommunicatorMemory, GroupsThatStraddleNodesAreNotWithinOne) {
   Scenario s = On(3);
   s.model.experts.emplace();

@@ -69,7 +69,7 @@ Profile MakeProfile() {
   return profile;
 }
 
-// What was measured is of the machine as it is.
+// Measured costs hold for the machine as it is.
 TEST(ProfileCostModel, MeasuredCollectivesHaveNoTopology) {
   const Profile profile = MakeProfile();
   Plan plan = MakePlan(2);
@@ -92,7 +92,8 @@ TEST(ProfileCostModel, TakesMeasuredShapesAsTheyAre) {
   EXPECT_EQ(model->OutsideAllocator(plan), MiB(30));
 }
 
-// What the host needs for it was measured of a graph of as many operators; kernels behind others follow sooner.
+// The host's time for a launch was measured with a graph of as many operators. Kernels after the first follow
+// sooner.
 TEST(ProfileCostModel, AGraphIsLaunchedOnce) {
   Profile profile = MakeProfile();
   profile.Put(KernelEntry{GraphLaunchKey(12), 2, 10, Distribution::Constant(Microseconds(3))});
@@ -241,7 +242,7 @@ TEST(ProfileCostModel, WithoutThemACollectiveTakesItsBytesOverTheWireAtLeast) {
   EXPECT_NEAR(time(slow, kAllReduce), 0.08497, 1e-5);
   EXPECT_NEAR(time(fast, kAllReduce), 0.0015, 1e-9);
   EXPECT_NEAR(time(slow, kBarrier), 20e-6, 1e-12);
-  // A network that names no rate says nothing.
+  // A network without a rate gives no cost.
   const Plan unknown = OnTwoNodes(0);
   EXPECT_FALSE(MakeProfileCostModel(profile, unknown)
                    ->Communication(OpOf(unknown, kAllReduce), unknown.axes[0].groups[0]));
@@ -313,7 +314,7 @@ TEST(MissingCosts, ListsTheLaunchesOfGraphs) {
             (std::vector<std::string>{"graph_launch operators=7", "graph_saves"}));
 }
 
-// 5 us and 700 ns before it, 1.5 ms and 20 us a rank.
+// Each rank takes 5 us with 700 ns of dispatch before them, 1.5 ms and 20 us.
 TEST(CostDrift, IsOfAllOperatorsOneAfterTheOther) {
   const Plan plan = MakePlan(2);
   const Profile then = MakeProfile();
@@ -328,14 +329,14 @@ TEST(CostDrift, IsOfAllOperatorsOneAfterTheOther) {
   EXPECT_NEAR(CostDrift(then, faster, plan).value(), -0.75 / 1.5257, 1e-6);
 }
 
-// Costs of a minute in which neighbours took a core now and then: one in ten times is up to ten times as long, the median is what it was. A
-// step of hundreds of operators meets all of them.
+// Costs measured in a minute in which neighbours took a core now and then: one time in ten is up to ten times
+// as long, and the median is unchanged. A step of hundreds of operators meets all of these times.
 TEST(CostDrift, IsSeenInTimesThatAreLongNowAndThen) {
   const Plan plan = MakePlan(2);
   std::array<Duration, Distribution::kCount> times;
   times.fill(Milliseconds(1));
-  std::fill(times.begin() + 8, times.end(),
-            Milliseconds(10));  // from 95 % on, and on the way there from 90 % on
+  // From 95 % on, and on the way there from 90 % on.
+  std::fill(times.begin() + 8, times.end(), Milliseconds(10));
   Profile disturbed = MakeProfile(), quiet = MakeProfile();
   const std::string key = CostKey(Gemm{.m = 2, .n = 3, .k = 4});
   disturbed.Put(KernelEntry{key, 2, 8000, Distribution::FromQuantiles(times)});

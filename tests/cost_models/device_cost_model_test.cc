@@ -1,4 +1,4 @@
-// Costs on devices that are not at hand, repeated from the formulas by hand.
+// Costs on devices that are not at hand, checked against the formulas worked by hand.
 #include "cost_models/device_cost_model.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,8 @@ Plan TwoNodePlan() {
   return plan;
 }
 
-// 16 blocks of NCCL's kernel on 108 multiprocessors, and 2 x 15/16 x 4 MB in its time out of 2,039 x 0.88 GB/s.
+// NCCL's kernel occupies 16 blocks of 108 multiprocessors, and its memory traffic is 2 x 15/16 x 4 MB in its
+// time, of 2,039 x 0.88 GB/s.
 TEST(DeviceCostModel, ComputationLosesWhatTheCommunicationKernelTakes) {
   const Plan plan = TwoNodePlan();
   const DeviceSpec device = A100();
@@ -69,7 +70,8 @@ TEST(DeviceCostModel, KernelsBesideAnAllGatherSlowDownAboutAsMeasured) {
   EXPECT_NEAR(SlowdownBesideAnAllGather("h100-sxm-80g", "nvlink4"), 0.80 / 0.47, 0.1);
 }
 
-// Products of Hopper, not its other kernels, nor an A100's; beside collectives by kernels, not beside copies by an engine.
+// Only products on Hopper slow down in this way, not its other kernels, nor an A100's products; and only
+// beside collectives that run as kernels, not beside copies by a copy engine.
 TEST(DeviceCostModel, ProductsOfHopperGoInTwoWavesBesideCommunication) {
   Plan plan = TwoNodePlan();
   plan.scenario.cluster.network.intra_node.kind = "nvlink4";
@@ -99,7 +101,7 @@ TEST(DeviceCostModel, ProductsOfHopperGoInTwoWavesBesideCommunication) {
   EXPECT_FALSE(holds({CollectiveKind::kBarrier, DType::kFloat32, 0}));
 }
 
-// Switches that reduce need 16 blocks on 132, and read and store each message once.
+// Reductions in the switch need 16 blocks of 132 multiprocessors, and read and store each message once.
 TEST(DeviceCostModel, SwitchesThatReduceTakeLess) {
   Plan plan = TwoNodePlan();
   plan.scenario.cluster.network.intra_node.kind = "nvlink4";
@@ -113,7 +115,8 @@ TEST(DeviceCostModel, SwitchesThatReduceTakeLess) {
   EXPECT_NEAR(cost.compute_efficiency, (1 - 16.0 / 132) * (1 - memory), 1e-6);
 }
 
-// The slowest of 16 devices is 1.78 standard deviations slower: products and attention take that much longer, what memory bounds does not.
+// The slowest of 16 devices is 1.78 standard deviations slower. Products and attention take that much longer,
+// memory-bound kernels do not.
 TEST(DeviceCostModel, StepsWaitForTheSlowestDevice) {
   Plan one, sixteen = TwoNodePlan();
   DeviceSpec device = A100();
@@ -135,8 +138,9 @@ TEST(DeviceCostModel, StepsWaitForTheSlowestDevice) {
   EXPECT_EQ(time(sixteen, copy), time(one, copy));
 }
 
-// Eager PyTorch's layers spend more of their time moving memory than Megatron-Core's, which leaves their products more power: measured in
-// steps of PyTorch are 1.11 times the speed of products alone (reports/campaigns/2026-11-26-h100). Whatever else the step has.
+// Eager PyTorch's layers spend more of their time moving memory than Megatron-Core's, which leaves more power
+// to their products: in steps of PyTorch these were measured at 1.11 times the speed that they have alone
+// (reports/campaigns/2026-11-26-h100). The rest of the step does not matter.
 TEST(DeviceCostModel, ProductsAreFasterWhereOtherKernelsLeavePower) {
   DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();
   const auto time = [&](Framework framework, int64_t layers) {
@@ -156,7 +160,7 @@ TEST(DeviceCostModel, ProductsAreFasterWhereOtherKernelsLeavePower) {
   EXPECT_LT(alone / core, alone / eager - 0.02);
 }
 
-// PyTorch's own choice changes from version to version. An A100 has no rates of cuDNN's.
+// PyTorch's own choice changes from version to version. An A100's profile has no rates for cuDNN.
 TEST(DeviceCostModel, AScenarioChoosesTheKernelsOfFlashAttention) {
   const auto time = [](const char* device, Framework framework, FlashChoice choice) {
     Plan plan;
@@ -179,8 +183,8 @@ TEST(DeviceCostModel, AScenarioChoosesTheKernelsOfFlashAttention) {
             time("a100-sxm-80g", Framework::kPytorch, FlashChoice::kFramework));
 }
 
-// 20 MiB go at the bandwidth of 2 MiB, 140 us; 2 MiB between 1 MiB in 100 us and 3 MiB in 140 us take 120 us. A chosen algorithm is
-// modelled.
+// 20 MiB run at the bandwidth of 2 MiB, which take 140 us. Between 1 MiB in 100 us and 3 MiB in 140 us, 2 MiB
+// take 120 us. If an algorithm is chosen, the time is modelled.
 TEST(DeviceCostModel, WhatIsMeasuredIsNotModelled) {
   Plan plan = TwoNodePlan();
   plan.axes = {MakeAxis("tensor", 16, 8, 1)};
@@ -211,7 +215,8 @@ TEST(DeviceCostModel, AGroupOfOneMovesNothing) {
   EXPECT_EQ(MakeDeviceCostModel(device, plan)->Communication(op, {"alone", {3}})->time.p50(), Duration());
 }
 
-// Adam reads gradient, value and two moments and writes three of them back: 28e9 B over an eighth of 409.6 GB/s.
+// Adam reads the gradient, the value and two moments and writes three of them back: 28e9 B over an eighth of
+// 409.6 GB/s.
 TEST(DeviceCostModel, OffloadedOptimizersStreamThroughTheirShareOfTheHostsMemory) {
   const Plan plan = TwoNodePlan();
   const DeviceSpec device = A100();
@@ -223,7 +228,8 @@ TEST(DeviceCostModel, OffloadedOptimizersStreamThroughTheirShareOfTheHostsMemory
   EXPECT_NEAR(MakeDeviceCostModel(device, plan)->Kernel(update)->time.p50() / Milliseconds(1), 546.9, 0.1);
 }
 
-// PyTorch's AdamW on a CPU is some ten operators that each go through memory, 80 B a parameter by its source; with fused=True one of 28 B.
+// PyTorch's AdamW on a CPU is some ten operators that each go through memory, 80 B a parameter by its source;
+// with fused=True it is one operator of 28 B.
 TEST(DeviceCostModel, OffloadedOptimizersThatAreNotFusedStreamAsOftenAsTheirOperators) {
   Plan plan = TwoNodePlan();
   plan.scenario.framework = Framework::kPytorch;
@@ -240,7 +246,7 @@ TEST(DeviceCostModel, OffloadedOptimizersThatAreNotFusedStreamAsOftenAsTheirOper
   EXPECT_NEAR(seconds(true), 28e9 / (409.6e9 / 8), 1e-3);
 }
 
-// 28e9 B over half of a Grace's 512 GB/s, however many devices the node has; over all of it for one alone.
+// 28e9 B at half of a Grace's 512 GB/s, however many devices the node has; at all of it for a single device.
 TEST(DeviceCostModel, ADevicesShareOfTheHostsMemoryIsThatOfItsProcessor) {
   const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile("gb200-nvl72-186g"), "gb200-nvl72-186g").value();
   Op update;
@@ -256,7 +262,7 @@ TEST(DeviceCostModel, ADevicesShareOfTheHostsMemoryIsThatOfItsProcessor) {
   EXPECT_NEAR(milliseconds(1), 28e9 / 512e6, 0.1);
 }
 
-// With launches that block, what the host takes for an operator comes on top of what the device does.
+// With blocking launches, the host's time for an operator adds to the device's.
 TEST(DeviceCostModel, BlockingLaunchesAddTheHostsTime) {
   const Plan plan = TwoNodePlan();
   const DeviceSpec device = A100();
@@ -275,7 +281,8 @@ TEST(DeviceCostModel, BlockingLaunchesAddTheHostsTime) {
             ahead->Communication(sum, world)->time.p50() + ahead->DispatchOf(sum).time.p50());
 }
 
-// Alone on the network that its preset spells out as links, a collective takes what it takes where the network is cards only.
+// A collective that is alone on the network takes as long on a preset's links as on a network given by its
+// cards only.
 TEST(DeviceCostModel, ANetworkAsLinksIsTheNetworkOfItsCards) {
   for (const auto& [profile, preset, link] :
        {std::tuple("a100-sxm-80g", "dgx-a100", "nvlink3"), std::tuple("h100-sxm-80g", "dgx-h100", "nvlink4"),
@@ -305,7 +312,7 @@ TEST(DeviceCostModel, ANetworkAsLinksIsTheNetworkOfItsCards) {
   }
 }
 
-// What a factor of the scenario's layers is on, and what not.
+// Which times the factor of the scenario's layers scales, and which it does not.
 TEST(DeviceCostModel, LayersOfAShapeTakeLonger) {
   Plan plan = TwoNodePlan();
   plan.scenario.model.hidden = plan.scenario.model.seq_len = 1024;
@@ -322,7 +329,7 @@ TEST(DeviceCostModel, LayersOfAShapeTakeLonger) {
                     known->Kernel(product)->time.p50() - device.kernel_minimum),
               1.5, 1e-6);
   EXPECT_NEAR(ratio(tuned->DispatchOf(product).time.p50(), known->DispatchOf(product).time.p50()), 1.5, 1e-6);
-  // All that the host issues; of what is no layer's, nothing else.
+  // It scales everything that the host issues. Of operators outside layers it scales nothing else.
   for (const Op* op : {&sum, &update})
     EXPECT_NEAR(ratio(tuned->DispatchOf(*op).time.p50(), known->DispatchOf(*op).time.p50()), 1.5, 1e-6);
   EXPECT_EQ(tuned->Kernel(update)->time.p50(), known->Kernel(update)->time.p50());
@@ -330,7 +337,8 @@ TEST(DeviceCostModel, LayersOfAShapeTakeLonger) {
   EXPECT_EQ(tuned->Communication(sum, world)->time.p50(), known->Communication(sum, world)->time.p50());
 }
 
-// 2.5 us and a nanosecond an operator, at the first of them; the others' kernels follow 0.4 us sooner.
+// The first operator takes the host 2.5 us and a nanosecond per operator. The kernels of the others follow
+// 0.4 us sooner.
 TEST(DeviceCostModel, AGraphIsLaunchedOnce) {
   const Plan plan = TwoNodePlan();
   const DeviceSpec device = A100();

@@ -68,7 +68,7 @@ TEST(DeviceSpec, DevicesAreAlikeWhereTheirSpreadIsNotGiven) {
   EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "x")->speed_spread, 0.015);
 }
 
-// PyTorch of the time of its predecessor does not run on a B200.
+// A B200 has rates for `flash` only. PyTorch versions as old as FlashAttention 1 do not run on it.
 TEST(DeviceSpec, AttentionIsAsTheFirstKindWhereAnotherIsNotGiven) {
   const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile("b200-sxm-180g"), "x").value();
   ASSERT_EQ(device.flash_1.size(), device.flash.size());

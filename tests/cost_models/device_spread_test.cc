@@ -1,4 +1,4 @@
-// The slowest of several devices, held against exact means of largest values.
+// The slowest of several devices, checked against exact expected maxima.
 #include "cost_models/device_spread.h"
 
 #include <gtest/gtest.h>

@@ -38,7 +38,8 @@ TEST(Distribution, OneSampleIsAConstant) {
 // Halfway from level 0.50 (500 ns) to 0.75 (750 ns).
 TEST(Distribution, IsLinearBetweenItsLevels) { EXPECT_EQ(Ramp().Quantile(0.625), Nanoseconds(625)); }
 
-// All of a half's weight between 0 and 2 us, the rest at 2 us: mean 0.5 x 1 + 0.5 x 2 = 1.5 us.
+// Half of the weight is spread evenly between 0 and 2 us, the rest is at 2 us: the mean is 0.5 x 1 + 0.5 x 2
+// = 1.5 us.
 TEST(Distribution, MeanIsThatOfTheQuantileFunction) {
   std::array<Duration, Distribution::kCount> values;
   for (size_t i = 0; i < Distribution::kCount; ++i)

@@ -1,4 +1,4 @@
-// What frameworks make of operators, repeated by hand.
+// The kernels that frameworks run for operators, checked against numbers worked by hand.
 #include "cost_models/framework_kernels.h"
 
 #include <fmt/format.h>
@@ -28,14 +28,16 @@ double HostMicroseconds(const OpKind& kind, std::string_view framework) {
 
 const NormForward kNorm{.rows = 2048, .columns = 4096, .residual = true, .dtype = DType::kBFloat16};
 
-// 16.8 MB a pass at 2,039 x 0.88 GB/s are 9.35 us: three for the sum, two for the norm, which take as long as 3.3, and two starts of 3 us.
+// A pass over 16.8 MB at 2,039 x 0.88 GB/s takes 9.35 us. The sum makes three passes. The norm makes two,
+// which take as long as 3.3. Each of these two kernels has a start of 3 us.
 TEST(FrameworkKernels, EagerPytorchMovesTheResidualSumAndTheNormApart) {
   EXPECT_NEAR(DeviceMicroseconds(kNorm, "pytorch"), 6.3 * 9.35 + 6, 0.1);
   // Windtunnel's is one kernel: both inputs in, the sum and the norm out.
   EXPECT_NEAR(DeviceMicroseconds(kNorm, "windtunnel"), 4 * 9.35 + 3, 0.1);
 }
 
-// A profile's word for an operator is that of its cost key, whatever the operator's sizes and flags are.
+// A framework profile names an operator by the first word of its cost key, whatever the operator's sizes and
+// flags.
 TEST(FrameworkKernels, OperatorsGoByTheFirstWordOfTheirKeys) {
   const OpKind examples[] = {
       kNorm,
@@ -59,7 +61,7 @@ TEST(FrameworkKernels, TheHostPaysForEveryKernel) {
   EXPECT_NEAR(HostMicroseconds(kNorm, "pytorch_compile"), 6.8, 1e-9);
 }
 
-// Megatron pads the vocabulary, not heads; eager PyTorch neither. 108 is a multiple of 4.
+// Megatron pads the vocabulary but not heads; eager PyTorch pads neither. 108 is a multiple of 4.
 TEST(FrameworkKernels, WhoPadsProductsPaysNothingForOddRows) {
   const auto head = [](int64_t vocabulary) {
     return Gemm{.m = 8192, .n = vocabulary, .k = 768, .transpose_b = true, .dtype = DType::kBFloat16};
@@ -75,8 +77,9 @@ TEST(FrameworkKernels, WhoPadsProductsPaysNothingForOddRows) {
             1.05 * DeviceMicroseconds(attention(112), "megatron_core"));
 }
 
-// Heads of 108 are rows of 216 bytes, no multiple of 16: 16 heads' two products of 2048 x 2048 x 108 take 889 us each at 0.836 of the
-// 19.5 TFLOP/s that an A100 has without tensor cores; in bf16 as in fp16, and not in fp32, which has none.
+// Heads of 108 are rows of 216 bytes, no multiple of 16. Two products of 2048 x 2048 x 108 for 16 heads take
+// 889 us each at 0.836 of the 19.5 TFLOP/s that an A100 has without tensor cores. This holds in bf16 and
+// fp16, not in fp32, which has no tensor cores anyway.
 TEST(FrameworkKernels, MegatronOf2021HasNoTensorCoresForUnalignedBatches) {
   const auto attention = [](int64_t head_dim, DType dtype, std::string_view framework) {
     return DeviceMicroseconds(AttentionForward{1, 2048, 16, 16, head_dim, AttentionKind::kEager, dtype},
@@ -94,7 +97,7 @@ TEST(FrameworkKernels, MegatronOf2021HasNoTensorCoresForUnalignedBatches) {
   EXPECT_LT(attention(108, DType::kFloat32, "megatron"), attention(112, DType::kFloat32, "megatron"));
 }
 
-// Megatron adds a row-parallel layer's bias with the residual stream: the operator of its own is nothing.
+// Megatron adds a row-parallel layer's bias with the residual stream: as an operator it costs nothing.
 TEST(FrameworkKernels, AnOperatorThatTheFrameworkFusesElsewhereCostsNothing) {
   const AddBias bias{.rows = 2048, .columns = 4096, .dtype = DType::kFloat16};
   EXPECT_EQ(DeviceMicroseconds(bias, "megatron"), 0);
@@ -102,8 +105,8 @@ TEST(FrameworkKernels, AnOperatorThatTheFrameworkFusesElsewhereCostsNothing) {
   EXPECT_GT(DeviceMicroseconds(bias, "pytorch"), 0);
 }
 
-// The weight's product sums into the gradient buffer: 8 bytes an element of a buffer in fp32 at 1,794 GB/s and no kernel of its own; a sum of
-// activations is one.
+// The weight gradient's product accumulates into the gradient buffer: 8 bytes per element of an fp32 buffer
+// at 1,794 GB/s, without a kernel of its own. A sum of activations has a kernel.
 TEST(FrameworkKernels, MegatronCoresProductsAddGradientsUp) {
   const Copy gradient{
       .elements = 1 << 24, .from = DType::kBFloat16, .to = DType::kFloat32, .accumulate = true};
@@ -116,8 +119,8 @@ TEST(FrameworkKernels, MegatronCoresProductsAddGradientsUp) {
   EXPECT_LT(DeviceMicroseconds(weight, "megatron_core"), DeviceMicroseconds(weight, "megatron"));
 }
 
-// 2 bytes in and one out, and one more for the transposed copy that the same kernel writes: 50.3 and 16.8 MB at 1,794 GB/s. Of what
-// micro-batches share, each bears its part, of launches too.
+// A cast reads 2 bytes and writes one: 50.3 MB at 1,794 GB/s. The same kernel writes the transposed copy, one
+// more byte: 16.8 MB. Micro-batches that share a cast each bear their part of it, also of its launches.
 TEST(FrameworkKernels, MegatronCoreConvertsAndTransposesAtOnce) {
   Fp8Cast cast{.rows = 4096, .columns = 4096, .dtype = DType::kBFloat16};
   EXPECT_NEAR(DeviceMicroseconds(cast, "megatron_core"), 28.05 + 3, 0.1);
@@ -135,8 +138,9 @@ TEST(FrameworkKernels, MegatronCoreConvertsAndTransposesAtOnce) {
   EXPECT_NEAR(DeviceMicroseconds(cast, "megatron_core"), 18.7 + 3, 0.1);
 }
 
-// 16.8 MB a pass: 9.35 us. FlashAttention's loss reads the logits for the loss, and again for the gradient, which it writes; Transformer
-// Engine's writes the gradient with the loss, and multiplies it later. Eagerly PyTorch moves 36 bytes a logit.
+// A pass over 16.8 MB takes 9.35 us. FlashAttention's loss reads the logits for the loss, and again for the
+// gradient, which it writes. Transformer Engine's writes the gradient with the loss, and multiplies it later.
+// Eager PyTorch moves 36 bytes a logit.
 TEST(FrameworkKernels, FusedLossesPassOverLogitsInTheirOwnType) {
   const CrossEntropy eager{.rows = 2048, .vocab = 4096, .dtype = DType::kBFloat16};
   CrossEntropy fused = eager;
@@ -149,8 +153,9 @@ TEST(FrameworkKernels, FusedLossesPassOverLogitsInTheirOwnType) {
   EXPECT_EQ(DeviceMicroseconds(sums, "megatron_core"), 0) << "they came with the maximum";
 }
 
-// Transformer Engine launches a product for each expert, from a loop in C++, and of its inputs the search for the largest magnitude (2) and
-// the conversion that transposes; what is transposed later costs its writing alone.
+// For each expert Transformer Engine launches, from a loop in C++, the product and, for its inputs, the
+// search for the largest magnitude (2 kernels) and the cast, which also transposes. A copy that is transposed
+// later costs only its writing.
 TEST(FrameworkKernels, MegatronCoreLaunchesEachExpertsProduct) {
   const GroupedGemm product{
       .groups = 16, .m = 8, .n = 8, .k = 8, .transpose_b = true, .dtype = DType::kBFloat16};
@@ -167,7 +172,8 @@ TEST(FrameworkKernels, MegatronCoreLaunchesEachExpertsProduct) {
   EXPECT_LT(DeviceMicroseconds(transposed, "megatron_core"), 1);
 }
 
-// What tokens go where is counted in 18 kernels before they are put in order; what arrived was counted by who sent it.
+// 18 kernels count which tokens go where before the tokens are put in order. Tokens that arrive have been
+// counted by their senders.
 TEST(FrameworkKernels, MegatronCoreCountsTokensBeforeItSendsThem) {
   DispatchTokens dispatch{{.tokens = 8, .hidden = 8, .top_k = 2, .rows = 16, .dtype = DType::kBFloat16}};
   const double arrived = HostMicroseconds(dispatch, "megatron_core");
@@ -186,7 +192,8 @@ TEST(FrameworkKernels, MegatronCoreHasCudnnsAttention) {
   EXPECT_EQ(time("megatron", A100()), time("megatron_core", A100()));
 }
 
-// Windtunnel's own runtime gives cuDNN what it has a kernel for (runtime/cuda/fused_attention.cc), and the rest to its own.
+// Windtunnel's own runtime uses cuDNN where cuDNN has a kernel (runtime/cuda/fused_attention.cc), and its own
+// kernels otherwise.
 TEST(FrameworkKernels, WindtunnelHasCudnnsAttentionWhereTheLiveStepHas) {
   const DeviceSpec h100 = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();
   const auto ratio = [&](const OpKind& kind) {
@@ -225,8 +232,8 @@ AttentionForward Eager(int64_t batch, int64_t heads) {
           .dtype = DType::kFloat16};
 }
 
-// Megatron's fused softmax needs heads x batch in fours; else fp32 scores pass through memory: 44 bytes more an element are 27 passes
-// of two bytes instead of 4.5.
+// Megatron's fused softmax needs heads x batch to be a multiple of four. Otherwise fp32 scores pass through
+// memory: 44 bytes more an element are 27 passes of two bytes instead of 4.5.
 TEST(FrameworkKernels, MegatronsSoftmaxIsFusedOnlyInFours) {
   const double fused = DeviceMicroseconds(Eager(2, 2), "megatron"),
                apart = DeviceMicroseconds(Eager(1, 2), "megatron");
@@ -241,7 +248,8 @@ TEST(FrameworkKernels, MegatronsOptimizerMovesMoreThanAdam) {
   EXPECT_NEAR(DeviceMicroseconds(update, "megatron"), 34e9 / 1794.3e3, 40);
 }
 
-// Four values in fp32 read and three written: 28 bytes a parameter, instead of 80 by six passes over lists of tensors.
+// Fused Adam reads four fp32 values and writes three: 28 bytes a parameter, instead of 80 in six passes over
+// lists of tensors.
 TEST(FrameworkKernels, PytorchsFusedAdamIsOnePass) {
   OptimizerUpdate update{
       .spec = {.kind = OptimizerKind::kAdamW, .weight_decay = 0.01}, .elements = 1 << 24, .tensors = 8};
@@ -252,7 +260,8 @@ TEST(FrameworkKernels, PytorchsFusedAdamIsOnePass) {
   EXPECT_EQ(DeviceMicroseconds(update, "pytorch_compile"), DeviceMicroseconds(update, "pytorch"));
 }
 
-// torch.optim leaves out what does nothing. 16.8 million parameters are 37.4 us a pass; each kernel has a start.
+// torch.optim skips operations without effect. A pass over 16.8 million parameters takes 37.4 us; each kernel
+// has a start.
 TEST(FrameworkKernels, OptimizersPayForWhatTheyAreAskedFor) {
   const auto microseconds = [](OptimizerSpec spec, const char* framework) {
     return DeviceMicroseconds(OptimizerUpdate{.spec = spec, .elements = 1 << 24, .tensors = 8}, framework);
@@ -277,7 +286,8 @@ TEST(FrameworkKernels, OptimizersPayForWhatTheyAreAskedFor) {
     EXPECT_NEAR(microseconds(with_momentum(sgd), framework) - microseconds(sgd, framework), 2 * kPass, 0.5);
 }
 
-// Of a billion parameters: SGD's update 12 B each, momentum 20 B and decay 12 B more; by one kernel what must be moved.
+// For a billion parameters, SGD's update moves 12 B each, momentum 20 B more and decay 12 B more. A single
+// kernel moves only what it must.
 TEST(FrameworkKernels, HostsGoThroughMemoryForEveryOperatorOfAnOptimizer) {
   const auto bytes = [](const OptimizerSpec& spec, const char* framework, int states) {
     const OptimizerUpdate update{
@@ -296,8 +306,9 @@ TEST(FrameworkKernels, HostsGoThroughMemoryForEveryOperatorOfAnOptimizer) {
   EXPECT_EQ(bytes({.kind = OptimizerKind::kAdamW}, "deepspeed", 2), 28);
 }
 
-// Their optimizers' kernels count norms (and DeepSpeed's clipping) already; their blocks' kernels dropout, but for Megatron-Core's, whose sum
-// of bias and residual writes the mask besides.
+// The optimizer kernels of Megatron and DeepSpeed already include the norm (and DeepSpeed's the clipping).
+// Their blocks' kernels include dropout, except Megatron-Core's, whose sum of bias and residual writes the
+// mask in addition.
 TEST(FrameworkKernels, NothingIsCountedTwice) {
   const int64_t n = 1 << 24;
   const GradientNorm norm{.elements = n, .tensors = 8};
@@ -325,8 +336,8 @@ TEST(FrameworkKernels, ClippingMovesGradientsInTheirType) {
   EXPECT_EQ(TrafficOf(ClipGradients{.elements = n}), Bytes(8 * n));
 }
 
-// Userbuffers' and async tensor parallelism's loops: a launch and 7 us for each part and each copy; what Python takes for the operator comes
-// once for all parts.
+// The loops of Userbuffers and of async tensor parallelism take a launch and 7 us for each part and each
+// copy. Python's time for the operator counts once for all parts.
 TEST(FrameworkKernels, ProductsInPartsAreOneOperatorOfTheHost) {
   const Gemm whole{.m = 4096, .n = 1024, .k = 1024, .transpose_b = true, .dtype = DType::kBFloat16};
   Gemm part = whole;
@@ -341,8 +352,8 @@ TEST(FrameworkKernels, ProductsInPartsAreOneOperatorOfTheHost) {
   EXPECT_NEAR(HostMicroseconds(shift, "megatron_core"), 3 + 7, 1e-9);
 }
 
-// Gradients that an offloaded optimizer wants in fp32 cross the link to the host, 48 GB/s on an H100 and 24 on an A100, at whatever rate
-// the device converts them.
+// Gradients that an offloaded optimizer needs in fp32 cross the link to the host at its rate (48 GB/s on an
+// H100, 24 on an A100), however fast the device converts them.
 TEST(FrameworkKernels, WhatCrossesToTheHostGoesAtItsLinksRate) {
   Copy copy{1 << 26, DType::kBFloat16, DType::kFloat32};
   EXPECT_NEAR(DeviceMicroseconds(copy, "pytorch"), 1.57 * 6 * 67.108864e6 / 1.794e6 + 3, 3);
@@ -351,7 +362,7 @@ TEST(FrameworkKernels, WhatCrossesToTheHostGoesAtItsLinksRate) {
     EXPECT_NEAR(DeviceMicroseconds(copy, framework), 4 * 67.108864e6 / 24e3 + 3, 3) << framework;
 }
 
-// Reads and writes 4 bytes a gradient; DeepSpeed only reads, and unscales where it clips.
+// Unscaling reads and writes 4 bytes a gradient; DeepSpeed only reads, and unscales where it clips.
 TEST(FrameworkKernels, UnscalingIsAPassOfItsOwn) {
   const UnscaleGradients unscale{.elements = 1'000'000'000, .tensors = 1};
   EXPECT_NEAR(DeviceMicroseconds(unscale, "megatron"), 8e9 / 1794.3e3, 10);
@@ -374,7 +385,8 @@ TEST(FrameworkKernels, RecomputationRunsForwardOnceWithoutGradients) {
             Microseconds(850));
 }
 
-// Context ranks' attention is a block's all the same: whole, or in a ring's steps, of which the first counts.
+// Attention of context ranks counts as a block's attention, too: whole, or in the steps of a ring, of which
+// only the first counts.
 TEST(FrameworkKernels, RecomputationOfABlockCostsAsMuchWithContextRanks) {
   const FrameworkProfile& megatron = Known("megatron");
   const auto around = [&](int blocks, int step) {
@@ -394,7 +406,8 @@ TEST(FrameworkKernels, RecomputationOfABlockCostsAsMuchWithContextRanks) {
   EXPECT_EQ(around(1, 3), Duration());
 }
 
-// Modules and autograd's engine issue a dropout as they do its neighbours, and what brings tokens to experts.
+// Modules and autograd's engine issue a dropout as they do its neighbours, and also the operators that bring
+// tokens to experts.
 TEST(FrameworkKernels, WhatTheModelIssuesIsNoLoop) {
   EXPECT_EQ(ShapeOf(Dropout{.elements = 8}, DType::kFloat32).issuer, OperatorShape::Issuer::kModel);
   EXPECT_EQ(ShapeOf(Dropout{.elements = 8, .backward = true}, DType::kFloat32).issuer,
@@ -473,8 +486,9 @@ TEST(FrameworkKernels, WrongLayersAreErrors) {
   const std::string one = R"({"micro": 1, "seq_len": 1024, "hidden": 1024, "tensor": 1, "factor": 1.5})";
   EXPECT_EQ(message((one + ", " + one).c_str()),
             "mine.json:2:132: $.residuals.layers[1] has the shape of another, expected each once");
-  EXPECT_EQ(message(R"({"micro": 1, "seq_len": 1024, "hidden": 1024, "tensor": 0, "factor": 1.5})"),
-            "mine.json:2:113: $.residuals.layers[0].tensor is number 0, expected a whole number of at least 1");
+  EXPECT_EQ(
+      message(R"({"micro": 1, "seq_len": 1024, "hidden": 1024, "tensor": 0, "factor": 1.5})"),
+      "mine.json:2:113: $.residuals.layers[0].tensor is number 0, expected a whole number of at least 1");
   EXPECT_EQ(message(R"({"micro": 1, "seq_len": 1024, "hidden": 9007199254740993, "tensor": 1, "factor": 1})"),
             "mine.json:2:57: $.residuals.layers[0] has 9007199254740993, expected at most 1099511627776");
   EXPECT_EQ(message(R"({"micro": 1, "seq_len": 1024, "hidden": 1024, "tensor": 1, "factor": 0})"),
@@ -551,7 +565,8 @@ TEST(FrameworkKernels, BothFormsOfMxfp8TakeWhatTheyWereMeasuredToTake) {
   EXPECT_NEAR((one + microseconds()) / 52.34, 1, 0.05);
 }
 
-// Factors of fp8 lie alike in both directions: the product says which one it is of, whatever the recipe.
+// In fp8 the factors are laid out alike in both directions. The product itself says which direction it
+// belongs to, whatever the recipe.
 TEST(FrameworkKernels, ProductsInFp8AreIssuedByTheirDirection) {
   Gemm gemm{.m = 64, .n = 64, .k = 64, .transpose_b = true, .dtype = DType::kFloat8};
   EXPECT_EQ(ShapeOf(gemm, DType::kBFloat16).issuer, OperatorShape::Issuer::kEngine);

@@ -1,4 +1,4 @@
-// Kernels' times by datasheets, repeated from the formulas by hand.
+// Kernel times from datasheets, checked against the formulas worked by hand.
 #include "cost_models/kernel_roofline.h"
 
 #include <gtest/gtest.h>
@@ -29,8 +29,9 @@ TEST(KernelRoofline, SmallProductsRunInSmallTiles) {
   EXPECT_NEAR(MicrosecondsOf(SquareGemm(1024)), 17.3 + 3, 0.1);
 }
 
-// 12 x 9 tiles of 256 x 128 are one wave, a row more takes a second: 2 x 256 x 128 x 8320 / 2.415e12 s = 225.7 us each. The second is
-// almost empty, so smaller tiles waste less of it: 16 x 18 of 192 rows at most, never more than the two waves.
+// 12 x 9 tiles of 256 x 128 are one wave of 2 x 256 x 128 x 8320 / 2.415e12 s = 225.7 us. One row more takes
+// a second wave, which is almost empty, so smaller tiles waste less of it: 16 x 18 of 192 rows at most, never
+// more than the two waves.
 TEST(KernelRoofline, OneTileTooManyTakesMore) {
   const double fits = MicrosecondsOf(Gemm{.m = 3072, .n = 1152, .k = 8192, .dtype = DType::kBFloat16});
   const double too_many = MicrosecondsOf(Gemm{.m = 3073, .n = 1152, .k = 8192, .dtype = DType::kBFloat16});
@@ -39,7 +40,8 @@ TEST(KernelRoofline, OneTileTooManyTakesMore) {
   EXPECT_LE(too_many, 451.5 + 3.1);
 }
 
-// 36 tiles of 128 x 128 on 132 multiprocessors: kernel_roofline.h's worked number. Where there are waves of tiles they stay whole.
+// 36 tiles of 128 x 128 on 132 multiprocessors: kernel_roofline.h's worked number. Where tiles make several
+// waves they stay whole.
 TEST(KernelRoofline, HopperSharesOutStepsOfKWhereTilesAreFew) {
   DeviceSpec h200 = ParseDeviceSpec(*EmbeddedProfile("h200-sxm-141g"), "h200").value();
   const auto microseconds = [&](int64_t m, int64_t n) {
@@ -67,7 +69,7 @@ TEST(KernelRoofline, RowsThatBeginAnywhereMakeProductsSlow) {
   EXPECT_NEAR(rate(51142), 139, 3);
   EXPECT_NEAR(rate(51141), 74, 2);
   EXPECT_NEAR(rate(51141, /*pads=*/true), 253, 5);
-  // Rows of the other factor, and in 32 bits none.
+  // The rows of the other factor count, too. In 32 bits no rows do.
   const Gemm inner{.m = 4096, .n = 4096, .k = 4095, .transpose_b = true, .dtype = DType::kBFloat16};
   EXPECT_GT(MicrosecondsOf(inner), 2.5 * MicrosecondsOf(SquareGemm(4096)));
   Gemm by_columns = inner;  // A and B begin rows at 4,096
@@ -79,7 +81,8 @@ TEST(KernelRoofline, RowsThatBeginAnywhereMakeProductsSlow) {
   EXPECT_LT(MicrosecondsOf(in_fp32), 1.01 * MicrosecondsOf(SquareGemm(4096, DType::kFloat32)));
 }
 
-// Four products of 13 x 9 tiles at once are 468 of them in five waves instead of twice four; products that fill their waves gain nothing.
+// Four concurrent products of 13 x 9 tiles are 468 tiles in five waves, instead of four times two. Products
+// that fill their waves gain nothing.
 TEST(KernelRoofline, ProductsThatRunAtOnceShareWaves) {
   Gemm g{.m = 3072, .n = 1152, .k = 8192, .dtype = DType::kBFloat16};
   const double one_wave = MicrosecondsOf(g);
@@ -93,7 +96,8 @@ TEST(KernelRoofline, ProductsThatRunAtOnceShareWaves) {
   EXPECT_LE(MicrosecondsOf(g), 225.7 * 5 / 4 + 3.1);
 }
 
-// 64 x 64 with k = 65,536: one tile of 64 x 64 has one multiprocessor; 8 parts of k have 8, and their sums are added.
+// 64 x 64 with k = 65,536: one tile of 64 x 64 occupies one multiprocessor; 8 parts of k occupy 8, and their
+// sums are added.
 TEST(KernelRoofline, LongSumsAreSplit) {
   const double whole = 2.0 * 64 * 64 * (65'536 + 128) / (0.615 / 0.762 * 0.836 * 312e6 / 108);
   const double split = MicrosecondsOf(Gemm{.m = 64, .n = 64, .k = 65'536, .dtype = DType::kBFloat16});
@@ -115,7 +119,7 @@ TEST(KernelRoofline, ArithmeticThatTheDeviceLacksIsAnError) {
             "arithmetic in it");
 }
 
-// 0.914 of the ceiling instead of 1.047, on the same tiles.
+// 0.882 of the ceiling instead of 0.949, on the same tiles.
 TEST(KernelRoofline, ProductsInFp8TakeLongerWhereSumsAreCarriedOverToFp32) {
   const DeviceSpec h100 = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();
   Gemm gemm = SquareGemm(8192, DType::kFloat8);
@@ -125,7 +129,8 @@ TEST(KernelRoofline, ProductsInFp8TakeLongerWhereSumsAreCarriedOverToFp32) {
   EXPECT_NEAR(precise / fast, 0.949 / 0.882, 1e-6);
 }
 
-// Blackwell's products of scaled blocks: 0.936 and 0.918 of the ceiling, of 4,500 and 9,000 TFLOP/s, beside 0.984 of 4,500.
+// Blackwell's products of scaled blocks reach 0.936 (of 4,500 TFLOP/s) and 0.918 (of 9,000) of the ceiling,
+// compared with 0.984 of 4,500 for fp8.
 TEST(KernelRoofline, ProductsOfScaledBlocksHaveRatesOfTheirOwn) {
   const DeviceSpec b200 = ParseDeviceSpec(*EmbeddedProfile("b200-sxm-180g"), "b200").value();
   const auto time = [&](DType type) {
@@ -135,7 +140,7 @@ TEST(KernelRoofline, ProductsOfScaledBlocksHaveRatesOfTheirOwn) {
   EXPECT_NEAR(time(DType::kFloat8) / time(DType::kFloat4x2), 2 * 0.918 / 0.984, 1e-6);
 }
 
-// Transformer Engine's block scaling on Blackwell goes through mxfp8's products, on Hopper it has its own.
+// On Blackwell, Transformer Engine's block scaling uses mxfp8's products; on Hopper it has its own.
 TEST(KernelRoofline, BlackwellMultipliesLargerBlocksAsMicroscaledOnes) {
   const auto time = [](const char* name, DType type, bool of_blocks) {
     const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile(name), name).value();
@@ -170,7 +175,8 @@ TEST(KernelRoofline, CopiesToTheHostGoOverItsLink) {
   EXPECT_NEAR(MicrosecondsOf(copy), 10'000 + 3, 1e-6);
 }
 
-// A measured length, and half-way between two in the logarithm: 2048 (155) and 4096 (173) at 128: 3072 = 1.5 x 2048.
+// A measured length, and one half-way between two in the logarithm (which is linear between powers of two):
+// 2048 (155) and 4096 (173) at 128: 3072 = 1.5 x 2048.
 TEST(KernelRoofline, AttentionRatesAreLinearInTheLogarithmOfTheLength) {
   const DeviceSpec device = A100();
   auto tflops = [&](int64_t head_dim, int64_t seq) {
@@ -182,7 +188,8 @@ TEST(KernelRoofline, AttentionRatesAreLinearInTheLogarithmOfTheLength) {
   EXPECT_EQ(tflops(128, 1 << 20), 189);
 }
 
-// A pair of a query and a key takes 64 / 140 at 64 and 128 / 155 at 128, and 0.6415 half-way. Smaller heads leave the softmax to do.
+// A pair of a query and a key takes 64 / 140 at 64 and 128 / 155 at 128, and 0.6415 half-way. With smaller
+// heads the softmax still takes its time.
 TEST(KernelRoofline, AttentionOfOtherHeadsIsBetweenTheMeasuredOnes) {
   const DeviceSpec device = A100();
   auto tflops = [&](int64_t head_dim) {
@@ -221,7 +228,8 @@ TEST(KernelRoofline, AttentionThatDoesNotFillTheDeviceIsSlower) {
   EXPECT_NEAR(MicrosecondsOf(full), MicrosecondsOf(half), 1e-6);
 }
 
-// By hand in cost_models/kernel_roofline.h. A window as long as the sequence is none; eager attention masks what is not seen.
+// Worked by hand in cost_models/kernel_roofline.h. A window as long as the sequence has no effect. Eager
+// attention computes all pairs and masks those not seen.
 TEST(KernelRoofline, AttentionWithinAWindowWorksOnWholeTiles) {
   const auto microseconds = [](int64_t seq, int64_t window, AttentionKind kind = AttentionKind::kFlash) {
     AttentionForward a{32, seq, 32, 32, 128, kind, DType::kBFloat16};
@@ -235,8 +243,9 @@ TEST(KernelRoofline, AttentionWithinAWindowWorksOnWholeTiles) {
   EXPECT_EQ(microseconds(2048, 128, AttentionKind::kEager), microseconds(2048, 0, AttentionKind::kEager));
 }
 
-// Published rates are of 16 bits: an A100 has 312 TFLOP/s of those, 156 of tf32 and 19.5 of fp32. Eager attention moves twice the bytes,
-// and its products take over where they are slower.
+// Published rates are for 16 bits, in which an A100 has 312 TFLOP/s; it has 156 in tf32 and 19.5 in fp32.
+// Eager attention in 32 bits moves twice the bytes, and its products determine the time where they are
+// slower.
 TEST(KernelRoofline, AttentionIsNoFasterThanItsTypesArithmetic) {
   const auto time = [](AttentionKind kind, DType dtype, bool tf32) {
     const AttentionForward a{

@@ -17,7 +17,7 @@ LayerShape WithMicro(int64_t micro) {
 
 TEST(LayerFactors, WithoutAnyTheyAreOne) { EXPECT_EQ(LayerFactors().At(kShape), 1); }
 
-// Of one known shape 0.35 of the excess is left with each doubling, whichever way.
+// With one known shape, 0.35 of its excess is left with each doubling, in either direction.
 TEST(LayerFactors, FadeWithDoublings) {
   const LayerFactors factors({{kShape, 0.9}});
   EXPECT_NEAR(factors.At(kShape), 0.9, 1e-8);
@@ -32,7 +32,7 @@ TEST(LayerFactors, FadeWithDoublings) {
   EXPECT_NEAR(factors.At(wide), 1, 1e-4);
 }
 
-// Between two neighbours that agree it is nearly theirs; each keeps its own.
+// Between two known shapes that agree, the factor is nearly theirs. Each known shape keeps its own.
 TEST(LayerFactors, GoBetweenTheirNeighbours) {
   const LayerFactors agreeing({{WithMicro(2), 1.2}, {WithMicro(8), 1.2}});
   EXPECT_NEAR(agreeing.At(WithMicro(2)), 1.2, 1e-8);
@@ -42,7 +42,8 @@ TEST(LayerFactors, GoBetweenTheirNeighbours) {
   EXPECT_NEAR(differing.At(WithMicro(8)), 1.25, 1e-8);
 }
 
-// Of what is nearly one and the same, and contradicts itself, the mean; never less than a hundredth.
+// Shapes that are nearly identical but have contradictory factors get the mean. No factor is less than a
+// hundredth.
 TEST(LayerFactors, BearWhatContradictsItself) {
   LayerShape a = kShape, b = kShape;
   a.hidden = int64_t{1} << 40;

@@ -1,4 +1,4 @@
-// Layers of a Llama of 8 billion parameters on an H100, whose products share a power limit with the rest.
+// Layers of a Llama of 8 billion parameters on an H100, whose GEMMs share a power limit with other kernels.
 #pragma once
 
 #include "scenarios/scenario.h"

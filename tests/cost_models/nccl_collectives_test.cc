@@ -1,4 +1,4 @@
-// Collectives on devices that are not at hand, repeated from the formulas by hand.
+// Collectives on devices that are not at hand, checked against the formulas worked by hand.
 #include "cost_models/nccl_collectives.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ TEST(NcclCollectives, ATokenExchangeIsAsFastAsDeepEpWasMeasured) {
   }
 }
 
-// Low latency wins for little: 6.6 + 7 x 0.6 + 28 us and next to nothing to move.
+// The low-latency protocol (LL) wins for small messages: 6.6 + 7 x 0.6 + 28 us, and next to nothing to move.
 TEST(NcclCollectives, LittleMessagesGoByTheLowLatencyProtocol) {
   EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kAllGather, Bytes(256)), OneNode()), 38.8, 0.1);
 }
@@ -95,25 +95,27 @@ TEST(NcclCollectives, AGroupThatSpansNodesIsBoundByTheirNetworkCards) {
               8.4 + 14 * 6 + 14 + 2e9 * 15 / 16 / 188e3 + 33, 0.1);
 }
 
-// Half of an all-to-all on two nodes goes to the other one, over a card each: 25 GB/s at 0.94.
+// Half of an all-to-all on two nodes goes to the other node, over one card per rank: 25 GB/s at 0.94.
 TEST(NcclCollectives, AnAllToAllIsBoundByWhatLeavesTheNode) {
   EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kAllToAll, Bytes(2'000'000'000)), TwoNodes()),
               8.4 + 14 + 1e9 / 23.5e3 + 33, 0.1);
 }
 
-// Between two ranks on a node each, it is a message to the other one.
+// Between two ranks on different nodes, it is one message to the other rank.
 TEST(NcclCollectives, AnAllToAllOfTwoRanksIsAMessage) {
   const GroupLayout apart = LayoutOf(MakeAxis("two", 16, 2, 8).groups[0], 2);
   EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kAllToAll, Bytes(2'000'000'000)), apart),
               MicrosecondsOf(Of(CollectiveKind::kShift, Bytes(1'000'000'000)), apart), 0.1);
 }
 
-// Around a ring each rank's message is one to its neighbour; on two nodes some leave theirs, whom the others wait for.
+// Each rank sends one message to its neighbour on the ring. On two nodes some messages leave their node, and
+// all ranks wait for them.
 TEST(NcclCollectives, AShiftIsAMessageFromEachToTheNext) {
   EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kShift, MiB(64)), OneNode()), 11.8 + 291.8 + 28, 0.1);
   EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kShift, Bytes(2'000'000'000)), TwoNodes()),
               8.4 + 14 + 2e9 / 21.2e3 + 33, 0.1);
-  // Each on a node of its own, as context ranks beside tensor ranks that fill nodes: all leave theirs.
+  // Each rank is on a node of its own, like context ranks beside tensor ranks that fill a node: all messages
+  // leave their node.
   EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kShift, Bytes(2'000'000'000)),
                              LayoutOf(MakeAxis("context", 16, 2, 8).groups[0], 2)),
               8.4 + 14 + 2e9 / 21.2e3 + 33, 0.1);
@@ -125,7 +127,8 @@ TEST(NcclCollectives, GroupsSideBySideShareTheCards) {
   EXPECT_NEAR(LayoutOf(replicas.groups[3], 2).cards_achieved / GBps(23.5), 1, 1e-9);
 }
 
-// On 2 nodes of 8 H100s a reduction in the switches with trees between them moves 8 x 57.7 GB/s of bus bandwidth at most, by a ring 328.
+// On 2 nodes of 8 H100s, an all-reduce in the switches with trees between them has a bus bandwidth of 8 x
+// 57.7 GB/s at most; by a ring it has 328.
 TEST(NcclCollectives, NcclChoosesTheSwitchesForLargeReductions) {
   auto pattern_of = [](Bytes bytes, int nodes) {
     ClusterSpec cluster = Nodes(nodes);
@@ -141,7 +144,7 @@ TEST(NcclCollectives, NcclChoosesTheSwitchesForLargeReductions) {
   EXPECT_EQ(pattern_of(GiB(1), 4), Pattern::kRing);
 }
 
-// Links spelled out with a tenth of NVLink's bandwidth, over one node and over several.
+// Links given by their bandwidth, with a hundredth of NVLink's, on one node and on several.
 TEST(NcclCollectives, SwitchesAreAsFastAsTheLinksToThem) {
   const auto time_of = [](double gbytes, int nodes) {
     ClusterSpec cluster = Nodes(nodes);
@@ -286,7 +289,7 @@ RC_GTEST_PROP(NcclCollectivesProperties, OfOneAlgorithmMoreBandwidthNeverTakesLo
   RC_ASSERT(TimeOf(op, system, algorithm, protocol) <= before);
 }
 
-// What the devices' links and the nodes' cards must carry at the least, whatever the algorithm, and one hop.
+// The lower bound for every algorithm: what the devices' links and the nodes' cards must carry, and one hop.
 RC_GTEST_PROP(NcclCollectivesProperties, NothingBeatsTheLinksOrTheirLatency, ()) {
   const System system = AnySystem();
   const CollectiveKind kind = AnyKind();

@@ -1,4 +1,5 @@
-// NCCL's estimates and choices, held against its own table (data/nccl_tuning.json says where it comes from).
+// NCCL's estimates and choices, checked against its own table (data/nccl_tuning.json says where it comes
+// from).
 #include "cost_models/nccl_tuning.h"
 
 #include <gtest/gtest.h>
@@ -108,7 +109,8 @@ TEST_F(NcclTuning, EveryChoiceIsNccls) {
   EXPECT_EQ(checked, 1330);
 }
 
-// Racks have more: NCCL gathers and scatters in a switch with at most 32 ranks of a node (NCCL_MAX_NVLS_ARITY), and sums with all.
+// Racks have more ranks per node. NVLS does all-gathers and reduce-scatters with at most 32 of them
+// (NCCL_MAX_NVLS_ARITY), and all-reduces with all.
 TEST_F(NcclTuning, NvlsGathersWithAtMost32RanksOfANode) {
   const auto has_nvls = [&](CollectiveKind kind, int ranks) {
     NcclCommunicator c{.ranks = ranks,
@@ -132,7 +134,8 @@ TEST_F(NcclTuning, NvlsGathersWithAtMost32RanksOfANode) {
   EXPECT_TRUE(has_nvls(CollectiveKind::kAllReduce, 72));
 }
 
-// 0.6 at 64 KiB and 0.5 at 128 KiB: NCCL takes the power below, half-way between it is 0.55.
+// With 0.6 at 64 KiB and 0.5 at 128 KiB, NCCL takes the value of the power of two below; interpolated
+// half-way it is 0.55.
 TEST(TreeCorrection, IsOfThePowerOfTwoBelowOrLinearInBetween) {
   EXPECT_EQ(TreeCorrection(NcclProtocol::kLl, KiB(96), false), 0.6);
   EXPECT_NEAR(TreeCorrection(NcclProtocol::kLl, KiB(96), true), 0.55, 1e-12);

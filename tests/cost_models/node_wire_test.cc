@@ -29,7 +29,7 @@ TEST(NodeWire, CountsWhatARankSends) {
   EXPECT_EQ(WireTime({"barrier", Bytes(0)}, 4, network), Duration());
 }
 
-// A token goes to each of the other ranks with the share of them that has experts of it.
+// Each of the other ranks is sent the share of tokens that have experts there.
 TEST(NodeWire, CountsWhereTokensGo) {
   Collective exchange{CollectiveKind::kTokenExchange, DType::kBFloat16, 1024};
   exchange.reach = {.rank = 0.25, .node = 1};

@@ -8,7 +8,8 @@
 namespace windtunnel {
 namespace {
 
-// What the model of sim/core_sharing.h gives back for `ranks` computing threads (weight 1) and as many flows on one core.
+// The rates that the model of sim/core_sharing.h yields for `ranks` computing threads (weight 1) and as many
+// flows on one core.
 struct Rates {
   double collective, compute;
 };
@@ -42,7 +43,8 @@ TEST(FitOverlap, AnUndisturbedCollectiveGetsTheLargestWeight) {
   EXPECT_NEAR(fit.compute_efficiency, 1.0, 1e-12);
 }
 
-// Alone it takes the whole core (it spins), but a computing thread keeps 0.9: it took 0.1, at half speed, so it needs 0.2.
+// Alone the collective takes the whole core (it spins), but a computing thread beside it keeps 0.9. The
+// collective took 0.1, at half speed, so it needs 0.2.
 TEST(FitOverlap, BelievesTheComputingThreadAboutCoreTime) {
   const OverlapFit fit = FitOverlap({.core_share = 1, .collective_rate = 0.5, .compute_rate = 0.9});
   EXPECT_NEAR(fit.core_share, 0.2, 1e-12);

@@ -1,4 +1,4 @@
-// The speed of products under a power limit, held against the balance of power that it solves.
+// The speed of products under a power limit, checked against the power balance that it solves.
 #include "cost_models/power_limit.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,8 @@ namespace {
 constexpr PowerSpec kH100{
     .limit_watts = 700, .attention_watts = 660, .memory_watts = 550, .most_product_speed = 1.27};
 
-// Watts over a step of products, attention and what memory bounds, where products are so much faster than alone.
+// The mean power in watts over a step of products, attention and memory-bound kernels, where products run at
+// `speed` times the speed that they have alone.
 double MeanPower(const PowerSpec& power, Duration products, Duration attention, Duration others,
                  double speed) {
   const double of_products = products / Milliseconds(1) / speed, of_attention = attention / Milliseconds(1),

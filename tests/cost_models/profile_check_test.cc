@@ -61,7 +61,8 @@ TEST(ProfileCheck, NothingIsWrongWithTheDatasheetsOfTheProgram) {
   for (const std::string& name : EmbeddedProfileNames()) EXPECT_EQ(Findings(Device(name)), Texts()) << name;
 }
 
-// 2 x 1024^3 FLOP in 1 ms are 2.15 TFLOP/s. Two ranks on two cores: a core each, 64 x 6.5e9 = 416 GFLOP/s. In 16 bits a core may have 6.66.
+// 2 x 1024^3 FLOP in 1 ms are 2.15 TFLOP/s. Two ranks on two cores have a core each, which does 64 x 6.5e9 =
+// 416 GFLOP/s. In 16 bits a core may do 6.66 TFLOP/s.
 TEST(ProfileCheck, NoCoreIsFasterThanItsArithmetic) {
   Profile profile = TwoCores();
   profile.kernels = {Kernel("gemm fp32 nn m=1024 n=1024 k=1024", Milliseconds(1))};
@@ -72,7 +73,7 @@ TEST(ProfileCheck, NoCoreIsFasterThanItsArithmetic) {
   EXPECT_EQ(Findings(profile), Texts());
 }
 
-// 8 MiB in 1 us are 8.39 TB/s; 192 bytes a cycle are 1.25.
+// 8 MiB in 1 us are 8.39 TB/s; 192 bytes a cycle are 1.25 TB/s.
 TEST(ProfileCheck, NoCoreIsFasterThanItsFirstCache) {
   Profile profile = TwoCores();
   profile.kernels = {Kernel("copy fp32 fp32 n=1048576", Microseconds(1))};
@@ -90,7 +91,7 @@ TEST(ProfileCheck, TimesArePositive) {
             Texts{"impossible: copy fp32 fp32 n=10, 2 ranks: its shortest time is not positive"});
 }
 
-// 25 us in a time of at most 11 us: 2.3 cores of two.
+// 25 us of core time within at most 11 us are 2.3 cores' time; there are two.
 TEST(ProfileCheck, CoreTimeIsThatOfTheCoresThereAre) {
   Profile profile = TwoCores();
   profile.collectives = {AllReduce(KiB(8), Microseconds(10))};
@@ -120,7 +121,7 @@ TEST(ProfileCheck, WhatIsLargerAndYetFasterIsSuspiciousBeyondTheSpread) {
                                       "than p10 90.9 us of 8.00 KiB"}));
 }
 
-// p90 / p10 is 3 x 3; of what takes a microsecond that is the timer's.
+// The first kernel's p90 / p10 is 3 x 3. In a kernel of one microsecond such a spread is the timer's.
 TEST(ProfileCheck, ADisturbedMeasurementIsSuspicious) {
   Profile profile = TwoCores();
   profile.kernels = {Kernel("copy fp32 fp32 n=100000", Microseconds(30), 3),
@@ -179,7 +180,7 @@ TEST(ProfileCheck, ADeviceThatIsNotKnownHasNoLimits) {
   EXPECT_EQ(Findings(profile), Texts());
 }
 
-// A number in another unit than the field's is off by a thousand.
+// A number in another unit than the field's is off by a factor of a thousand.
 TEST(ProfileCheck, ADatasheetsUnitsArePlausible) {
   const auto changed = [](auto change) {
     Profile profile = Device("h100-sxm-80g");

@@ -142,7 +142,8 @@ TEST(Profile, RefusesWhatNestsDeep) {
             "p.json: nests deeper than 64, expected a hardware profile");
 }
 
-// A list's entry, a field of the wrong type, an unknown one, and what is missing, which is in the object around it.
+// The mistakes are in a list's entry, a field of the wrong type, an unknown schema, and a missing field,
+// whose place is that of the object around it.
 TEST(Profile, SaysWhereAMistakeStands) {
   const auto error = [](const std::string& json) { return ParseProfile(json, "p.json").error().message; };
   EXPECT_EQ(error("{\n  \"schema\": \"windtunnel/profile/1\",\n  \"name\": 3}"),

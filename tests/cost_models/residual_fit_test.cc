@@ -1,4 +1,4 @@
-// Residual factors out of steps whose composition is known.
+// Fits residual factors to steps whose composition is known.
 #include "cost_models/residual_fit.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,8 @@
 namespace windtunnel {
 namespace {
 
-// A step: seconds of matrix products, of attention, and of the host; device and host go on side by side, or the device waits.
+// A step: seconds of matrix products, of attention, and of the host. The device and the host run side by
+// side, or the device waits for the host's launches.
 struct Step {
   double gemm = 0, attention = 0, host = 0;
   LayerShape shape = {};
@@ -44,13 +45,14 @@ TEST(ResidualFit, FindsWhatTheRowsTell) {
   EXPECT_LT(fit.after, 0.02);
 }
 
-// Steps of a job with CUDA_LAUNCH_BLOCKING=1: what the host takes comes on top, whatever the device's work.
+// Steps of a job with CUDA_LAUNCH_BLOCKING=1: the host's time adds to the device's, whatever the device's
+// work.
 TEST(ResidualFit, FindsThatTheDeviceWaitsForLaunches) {
   const std::vector<Step> steps = {{8, 1, 1}, {6, 4, 2}, {3, 7, 4}, {9, 2, 1}, {4, 1, 3}, {2, 4, 0.5}};
   const ResidualFit waits = FitResiduals(TimesOf(steps, {.launch = 2}), {}, Predictor(steps)).value();
   EXPECT_NEAR(waits.factors.launch, 2, 0.1);
   EXPECT_LT(waits.after, 0.01);
-  // The host's time can be hidden, but not less than that.
+  // The host's time can be hidden completely, but not more: `launch` is at least 1.
   const ResidualFit ahead =
       FitResiduals(TimesOf(steps, {.gemm = 0.9, .attention = 0.9}), {}, Predictor(steps)).value();
   EXPECT_EQ(ahead.factors.launch, 1);
@@ -69,7 +71,8 @@ TEST(ResidualFit, WhatTheRowsDoNotTellStaysOne) {
   EXPECT_GE(fit.estimates.at("gemm").high, 1.15);
 }
 
-// Rows whose parts nearly go together tell their sum, not which of them is off: the pull towards 1 shares it, and the intervals say so.
+// If gemm and attention are nearly proportional in all rows, the rows determine their sum, not which of them
+// is off. The pull towards 1 shares it between them, and the intervals say so.
 TEST(ResidualFit, IntervalsHoldWhatThePullTowardsOneTakesOff) {
   const std::vector<Step> steps = {{8, 4, 0.1}, {6, 3.1, 0.1}, {10, 4.9, 0.1}, {4, 2, 0.1}};
   const ResidualFactors truth{.gemm = 1.3, .attention = 0.8};
@@ -82,7 +85,7 @@ TEST(ResidualFit, IntervalsHoldWhatThePullTowardsOneTakesOff) {
   }
 }
 
-// One of ten rows takes twice as long as it should: the fit stays with the nine.
+// One of ten rows takes twice as long as it should. The fit stays with the other nine.
 TEST(ResidualFit, ABadRowCountsLittle) {
   std::vector<Step> steps;
   for (int i = 1; i <= 10; ++i) steps.push_back({static_cast<double>(i), 2, 0.1});
@@ -91,7 +94,8 @@ TEST(ResidualFit, ABadRowCountsLittle) {
   EXPECT_NEAR(FitResiduals(measured, {}, Predictor(steps))->factors.gemm, 1.1, 0.05);
 }
 
-// Micro-batches of four take 15 % longer than the others, whatever of their steps is products: no named factor says so.
+// Micro-batches of four take 15 % longer than the others, whatever the share of products in their steps. No
+// named factor expresses that.
 TEST(ResidualFit, LayersTakeWhatNamedFactorsLeave) {
   std::vector<Step> steps;
   std::vector<LayerShape> shapes;
@@ -113,7 +117,8 @@ TEST(ResidualFit, LayersTakeWhatNamedFactorsLeave) {
   EXPECT_NEAR(fit.factors.layers.At({.micro = 4, .seq_len = 1024, .hidden = 65536, .tensor = 8}), 1, 1e-3);
 }
 
-// Where the host and the device take as long, neither alone moves the step; both do.
+// Where the host and the device take equally long, a factor on only one of them does not shorten the step;
+// one on both does.
 TEST(ResidualFit, LayersMoveTheHostAndTheDeviceTogether) {
   std::vector<Step> steps;
   std::vector<LayerShape> shapes;
@@ -127,7 +132,7 @@ TEST(ResidualFit, LayersMoveTheHostAndTheDeviceTogether) {
   EXPECT_LT(fit.after, 0.03);
 }
 
-// Times in another unit are nobody's layers: a factor stays within 1.5.
+// Layers' factors do not explain times in another unit: a factor stays within 1.5.
 TEST(ResidualFit, LayersExplainNoOtherUnit) {
   std::vector<Step> steps;
   std::vector<LayerShape> shapes;
@@ -142,7 +147,7 @@ TEST(ResidualFit, LayersExplainNoOtherUnit) {
   EXPECT_GT(fit.after, 0.5);
 }
 
-// A shape of which there is one row only, which took twice as long, is not believed by half.
+// A shape with only one row, which took twice as long, is not even half believed.
 TEST(ResidualFit, OneRowOfAShapeIsNotBelieved) {
   std::vector<Step> steps;
   std::vector<LayerShape> shapes;

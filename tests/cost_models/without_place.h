@@ -1,4 +1,5 @@
-// Errors of JSON files for tests whose file is printed by the program, so that what stands where is not the point.
+// Errors of JSON files without line and column, for tests in which the program prints the file, so that
+// places do not matter.
 #pragma once
 
 #include <regex>

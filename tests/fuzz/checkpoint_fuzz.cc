@@ -1,5 +1,6 @@
-// A checkpoint of two files: an input is a byte, metadata.json up to a zero byte, and rank_00000.safetensors. With an odd first byte the metadata
-// get the checksum that they ought to have, without which little would be reached.
+// A checkpoint of two files. An input is a byte, metadata.json up to a zero byte, and rank_00000.safetensors.
+// If the first byte is odd, the metadata get the checksum that they ought to have, without which little would
+// be reached.
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,13 +16,13 @@
 namespace windtunnel {
 namespace {
 
-// With the checksum that it ought to have; as it is where that cannot be said.
+// The metadata with the checksum that they ought to have; unchanged if it cannot be determined.
 std::string Sealed(const std::string& metadata) {
   const auto sealed = SealMetadata(metadata);
   return sealed ? *sealed : metadata;
 }
 
-// A directory in memory where there is one; gone at the program's end.
+// A directory, in memory if possible, that is removed at the program's end.
 struct Scratch {
   Scratch() {
     const char* test = std::getenv("TEST_TMPDIR");

@@ -1,4 +1,4 @@
-// An input as a file without a disk, for readers that take a path.
+// An input as a file in memory, for readers that take a path.
 #pragma once
 
 #include <sys/mman.h>

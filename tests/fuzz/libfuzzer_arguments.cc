@@ -1,4 +1,5 @@
-// Under `bazel test`: what libFuzzer finds goes where a test may write, new inputs for the time of the run, what crashes among its outputs.
+// Under `bazel test`, libFuzzer writes where a test may write: new inputs into the temporary directory, which
+// lasts for the run, and crashing inputs among the test's outputs.
 #include <cstdlib>
 #include <string>
 #include <vector>

@@ -2,8 +2,8 @@
 //
 //   NAME_fuzz [--runs=N] [--seconds=S] [--seed=K] FILE_OR_DIRECTORY…
 //
-// The mutations are a function of the seeds and K. What crashes is printed, and left in a file that names itself; run the program on that file
-// alone (--runs=0) to see it again.
+// The mutations are a function of the seeds and K. An input that crashes is left in a file whose name is
+// printed. Run the program on that file alone (--runs=0) to see the crash again.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ constexpr size_t kMostBytes = 1 << 14;
 
 std::string current, crash_file;  // for the signal handler
 
-// Only calls that a handler may make.
+// Makes only calls that a signal handler may make.
 void OnCrash(int signal) {
   const int file = open(crash_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   if (file >= 0 && write(file, current.data(), current.size()) >= 0) {
@@ -44,7 +44,7 @@ void OnCrash(int signal) {
   raise(signal);
 }
 
-// On a stack of its own, since the program's may be what ran out.
+// The handler runs on a stack of its own, since the program's may be what ran out.
 void CatchCrashes() {
   const char* directory = std::getenv("TEST_UNDECLARED_OUTPUTS_DIR");
   crash_file = std::string(directory != nullptr ? directory : "/tmp") + "/crash-" + std::to_string(getpid());

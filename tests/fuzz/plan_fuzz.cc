@@ -1,5 +1,7 @@
-// Plans of small scenarios: a byte of the input for every key of the model, the batch and the strategy (in the order of describe.h) keeps a tiny
-// model's value or chooses another. What the loader accepts is compiled, which checks every program, and has no race (tests/plan/race_check.h), or is refused with a reason.
+// Plans of small scenarios. For every key of the model, the batch and the strategy (in the order of
+// describe.h), a byte of the input keeps a tiny model's value or chooses another. A scenario that the loader
+// accepts is compiled, which checks every program, and has no race (tests/plan/race_check.h), or is refused
+// with a reason.
 #include <fmt/format.h>
 
 #include <array>
@@ -20,7 +22,7 @@
 namespace windtunnel {
 namespace {
 
-// The bytes of an input, one after the other; zeros behind its end.
+// The bytes of an input in order, followed by zeros.
 class InputBytes {
  public:
   explicit InputBytes(std::span<const uint8_t> bytes) : bytes_(bytes) {}
@@ -31,7 +33,7 @@ class InputBytes {
   size_t at_ = 0;
 };
 
-// Visits a description (describe.h). A byte below 128 leaves a key alone.
+// Visits a description (describe.h). A byte below 128 leaves its key alone.
 class Chooser {
  public:
   explicit Chooser(InputBytes& bytes) : bytes_(bytes) {}
@@ -98,7 +100,7 @@ class Chooser {
     spec = ExpertsSpec{.count = 4};
     Describe(*this, *spec);
   }
-  // Of heads of eight columns (TinyLlama) four are rotated.
+  // Of the eight columns of a head (TinyLlama) four are rotated.
   void OptionalBlock(std::string_view, std::optional<LatentAttentionSpec>& spec, std::string_view) {
     if (bytes_.Next() < 192) return;
     spec = LatentAttentionSpec{.kv_rank = 6, .rope_dim = 4};
@@ -137,7 +139,7 @@ Scenario Chosen(InputBytes& bytes) {
   chooser.Word("allocator", s.allocator, "");
   chooser.Word("recompute", s.recompute, "");
   chooser.Word("cross_entropy", s.cross_entropy, "");
-  // What matters most first, so that short inputs reach it.
+  // The blocks that matter most come first, so that short inputs reach them.
   Describe(chooser, s.parallel);
   Describe(chooser, s.batch);
   Describe(chooser, s.precision);
@@ -146,13 +148,13 @@ Scenario Chosen(InputBytes& bytes) {
   return s;
 }
 
-// That compile in a millisecond or two.
+// Whether it compiles in a millisecond or two.
 bool IsSmall(const Scenario& s) {
   return s.WorldSize() <= 8 && s.model.layers <= 4 && s.batch.accumulate <= 4 &&
          s.parallel.pipeline.virtual_stages <= 2;
 }
 
-// No operator uses what another stream still works on.
+// Checks that no operator uses what another stream still works on.
 void CheckOrder(const Plan& plan, const Role& role, const Program& program) {
   const std::string race = FindRace(plan, role, program);
   if (race.empty()) return;
@@ -160,7 +162,8 @@ void CheckOrder(const Plan& plan, const Role& role, const Program& program) {
   WT_CHECK(race.empty());
 }
 
-// Graphs are whole: only their first operator waits, and only for their last one others wait (plan/graphs.h).
+// Checks that graphs are whole: only their first operator waits for others, and others wait only for their
+// last (plan/graphs.h).
 void CheckGraphs(const Program& program) {
   std::vector<bool> is_awaited(program.ops.size(), false);
   for (const Op& op : program.ops)

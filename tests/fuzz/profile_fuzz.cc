@@ -1,4 +1,5 @@
-// A hardware profile or a datasheet. What is accepted is written and read again as the same, shown, checked and merged with itself.
+// A hardware profile or a datasheet. An accepted one is written and read again as the same, shown, checked
+// and merged with itself.
 #include <string>
 
 #include "base/check.h"

@@ -1,4 +1,5 @@
-// The environment that a launcher gives a rank: an input is lines NAME=VALUE. Its node list is read on its own, too.
+// The environment that a launcher gives a rank. An input is lines NAME=VALUE. Node lists are also read on
+// their own.
 #include <map>
 #include <sstream>
 #include <string>

@@ -1,4 +1,5 @@
-// What ranks leave in the store for the launcher and rank 0: a run's measurement, calibration samples, a step's report. The first byte chooses.
+// Messages that ranks leave in the store for the launcher and rank 0: a run's measurement, calibration
+// samples, a step's report. The first byte chooses which.
 #include <string>
 
 #include "base/check.h"

@@ -1,4 +1,4 @@
-// A safetensors file, and what is read of it.
+// A safetensors file, and the tensors read from it.
 #include "base/check.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "tests/fuzz/input_file.h"

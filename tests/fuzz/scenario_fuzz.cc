@@ -1,5 +1,5 @@
-// A scenario file; behind a zero byte, an override. What is accepted is printed and read again as the same
-// (compiling is plan_fuzz.cc's).
+// A scenario file, and behind a zero byte an override. An accepted scenario is printed and read again as the
+// same (plan_fuzz.cc compiles scenarios).
 #include <algorithm>
 #include <string>
 

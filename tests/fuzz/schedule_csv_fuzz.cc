@@ -1,4 +1,5 @@
-// A pipeline's schedule; the first two bytes say for how many ranks and micro-batches. What is accepted is printed and read again as the same.
+// A pipeline's schedule. The first two bytes give the numbers of ranks and micro-batches. An accepted
+// schedule is printed and read again as the same.
 #include <string>
 
 #include "base/check.h"

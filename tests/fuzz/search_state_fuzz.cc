@@ -1,4 +1,4 @@
-// The state of a search, which goes on from what the file has.
+// The state file of a search, from which the search resumes.
 #include "sim/search/state_file.h"
 #include "tests/fuzz/input_file.h"
 

@@ -1,5 +1,5 @@
-// What a peer may send to the rendezvous store: with an odd first byte behind a correct hello, else instead of one. The store must take it or
-// drop the peer, and go on serving others.
+// Bytes that a peer may send to the rendezvous store: behind a correct hello if the first byte is odd,
+// otherwise instead of one. The store must take them or drop the peer, and go on serving others.
 #include <sys/socket.h>
 
 #include <cstring>
@@ -15,7 +15,7 @@ namespace windtunnel {
 namespace {
 
 constexpr char kToken[] = "token";
-constexpr int kRunsOfAServer = 500;  // what is set stays there: memory
+constexpr int kRunsOfAServer = 500;  // values stay in the server: memory
 
 std::string Hello() {
   StoreHello hello = {};
@@ -48,7 +48,7 @@ void Fuzz(const std::string& input) {
   // The server may drop the peer at any byte.
   if (!SendAll(socket->get(), bytes.data(), bytes.size(), deadline, "the store")) return;
   shutdown(socket->get(), SHUT_WR);
-  // Until the server has seen it all and closes.
+  // Wait until the server has seen all bytes and closes.
   char byte;
   while (ReceiveAll(socket->get(), &byte, 1, deadline, "the store")) {
   }

@@ -1,4 +1,4 @@
-// The dearest stage is as cheap as any division makes it.
+// No other division of the layers makes the most expensive stage cheaper.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -33,8 +33,8 @@ TEST(BalanceStages, TakesNoDivisionThatDoesNotFit) {
   EXPECT_TRUE(BalanceStages(costs, 2, none).empty());
 }
 
-// Under 1F1B the first of four stages holds four micro-batches' activations and the last one, so with little memory the first gets
-// fewer layers than time alone would give it.
+// Under 1F1B the first of four stages holds the activations of four micro-batches and the last stage those of
+// one, so with little memory the first gets fewer layers than time alone would give it.
 TEST(ChooseBalance, GivesTheFirstStagesNoMoreThanTheirMemoryHolds) {
   Scenario s = TinyGpt();
   s.model.layers = 16;
@@ -52,7 +52,7 @@ TEST(ChooseBalance, GivesTheFirstStagesNoMoreThanTheirMemoryHolds) {
   EXPECT_EQ(*ChooseBalance(s, {RoughTime}, KiB(1)), by_time);
 }
 
-// Autocast's copies of weights are not weights: they take no optimizer's states.
+// Autocast's copies of weights are not parameters: they have no optimizer states.
 TEST(ChooseBalance, CountsStatesOfParametersOnly) {
   Scenario s = TinyGpt();
   s.model.layers = 16;
@@ -73,7 +73,7 @@ TEST(ChooseBalance, CountsStatesOfParametersOnly) {
 TEST(ChooseBalance, CountsLayersAsMegatronAndDeepspeedDo) {
   Scenario s = TinyGpt();
   s.model.layers = 16;
-  s.model.vocab = 100'000;  // its head is many layers' worth
+  s.model.vocab = 100'000;  // its head costs as much as many layers
   s.batch = {4, 12};
   s.parallel.pipeline.size = 4;
   EXPECT_LT(ChooseBalance(s, {RoughTime})->back(), 4);
@@ -87,7 +87,7 @@ TEST(ChooseBalance, CountsLayersAsMegatronAndDeepspeedDo) {
   }
 }
 
-// A head of many layers' worth of arithmetic has few operators, and fewer collectives than layers have.
+// A head with the arithmetic of many layers has few operators, and fewer collectives than those layers.
 TEST(ChooseBalance, CountsTheHostAndCollectivesWhereTheyAreWhatTakesLong) {
   Scenario s = TinyGpt();
   s.model.layers = 16;
@@ -120,7 +120,8 @@ double DearestOf(const LayerCosts& costs, const std::vector<int64_t>& balance) {
   return dearest;
 }
 
-// Every division of the layers from `layer` on into `stages` stages.
+// The cost of the most expensive stage in the best division of the `left` remaining layers into `stages`
+// stages.
 double BestOf(const LayerCosts& costs, std::vector<int64_t>& balance, int64_t left, int stages) {
   if (stages == 1) {
     balance.push_back(left);

@@ -81,7 +81,8 @@ TEST(BufferPool, OutOfMemorySaysWhichMemory) {
       << "the device's are no help: " << status.error().message;
 }
 
-// FSDP: two units of 16 MiB, gathered on their own stream and used on the compute stream, which is recorded when they are freed.
+// FSDP: two units of 16 MiB, gathered on a stream of their own and used on the compute stream, which is
+// recorded when they are freed.
 struct TwoUnits {
   static constexpr StreamId kGather = 1, kHost = 2;
   std::vector<Buffer> buffers = {{"unit 0", MiB(16), Category::kParameters},
@@ -101,7 +102,7 @@ struct TwoUnits {
     op.before = static_cast<OpIndex>(program.ops.size());
     program.memory.push_back(op);
   }
-  // The last operator that uses the unit.
+  // Returns the last operator that uses the unit.
   OpIndex AddUnit(BufferId unit) {
     AddMemory({.kind = MemoryOp::Kind::kAlloc, .buffer = unit, .stream = kGather});
     const OpIndex gathered = Add(Collective{CollectiveKind::kAllGather}, kGather, unit);

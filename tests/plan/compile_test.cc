@@ -78,7 +78,8 @@ TEST(CompilePlan, CountsGptParametersAsPublished) {
   EXPECT_DOUBLE_EQ(plan.model.flops_per_token.count(), 855'166'464.0);
 }
 
-// A module for a token further on is a layer, a projection of two rows into one, three norms more, and the head once more.
+// A module that predicts a further token (MTP) is a layer, a projection of two rows into one, three more
+// norms, and the head once more.
 TEST(CompilePlan, CountsWhatModulesForTokensFurtherOnTake) {
   Scenario s = TinyLlama();
   s.model.tie_embeddings = false;
@@ -179,7 +180,8 @@ TEST(CompilePlan, SaysWhatIsNotSupportedYet) {
             "precision.optimizer: neither fp32 nor precision.param is not supported yet");
 }
 
-// Behind the embedding, and both halves of each block; eager attention's probabilities as well. Their masks live until backward.
+// Dropout follows the embedding and both halves of each block, and in eager attention the probabilities as
+// well. The masks live until backward.
 TEST(CompilePlan, DropoutIsAPassForwardAndOneBackwardWithAMaskBetween) {
   for (AttentionKind kind : {AttentionKind::kEager, AttentionKind::kFlash}) {
     Scenario s = TinyGpt();
@@ -200,7 +202,7 @@ TEST(CompilePlan, DropoutIsAPassForwardAndOneBackwardWithAMaskBetween) {
   }
 }
 
-// A block that is run again drops again, up to its end, where the last mask is made.
+// A recomputed block runs its dropouts again, up to its end, where the last mask is made.
 TEST(CompilePlan, RecomputationMakesMasksAgain) {
   Scenario s = TinyGpt();
   s.model.dropout = 0.1;
@@ -230,14 +232,14 @@ TEST(CompilePlan, LateGathersAreAwaitedWhereParametersAreFirstNeeded) {
   ASSERT_GT(gathers.size(), 2u);
   EXPECT_LT(gathers.back(), optimizer);
   for (OpIndex gather : gathers) EXPECT_EQ(ops[gather].phase, Phase::kForward) << gather;
-  // Someone waits for the first before the third begins.
+  // Some operator waits for the first gather before the third begins.
   const bool awaited = std::any_of(ops.begin(), ops.begin() + gathers[2], [&](const Op& op) {
     return std::find(op.dependencies.begin(), op.dependencies.end(), gathers[0]) != op.dependencies.end();
   });
   EXPECT_TRUE(awaited);
 }
 
-// Where products go around tensor ranks in parts, a block has several times as many operators.
+// Where GEMMs overlap in parts with a ring of tensor ranks, a block has several times as many operators.
 TEST(CompilePlan, RefusesStepsOfMoreOperatorsThanFitInMemory) {
   Scenario s = TinyLlama(1);
   s.model.layers = 96;

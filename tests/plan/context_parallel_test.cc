@@ -1,5 +1,5 @@
-// What context parallelism sends, by Megatron's table: keys and values around the ring, gathered and scattered, or heads exchanged; who
-// has which tokens; and which attention is computed meanwhile.
+// What context parallelism sends, by Megatron's table: keys and values around the ring, or gathered and
+// scattered, or heads exchanged. Also which rank has which tokens, and which attention is computed meanwhile.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ Counts OfLayer(const Plan& plan, Phase phase) {
   return counts;
 }
 
-// TinyLlama: 2 sequences of 16 tokens, 4 query heads and 2 key heads of 8. Of a rank of R: 32 / R tokens.
+// TinyLlama: 2 sequences of 16 tokens, 4 query heads and 2 key heads of 8. One of R ranks has 32 / R tokens.
 constexpr int64_t kKeysAndValues = 32 * 2 * 2 * 8, kQkv = 32 * 8 * 8, kOut = 32 * 4 * 8;
 
 TEST(ContextParallel, ARingShiftsKeysAndValuesAndBackTheirGradientsAFullTurn) {
@@ -58,7 +58,7 @@ TEST(ContextParallel, UlyssesExchangesHeadsThereAndBack) {
   EXPECT_EQ(OfLayer(plan, Phase::kBackward), both);
 }
 
-// All kinds do the attention of one device, shared evenly.
+// With every kind, the ranks share the attention of one device evenly.
 TEST(ContextParallel, SharesTheWorkOfAttentionEvenly) {
   const auto flops = [](const Plan& plan) {
     double sum = 0;
@@ -96,7 +96,7 @@ TEST(ContextParallel, ShiftsWhileTheBlockBeforeIsComputed) {
   EXPECT_TRUE(waits(*block(1)));
 }
 
-// What a rank's gradients are averaged over: all ranks that have the same weights.
+// Gradients are averaged over all ranks that have the same weights.
 TEST(ContextParallel, ReducesGradientsOverDataAndContext) {
   const Plan plan = *CompilePlan(Context(TinyGpt(2), ContextKind::kRing));
   EXPECT_EQ(plan.world_size, 4);

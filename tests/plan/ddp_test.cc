@@ -95,7 +95,8 @@ TEST(Ddp, RebuildsBucketsInReadyOrderAtTheStartOfTheSecondStep) {
   ASSERT_EQ(role.startup.size(), 2u);
   EXPECT_EQ(CollectivesOf(role.startup[1], CollectiveKind::kBroadcast).size(), 2u);
   EXPECT_TRUE(CollectivesOf(role.steady, CollectiveKind::kBroadcast).empty());
-  // The head is ready first, so it opens bucket 0, which like all but the last is closed when it reaches what was said.
+  // The head is ready first, so it opens bucket 0. All but the last are closed when they reach the given
+  // size.
   const auto reductions = CollectivesOf(role.steady, CollectiveKind::kAllReduce);
   ASSERT_GE(reductions.size(), 4u);
   for (size_t i = 0; i + 1 < reductions.size(); ++i)
@@ -152,7 +153,7 @@ TEST(Ddp, DividesByTheNumberOfRanksBeforeReducing) {
   EXPECT_EQ(copies_in, static_cast<int>(plan.roles[0].parameters.size()));
 }
 
-// Where no size is said.
+// Where no size is given.
 TEST(Ddp, TheFirstBucketIsSmallByDefault) {
   Scenario s = SeveralBuckets();
   s.parallel.data.bucket_cap_mb.reset();
@@ -171,7 +172,7 @@ TEST(Ddp, FindUnusedParametersUsesTheLimitsFromTheFirstStepOnInReversedRegistrat
   const auto steady = CollectivesOf(role.steady, CollectiveKind::kAllReduce);
   ASSERT_EQ(first.size(), steady.size());
   ASSERT_GE(steady.size(), 3u);
-  // Reversed: the last bucket has the first parameters, so it is one that is full; then the map of used parameters.
+  // Reversed: the last bucket has the first parameters, so it is full. Then comes the map of used parameters.
   EXPECT_GE(Elements(*steady[steady.size() - 2]) * 16, MiB(1).count());
   EXPECT_EQ(steady.back()->name, "used parameters");
   EXPECT_EQ(std::get<Collective>(steady.back()->kind).dtype, DType::kInt32);

@@ -1,4 +1,4 @@
-// run.deterministic: which operators are marked, and by which key their costs go.
+// run.deterministic: which operators are marked, and which key their costs have.
 #include <gtest/gtest.h>
 
 #include "plan/plan.h"
@@ -15,7 +15,7 @@ Scenario OnGpu(Scenario s) {
   return s;
 }
 
-// Of the attention operators of a step: how many backward ones there are, and how many of them are deterministic.
+// The number of a step's backward attention operators, and of those that are deterministic.
 struct Counts {
   int backward = 0, deterministic = 0;
   bool operator==(const Counts&) const = default;

@@ -13,7 +13,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// "scatter inputs", … of a program, in order.
+// A program's communication operators in order: "scatter inputs", …
 Names Communication(const Program& program) {
   Names names;
   for (const Op& op : program.ops) {
@@ -76,7 +76,8 @@ TEST(DeviceReplicas, OnlyMainLoadsTakesTheLossAndUpdates) {
   EXPECT_EQ(Count(plan.roles[1].initialize, "initialize"), 0);
 }
 
-// The loss is the mean over the rows of all devices, so the sum of their gradients is the whole batch's: nothing is divided.
+// The loss is the mean over the rows of all devices, so the sum of their gradients is that of the whole
+// batch, and nothing is divided.
 TEST(DeviceReplicas, GradientsAreSummedAndNotAveraged) {
   const Plan plan = *CompilePlan(Dp(TinyGpt(4)));
   for (const Op& op : plan.roles[0].steady.ops) {
@@ -90,8 +91,8 @@ TEST(DeviceReplicas, GradientsAreSummedAndNotAveraged) {
   }
 }
 
-// Head and embedding have 3 Mi parameters each, 12 MiB: more than a buffer of 10 MiB. A broadcast's buffer is full once it has reached
-// 10 MiB, a reduction's before it would exceed them.
+// Head and embedding have 3 Mi parameters each, 12 MiB: more than a buffer of 10 MiB. A broadcast's buffer is
+// closed once it has reached 10 MiB, a reduction's before it would exceed them.
 TEST(DeviceReplicas, BuffersOfTenMebibytesAndTensorsThatAreLargerTravelWhereTheyAre) {
   Scenario s = Dp(TinyGpt(2));
   s.model.layers = 1;

@@ -1,4 +1,5 @@
-// What a mixture of experts sends and computes, whose gradients are added up with whose, and how its size is counted.
+// What a mixture of experts sends and computes, over which ranks gradients are summed, and how its size is
+// counted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +32,7 @@ int Count(const Plan& plan, Take take) {
   }));
 }
 
-// 32 tokens x 2 of 4 experts: 16 an expert and rank on average, room for 24.
+// 32 tokens x 2 of 4 experts: 16 rows per expert and rank on average, with room for 24.
 TEST(Experts, KeepRoomByTheCapacityFactor) {
   const Plan plan = *CompilePlan(Experts(TinyLlama(2), 2));
   // Forward: up and down of the rank's 2 experts, each with room for both ranks' 24.
@@ -60,8 +61,8 @@ TEST(Experts, SendTokensThereAndBackForwardAndBackward) {
             0);
 }
 
-// Two tensor ranks that split tokens send 12 each of every expert's 24, at two expert ranks; what has arrived is gathered over tensor
-// ranks, and summed and scattered on its way back.
+// With two expert ranks, two tensor ranks that split tokens each send 12 of every expert's 24. What has
+// arrived is gathered over tensor ranks, and summed and scattered on its way back.
 TEST(Experts, TensorRanksSendTheirOwnTokens) {
   const auto collectives = [](const Plan& plan, CollectiveKind kind, int64_t elements) {
     return Count<Collective>(plan, [&](const Op& op, const Collective& c) {
@@ -74,7 +75,7 @@ TEST(Experts, TensorRanksSendTheirOwnTokens) {
     s.cluster.devices_per_node = s.WorldSize();
     return *CompilePlan(s);
   };
-  const int64_t arrived = 2 * 2 * 12 * 32;  // of the rank's experts from every expert rank
+  const int64_t arrived = 2 * 2 * 12 * 32;  // for the rank's experts, from every expert rank
   const Plan own = with_tensor_ranks(true, 2);
   EXPECT_EQ(collectives(own, CollectiveKind::kAllToAll, 4 * 12 * 32), 2);
   EXPECT_EQ(collectives(own, CollectiveKind::kAllGather, 2 * arrived), 1);
@@ -100,8 +101,8 @@ std::vector<int> GroupOf(const Plan& plan, std::string_view axis, int rank) {
   return {};
 }
 
-// Two tensor ranks with experts of their own are four expert ranks with two data ranks: each routes and sends its own 16 tokens, has one
-// expert whole, and gathers nothing for it.
+// Two tensor ranks with experts of their own and two data ranks make four expert ranks. Each routes and sends
+// its own 16 tokens, has one whole expert, and gathers nothing for it.
 TEST(Experts, TensorRanksMayHaveExpertsOfTheirOwn) {
   Scenario s = Experts(TinyLlama(4), 1);
   s.parallel.tensor = {.size = 2, .sequence = true};
@@ -126,7 +127,7 @@ TEST(Experts, TensorRanksMayHaveExpertsOfTheirOwn) {
   EXPECT_EQ(up->expert_stride, 2 * up->elements);  // behind the other tensor rank's
 }
 
-// By trying: tokens that choose `top_k` of the experts in `top_k_groups` groups at random.
+// By simulation: tokens choose `top_k` of the experts in `top_k_groups` groups at random.
 double ShareReachingByTrial(const ExpertsSpec& spec, int64_t bin) {
   std::mt19937 random(7);
   constexpr int kTokens = 20'000;
@@ -158,7 +159,8 @@ TEST(Experts, ReachRanksAndNodesAsOftenAsTrialsDo) {
   }
 }
 
-// 32 tokens of each of four ranks, two experts of four each, all on one node: a rank gets 1 - C(3, 2) / C(4, 2) = 1/2 of them, once each.
+// Four ranks on one node have 32 tokens each, which choose two of four experts. A rank gets 1 - C(3, 2) /
+// C(4, 2) = 1/2 of all tokens, once each.
 TEST(Experts, DeepEpSendsATokenOnceToARank) {
   Scenario s = Experts(TinyLlama(4), 4, {.count = 4, .top_k = 2, .capacity_factor = 0});
   s.parallel.expert.dispatcher = ExpertDispatcher::kDeepEp;
@@ -183,8 +185,8 @@ TEST(Experts, DeepEpSendsATokenOnceToARank) {
             2 * 2 * 3);
 }
 
-// Megatron-Core multiplies what the activation gives by the router's weights, for which these go along with tokens; so it keeps nothing of what
-// experts give, where others keep it for the weights' gradients.
+// Megatron-Core multiplies the activation's output by the router's weights, which it sends along with the
+// tokens. So it keeps nothing of the experts' output, which others keep for the gradients of these weights.
 TEST(Experts, MegatronCoreKeepsNothingOfWhatTheyGive) {
   const auto freed_in_forward = [](const Plan& plan) {
     const Role& role = plan.roles[0];
@@ -215,7 +217,7 @@ TEST(Experts, MegatronCoreKeepsNothingOfWhatTheyGive) {
   EXPECT_EQ(Count<CombineBackward>(core, [](const Op&, const CombineBackward& c) { return c.weighted; }), 0);
 }
 
-// Of both products; Megatron-Core adds those of what experts give apart.
+// Both GEMMs of an expert may have biases. Megatron-Core adds those of the experts' output separately.
 TEST(Experts, MayHaveBiases) {
   Scenario s = Experts(TinyLlama(2), 2);
   const int64_t without = CompilePlan(s)->model.parameters;
@@ -253,7 +255,7 @@ TEST(Experts, ComputeInFp8UnderTransformerEngineAlone) {
   Scenario s = DroplessInFp8(2);
   const Plan plan = *CompilePlan(s);
   EXPECT_EQ(ProductsInFp8(plan), 2 * 2 * 3);
-  // Of each layer: both inputs, both gradients, and both weights.
+  // In each layer: both inputs, both gradients, and both weights.
   const auto of_each = [](const Op&, const Fp8Amax& a) { return a.groups == 2 && a.numbers() == 2; };
   EXPECT_EQ(Count<Fp8Amax>(plan, of_each), 2 * (2 + 2 + 2));
   for (const Framework framework : {Framework::kPytorch, Framework::kPytorchCompile}) {
@@ -262,7 +264,7 @@ TEST(Experts, ComputeInFp8UnderTransformerEngineAlone) {
   }
 }
 
-// Nobody need know the scales of experts that no other tensor rank has.
+// Tensor ranks need not agree on the scales of experts that no other tensor rank has.
 TEST(Experts, OfTensorRanksHaveScalesOfTheirOwn) {
   Scenario s = DroplessInFp8(4);
   s.parallel.data.size = 2;
@@ -279,8 +281,8 @@ TEST(Experts, OfTensorRanksHaveScalesOfTheirOwn) {
   EXPECT_GT(agreed("attn"), 0);
 }
 
-// Without a limit nothing is padded; the busiest expert's rank decides: of 64 rows of each of 2 ranks 32 for the busiest expert, and a third of
-// the others for its other one.
+// Without a limit nothing is padded, and the busiest expert's rank decides. Of the 64 rows of each of 2 ranks
+// it gets 32 for the busiest expert, and a third of the others for its other one.
 TEST(Experts, WithoutALimitHaveTheBusiestRanksLoad) {
   const ExpertsSpec spec{.count = 4, .top_k = 2, .capacity_factor = 0, .imbalance = 2};
   const Plan plan = *CompilePlan(Experts(TinyLlama(2), 2, spec));
@@ -294,7 +296,7 @@ TEST(Experts, WithoutALimitHaveTheBusiestRanksLoad) {
             2);
 }
 
-// Whoever has all experts has all rows, and no more, however they are spread.
+// A rank that has all experts has all rows and no more, whatever the imbalance is.
 TEST(Experts, ImbalanceMakesNoRows) {
   for (const double imbalance : {1.0, 1.5, 2.0}) {
     const ExpertsSpec spec{.count = 4, .top_k = 2, .capacity_factor = 0, .imbalance = imbalance};
@@ -329,7 +331,7 @@ TEST(Experts, GradientsAreAddedUpOverTheRanksThatHaveThem) {
   }
 }
 
-// Of the FLOPs that a token needs, those of k experts; with room for half of the tokens, of half as many.
+// A token's FLOPs include those of k experts, or of half as many if there is room for half of the tokens.
 TEST(Experts, ModelFlopsAreThoseOfTheExpertsThatTokensReach) {
   const auto flops = [](ExpertsSpec spec) {
     return CompilePlan(Experts(TinyLlama(2), 2, spec))->model.flops_per_token.count();
@@ -342,7 +344,7 @@ TEST(Experts, ModelFlopsAreThoseOfTheExpertsThatTokensReach) {
   EXPECT_DOUBLE_EQ(flops({.count = 4, .top_k = 2, .capacity_factor = 0.5}), one);
 }
 
-// Where an expert is busier, its rank gets more than it sends, in both directions.
+// If an expert is busier than others, its rank receives more than it sends, in both directions.
 TEST(Experts, TheBusiestRankDecidesBothWays) {
   const ExpertsSpec spec{.count = 4, .top_k = 2, .capacity_factor = 0, .imbalance = 2};
   const Plan plan = *CompilePlan(Experts(TinyLlama(4), 4, spec));
@@ -353,7 +355,7 @@ TEST(Experts, TheBusiestRankDecidesBothWays) {
             2 * 4);
 }
 
-// A shared expert's products are those of a dense MLP of its width, with biases nowhere; tensor ranks add up both.
+// A shared expert's GEMMs are those of a dense MLP of its width, without any biases. Tensor ranks sum both.
 TEST(Experts, OneThatAllTokensGoToIsADenseMlpBesideTheOthers) {
   const ExpertsSpec without{.count = 4, .top_k = 1}, with{.count = 4, .top_k = 1, .shared_ffn = 64};
   for (const Scenario& s : {TinyLlama(2), TinyGpt(2)}) {
@@ -389,7 +391,7 @@ Scenario Hybrid(Scenario s, int64_t shard_size) {
   return s;
 }
 
-// The axis of every collective of a kind in the steady step, by the units that it is for.
+// The axis of the steady step's collectives of `kind`, by the units that they are for.
 std::map<std::string, std::string> AxesOf(const Plan& plan, CollectiveKind kind) {
   std::map<std::string, std::string> axes;
   const Role& role = plan.roles[0];
@@ -412,7 +414,7 @@ TEST(ShardedExperts, AreGatheredAndReducedAmongTheRanksThatHaveThem) {
   EXPECT_EQ(AxesOf(plan, CollectiveKind::kAllReduce), Axes());
 }
 
-// With as many expert ranks as data ranks nobody else has a rank's experts.
+// With as many expert ranks as data ranks, no other rank has a rank's experts.
 TEST(ShardedExperts, StayWhereOneRankHasThem) {
   const Plan plan = *CompilePlan(Fsdp(Experts(TinyLlama(2), 2)));
   EXPECT_EQ(AxesOf(plan, CollectiveKind::kAllGather), (Axes{{"rest", "world"}}));
@@ -433,7 +435,7 @@ TEST(ShardedExperts, FollowTheShardGroups) {
       EXPECT_EQ(axis.GroupOf(3).ranks, (std::vector<int>{3, 7}));
     }
   }
-  // Groups that have each expert once, or not all of them: no shards.
+  // Groups that have each expert once, or not all of them, have no shards.
   for (int64_t shard_size : {2, 1}) {
     const Plan none = *CompilePlan(Hybrid(Experts(TinyLlama(4), 2), shard_size));
     EXPECT_EQ(AxesOf(none, CollectiveKind::kAllGather).count("experts"), 0u);
@@ -441,7 +443,7 @@ TEST(ShardedExperts, FollowTheShardGroups) {
   }
 }
 
-// Whatever the policy: one message cannot go over two groups.
+// Whatever the wrap policy is, experts are units of their own, since one message cannot go over two groups.
 TEST(ShardedExperts, AreUnitsOfTheirOwn) {
   for (WrapPolicy::Kind wrap : {WrapPolicy::Kind::kBlock, WrapPolicy::Kind::kRoot}) {
     Scenario s = Fsdp(Experts(TinyLlama(4), 2));
@@ -459,7 +461,7 @@ TEST(ShardedExperts, AreUnitsOfTheirOwn) {
   }
 }
 
-// Groups of their own, but one at a time.
+// Experts' collectives have groups of their own, but wait for those of other units: only one runs at a time.
 TEST(ShardedExperts, TakeTurnsWithOtherUnits) {
   const Plan plan = *CompilePlan(Fsdp(Experts(TinyLlama(4), 2)));
   const std::vector<Op>& ops = plan.roles[0].steady.ops;
@@ -481,7 +483,8 @@ TEST(ShardedExperts, TakeTurnsWithOtherUnits) {
   EXPECT_GE(turns, 8);
 }
 
-// Of N ranks that share X ways, each keeps 1 / N of everything (rows divide evenly here), experts once among all.
+// Each of N ranks keeps 1 / N of all parameters, however many ways experts are split (rows divide evenly
+// here). Experts are there once among all ranks.
 TEST(ShardedExperts, LeaveEveryRankItsPartOfAllParameters) {
   for (int64_t experts : {2, 4}) {
     const Plan plan = *CompilePlan(Fsdp(Experts(TinyLlama(4), experts)));
@@ -492,12 +495,12 @@ TEST(ShardedExperts, LeaveEveryRankItsPartOfAllParameters) {
   }
 }
 
-// Of a gradient's norm no part counts twice.
+// No part of the gradients counts twice in the norm.
 TEST(ShardedExperts, CountOnceInTheNorm) {
   const auto norms = [](Scenario s) {
     s.optimizer.clip_norm = 1;
     const Plan plan = *CompilePlan(s);
-    std::map<int, int> replicas;  // how many tensors count as held by so many ranks
+    std::map<int, int> replicas;  // by number of ranks: how many tensors count as held by that many
     std::vector<std::string> sums;
     for (const Op& op : plan.roles[0].steady.ops) {
       if (const auto* norm = std::get_if<GradientNorm>(&op.kind)) {

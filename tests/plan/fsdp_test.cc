@@ -1,4 +1,4 @@
-// What FSDP's programs do when: gathers, reductions, and the memory that follows from them.
+// When FSDP's programs gather and reduce, and the memory that follows from that.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -92,7 +92,8 @@ TEST(Fsdp, NoSyncReducesInTheLastMicroBatchOnly) {
             "+r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r +r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r");
 }
 
-// The embedding, which nothing reads after forward, is freed with the other tensors of the root: behind its gradient.
+// The embedding, which nothing reads after forward, is freed with the other tensors of the root, after its
+// gradient.
 TEST(Fsdp, AUnitGoesAsAWhole) {
   for (int version : {1, 2}) {
     const Plan plan = CompilePlan(TwoBlocks(version)).value();
@@ -117,7 +118,8 @@ TEST(Fsdp, AUnitGoesAsAWhole) {
   }
 }
 
-// Version 1 keeps what it has kept after forward; version 2 gathers again, but in pipelines.
+// Without gradient sync, version 1 keeps what it kept after forward; version 2 gathers again, except in
+// pipelines.
 TEST(Fsdp, NoSyncReshardsInVersion2) {
   const auto gathers = [](int version, int64_t stages) {
     Scenario s = TwoBlocks(version);
@@ -140,7 +142,8 @@ TEST(Fsdp, NoSyncReshardsInVersion2) {
   EXPECT_EQ(gathers(2, 2), 2);
 }
 
-// With reshard_after_forward: 2 of four ranks, forward gathers of all and backward of two, which hold half of each block until then.
+// With reshard_after_forward: 2 on four ranks, forward gathers over all four and backward over two, which
+// hold half of each block until then.
 TEST(Fsdp, ReshardsToFewerRanksAfterForward) {
   Scenario s = TwoBlocks(2);
   s.parallel.data.size = 4;
@@ -173,7 +176,7 @@ TEST(Fsdp, ReshardsToFewerRanksAfterForward) {
   EXPECT_EQ(kept, (std::set<std::string>{"blocks.0 (kept)", "blocks.1 (kept)"}));
 }
 
-// Forward of a stage's next micro-batch, too, gathers what the last one left.
+// The forward of a stage's next micro-batch also gathers what the last forward kept.
 TEST(Fsdp, StagesGatherWhatForwardKept) {
   Scenario s = TwoBlocks(2);
   s.parallel.data.size = 4;
@@ -191,7 +194,7 @@ TEST(Fsdp, StagesGatherWhatForwardKept) {
   EXPECT_EQ(sizes, (std::vector<int>{4, 2, 2}));
 }
 
-// The backward of stages, whose forwards reshard, keeps what it has gathered until the last one.
+// Forwards of stages reshard. Their backwards keep what they have gathered until the last one.
 TEST(Fsdp, StagesOfVersion2ReshardAfterForwardAndTheLastBackward) {
   const auto script = [](int version) {
     Scenario s = TwoBlocks(version);
@@ -219,7 +222,8 @@ TEST(Fsdp, StagesPrefetchTheirOwnUnits) {
             "+1 +0 B1 B0 +r +1 +0 B1 -1 B0 -0 -r");
 }
 
-// What is reduced in the type that it was made in is divided on the stream behind which it is reduced, not beside the products.
+// Gradients that are reduced in the type in which they were computed are divided on the stream after which
+// they are reduced, not on that of the GEMMs.
 TEST(Fsdp, Version1DividesOnTheStreamForCopies) {
   Scenario s = TwoBlocks(1);
   s.cluster.device = "a100-sxm-80g";
@@ -236,7 +240,7 @@ TEST(Fsdp, Version1DividesOnTheStreamForCopies) {
   EXPECT_EQ(divisions, 3);
 }
 
-// PyTorch's schedules keep three.
+// PyTorch's schedules keep three stages unsharded.
 TEST(Fsdp, StagesBeyondThoseThatAreKeptReshard) {
   const auto gathers = [](int64_t stages_a_rank) {
     Scenario s = TwoBlocks(2);
@@ -257,7 +261,7 @@ TEST(Fsdp, StagesBeyondThoseThatAreKeptReshard) {
   EXPECT_EQ(gathers(4), 4);
 }
 
-// What several backwards make before a reduction in another type is summed in that type.
+// Gradients of several backwards that are then reduced in another type are summed in that type.
 TEST(Fsdp, Version2AccumulatesWholeGradientsInTheReductionsType) {
   const auto sums = [](int version, int64_t micro_batches, Precision reduce) {
     Scenario s = TwoBlocks(version);
@@ -288,7 +292,7 @@ TEST(Fsdp, Version2AccumulatesWholeGradientsInTheReductionsType) {
   EXPECT_EQ(sums(1, 3, Precision::kFp32), std::pair(0, 0));
 }
 
-// In forward a gather begins while the unit before it is still copied out; in backward after that.
+// In forward, a gather begins while the unit before it is still being copied out; in backward, after that.
 TEST(Fsdp, ForwardsGathersComeBesideTheCopyingOutBeforeThem) {
   Scenario s = TwoBlocks(2);
   s.model.layers = 4;
@@ -354,13 +358,15 @@ TEST(Fsdp, TheRateLimiterHoldsTheHostBackOnDevicesWithStreams) {
   };
   EXPECT_EQ(waits(), 0);  // a CPU's host never runs ahead
   s.cluster.device = "a100-sxm-80g";
-  // Of eight gathers of blocks: the third and fourth in forward, and in backward all but the second, which comes right after the first.
+  // Of the eight gathers of blocks, these wait: the third and fourth in forward, and in backward all but the
+  // second, which comes right after the first.
   EXPECT_EQ(waits(), 5);
   s.parallel.data.limit_all_gathers = false;
   EXPECT_EQ(waits(), 0);
 }
 
-// What version 1 adds up over replicas in fp32 is the gradient, which no copy is made of (FullyShardedDataParallel's no_shard).
+// Version 1 sums the gradient itself over replicas in fp32 and makes no copy of it
+// (FullyShardedDataParallel's no_shard).
 TEST(Fsdp, Version1WithoutShardsReducesTheGradientItself) {
   Scenario s = TwoBlocks(1);
   s.parallel.data.sharding = Sharding::kNoShard;
@@ -478,7 +484,7 @@ TEST(PartOn, CutsATensorWhereShardsMeet) {
   EXPECT_EQ(PartOn(place, 15, 3).elements, 0);
 }
 
-// The same cut as a slice, of which shards lie 100 elements apart in the buffer from element 3 on.
+// The same cut as a slice whose shards lie 100 elements apart in the buffer, from element 3 on.
 TEST(Locate, FindsWhatARankHasOfACutTensor) {
   const Slice slice{
       .buffer = 0, .offset = 3, .elements = 15, .per_rank = 100, .axis = 0, .shard = 10, .start = 8};
@@ -492,8 +498,9 @@ TEST(Locate, FindsWhatARankHasOfACutTensor) {
   EXPECT_EQ(at(3)[1], 0);
 }
 
-// What a reduction writes is made on the stream that reduces in PyTorch, and the gradient is what it wrote: by neither version any
-// activation uses that memory in the next forward. Version 1 makes the fp32 copy that it reduces there, too.
+// In PyTorch, a reduction's output is allocated on the stream that reduces, and that output is the gradient.
+// So with neither version does an activation use that memory in the next forward. Version 1 also allocates
+// there the fp32 copy that it reduces.
 TEST(Fsdp, GradientsBelongToThePoolOfReductions) {
   for (const int version : {1, 2}) {
     SCOPED_TRACE(version);
@@ -517,8 +524,9 @@ TEST(Fsdp, GradientsBelongToThePoolOfReductions) {
   }
 }
 
-// So PyTorch reserves them beside what forward needs, when there are no gradients: with as much to hold before backward as in it, by the
-// size of all gradients more than our own allocator, whose memory serves any stream.
+// So PyTorch reserves gradients in addition to what forward needs while there are no gradients. If as much is
+// held before backward as in it, PyTorch reserves more than Windtunnel's allocator, whose memory serves any
+// stream, by the size of all gradients.
 TEST(Fsdp, PytorchReservesGradientsBesideActivations) {
   Scenario s = TinyGpt(2);
   s.model.layers = 8;

@@ -66,7 +66,8 @@ TEST(FormGraphs, LeavesOutWhatTheHostTakesPartIn) {
   EXPECT_EQ(GraphsOf({Kernel(), within, on_host, to_host, Kernel(), within}), (Graphs{2, -1, 0, 0, 2, -1}));
 }
 
-// Of everything that a device runs in a step of one rank but the batch and the update; the barrier of one rank is nobody's.
+// A graph contains everything that a device runs in a step of one rank, except the batch and the update. The
+// barrier of a single rank involves no other.
 TEST(CompilePlan, FormsGraphsWhereTheScenarioAsksForThem) {
   Scenario s = TinyGpt();
   s.cluster.device = "cuda";
@@ -88,7 +89,7 @@ TEST(CompilePlan, FormsGraphsWhereTheScenarioAsksForThem) {
   EXPECT_LE(alone, 3) << "the batch and the update";
 }
 
-// A graph's operators follow each other, as many as it says.
+// A graph's operators follow each other, and there are as many as it says.
 TEST(CompilePlan, GraphsAreWhole) {
   for (DataParallelKind kind : {DataParallelKind::kDdp, DataParallelKind::kZero1, DataParallelKind::kFsdp}) {
     Scenario s = TinyGpt(2);

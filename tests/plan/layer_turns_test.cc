@@ -1,4 +1,5 @@
-// In what order a forward and a backward of two micro-batches go that hide each other's exchange of tokens, and what waits for what.
+// The order in which a forward and a backward of two micro-batches run to hide each other's exchange of
+// tokens, and what waits for what.
 #include "plan/layer_turns.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,7 @@
 namespace windtunnel {
 namespace {
 
-// Two layers of four experts, two of them on either rank.
+// Two layers of four experts, two on each rank.
 Scenario Overlapped(int64_t micro_batches, bool delay_wgrad) {
   Scenario s = TinyLlama(2);
   s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 2};
@@ -25,7 +26,8 @@ Scenario Overlapped(int64_t micro_batches, bool delay_wgrad) {
 
 bool IsForward(const Op& op) { return op.phase == Phase::kForward || op.phase == Phase::kLoss; }
 
-// Attention, products of experts and exchanges, such as "F0 experts" for the forward of layer 0. What follows itself is there once.
+// Attention, GEMMs of experts and exchanges, such as "F0 experts" for the forward of layer 0. Repeated tags
+// appear once.
 std::string TagOf(const Op& op) {
   const std::string pass = (IsForward(op) ? "F" : "B") + std::to_string(op.layer) + " ";
   if (std::holds_alternative<AttentionForward>(op.kind) || std::holds_alternative<AttentionBackward>(op.kind))
@@ -75,7 +77,7 @@ TEST(LayerTurns, GoAsMegatronsDo) {
                                                   Turn("1", "0"), BackwardAlone("1"), BackwardAlone("0")}));
 }
 
-// Each of the micro-batches but the first is run forward along with the backward of the one before.
+// Every micro-batch except the first runs its forward along with the backward of the one before.
 TEST(LayerTurns, PairEachBackwardWithTheNextForward) {
   const Plan plan = *CompilePlan(Overlapped(3, false));
   std::vector<std::pair<bool, int>> passes;  // attention's
@@ -85,8 +87,8 @@ TEST(LayerTurns, PairEachBackwardWithTheNextForward) {
   EXPECT_EQ(passes, (std::vector{f0, f0, f1, b0, f1, b0, f2, b1, f2, b1, b2, b2}));
 }
 
-// What an exchange waits for on the compute stream is of its own micro-batch, so that the other's computation runs beside it; and none of
-// that waits for it.
+// An exchange waits only for its own micro-batch on the compute stream, so the other's computation runs
+// beside it; and none of that computation waits for the exchange.
 TEST(LayerTurns, LetExchangesWaitForTheirOwnMicroBatchOnly) {
   for (const bool delay_wgrad : {false, true}) {
     const Plan plan = *CompilePlan(Overlapped(4, delay_wgrad));
@@ -109,7 +111,7 @@ TEST(LayerTurns, LetExchangesWaitForTheirOwnMicroBatchOnly) {
   }
 }
 
-// Gradients of weights that are put off come behind the exchange that no longer waits for them.
+// Delayed weight gradients come after the exchange, which no longer waits for them.
 TEST(LayerTurns, PutGradientsOfWeightsBehindTheExchange) {
   const Plan plan = *CompilePlan(Overlapped(2, true));
   const std::vector<Op>& ops = plan.roles[0].steady.ops;
@@ -123,7 +125,7 @@ TEST(LayerTurns, PutGradientsOfWeightsBehindTheExchange) {
   EXPECT_EQ(found, 4);
 }
 
-// The host learns how many tokens go where only when it has issued what computes meanwhile.
+// The host waits for the counts of tokens only after it has issued the computation that runs meanwhile.
 TEST(LayerTurns, LetTheHostWaitForCountsBehindTheBackwardOfExperts) {
   Scenario s = Overlapped(2, true);
   s.model.experts->capacity_factor = 0;

@@ -1,4 +1,4 @@
-// Loss scaling in step programs: what scales, checks, agrees and skips, and where nothing does.
+// Loss scaling in step programs: which operators scale, check, agree and skip, and where there are none.
 #include "plan/loss_scaling.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ Scenario InFp16(Scenario s, double clip_norm = 0) {
   return s;
 }
 
-// The names of the steady step's operators from the first that checks gradients on, without what moves data.
+// The names of the steady step's operators from the first one that checks gradients on, without copies.
 std::vector<std::string> EndOfStep(const Role& role) {
   std::vector<std::string> names;
   for (const Op& op : role.steady.ops) {
@@ -70,7 +70,8 @@ TEST(LossScaling, AStaticScaleStaysAndOverflowsAreSkippedAllTheSame) {
   EXPECT_NE(Find<UnscaleGradients>(plan.roles[0]), nullptr);
 }
 
-// Gradients that all ranks have whole overflow on all; parts of them need a maximum over those that hold the others.
+// Gradients that all ranks hold whole overflow on all ranks. For parts, a maximum is needed over the ranks
+// that hold the others.
 TEST(LossScaling, RanksThatHoldPartsAgree) {
   const auto agreed_over = [](const Scenario& scenario) {
     const Plan plan = *CompilePlan(scenario);
@@ -96,7 +97,7 @@ TEST(LossScaling, RanksThatHoldPartsAgree) {
   EXPECT_EQ(agreed_over(parts), (Axes{"tensor", "pipeline"}));
 }
 
-// The stage that has no loss scales nothing, but has to know by what to divide.
+// The stage without the loss scales nothing, but has to know by what to divide.
 TEST(LossScaling, EveryStageKeepsTheScale) {
   Scenario s = InFp16(TinyGpt());
   s.parallel.pipeline.size = s.cluster.devices_per_node = 2;

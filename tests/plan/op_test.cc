@@ -56,7 +56,8 @@ TEST(TrafficOf, Fp8FactorsHaveAByteAndTheirProductTwo) {
   EXPECT_EQ(TrafficOf(Fp8Amax{.rows = 2, .columns = 3, .dtype = DType::kBFloat16, .shared_by = 3}), Bytes(4));
 }
 
-// A byte of scale for 32 numbers (mxfp8), for 16 of four bits (nvfp4); the other form of a factor is written by the kernel that read x.
+// A scale takes a byte for 32 numbers (mxfp8) or for 16 numbers of four bits (nvfp4). The other form of a
+// factor is written by the kernel that read x.
 TEST(TrafficOf, ScaledBlocksHaveTheirScalesWithThem) {
   EXPECT_EQ(FactorBytes(Fp8Recipe::kTensorwise, 96), 96);
   EXPECT_EQ(FactorBytes(Fp8Recipe::kMxfp8, 96), 96 + 3);
@@ -73,7 +74,7 @@ TEST(TrafficOf, ScaledBlocksHaveTheirScalesWithThem) {
   EXPECT_EQ(TrafficOf(fp4), Bytes((2 * 4 + 4 * 3) / 2 + 2 * 2 * 3));
 }
 
-// Of 8 tokens that two of four experts of theirs each, those that arrive at one rank fill its 6 rows, and no more are read.
+// 8 tokens have two experts each. Those that arrive at one rank fill its 6 rows, and no more are read.
 TEST(TrafficOf, ArrivedTokensAreCopiedToTheRowsThatThereAre) {
   const TokenRows own{.tokens = 8, .hidden = 4, .top_k = 2, .rows = 24, .dtype = DType::kBFloat16};
   EXPECT_EQ(TrafficOf(DispatchTokens{own}), Bytes(2 * 4 * (16 + 24)));
@@ -89,7 +90,8 @@ TEST(CostKey, LeavesOutWhatDoesNotChangeTheCost) {
             CostKey(CrossEntropy{.rows = 2, .vocab = 8}));
 }
 
-// Of a sequence of 4 and a window of 2 the pairs (0,0), (1,0), (1,1), (2,1), (2,2), (3,2), (3,3): seven instead of ten.
+// A sequence of 4 with a window of 2 has the pairs (0,0), (1,0), (1,1), (2,1), (2,2), (3,2), (3,3): seven
+// instead of ten.
 TEST(FlopsOf, CountsPairsWithinAWindow) {
   AttentionForward all{.batch = 1, .seq = 4, .heads = 1, .kv_heads = 1, .head_dim = 8};
   AttentionForward near = all;

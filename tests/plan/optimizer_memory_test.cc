@@ -1,4 +1,4 @@
-// What frameworks' optimizers hold: masters, moments, and what they work in.
+// The memory of frameworks' optimizers: master parameters, moments and workspaces.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -10,7 +10,7 @@
 namespace windtunnel {
 namespace {
 
-// Of fp32: PyTorch's multi-tensor AdamW makes the roots of all second moments at once.
+// In fp32: PyTorch's multi-tensor AdamW computes the roots of all second moments at once.
 TEST(OptimizerMemory, PytorchsAdamWTakesAFourthTensorForAWhile) {
   const auto peak = [](Framework framework, OptimizerKind kind, bool fused = false) {
     Scenario s = TinyGpt();
@@ -39,7 +39,8 @@ TEST(OptimizerMemory, PytorchsAdamWTakesAFourthTensorForAWhile) {
             peak(Framework::kWindtunnel, OptimizerKind::kAdamW));
 }
 
-// FSDP 2 shards each parameter by itself, and PyTorch's lists have a tensor for each; FSDP 1's units are one.
+// FSDP 2 shards each parameter by itself, and PyTorch's lists have a tensor for each. A unit of FSDP 1 is one
+// tensor.
 TEST(OptimizerMemory, RootsAreTensorByTensor) {
   const auto roots = [](int version) {
     Scenario s = TinyGpt(2);
@@ -58,11 +59,12 @@ TEST(OptimizerMemory, RootsAreTensorByTensor) {
   EXPECT_EQ(roots(1).first, TinyGpt().model.layers + 1) << "blocks, and the root";
 }
 
-// Bytes a parameter (Megatron's README, "Distributed Optimizer"): parameters and gradients, the optimizer's copies and moments.
+// Bytes per parameter (Megatron's README, "Distributed Optimizer"): parameters and gradients, the optimizer's
+// copies and moments.
 TEST(OptimizerMemory, MegatronsReplicasHaveOneBufferOfGradients) {
   const auto bytes_a_parameter = [](DataParallelKind kind, Precision reduce) {
     Scenario s = TinyGpt(2);
-    s.model.layers = 8;  // so that one parameter's gradient on its way is little
+    s.model.layers = 8;  // so that one parameter's gradient in flight is little
     s.model.hidden = 512;
     s.model.head_dim = s.model.hidden / s.model.heads;
     s.model.ffn = 2048;
@@ -82,7 +84,8 @@ TEST(OptimizerMemory, MegatronsReplicasHaveOneBufferOfGradients) {
   EXPECT_NEAR(bytes_a_parameter(DataParallelKind::kZero1, Precision::kFp32), 12, 0.5);
 }
 
-// In bf16 alone: parameters, gradients and two moments of two bytes, over the ranks that share them; fp32 masters make it 16 and more.
+// In pure bf16: parameters, gradients and two moments of two bytes each, divided by the ranks that share
+// them. fp32 masters make it 16 and more.
 TEST(OptimizerMemory, OfPureBf16TakesEightBytesAParameter) {
   const auto bytes_a_parameter = [](DataParallelSpec data, Precision optimizer) {
     Scenario s = TinyGpt();

@@ -1,4 +1,4 @@
-// Pipelines as programs: who sends what, and what is refused.
+// Pipelines as programs: which rank sends what, and what is refused.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -131,12 +131,12 @@ TEST(Pipeline, OtherHostsDoNotWaitForMessages) {
   };
   EXPECT_GT(waits(Framework::kMegatronCore, "a100-sxm-80g", 1), 0);
   EXPECT_EQ(waits(Framework::kMegatronCore, "a100-sxm-80g", 2), 0);
-  EXPECT_EQ(waits(Framework::kMegatronCore, "cpu", 1), 0);  // which computes itself
+  EXPECT_EQ(waits(Framework::kMegatronCore, "cpu", 1), 0);  // the host computes itself
   for (const Framework framework : {Framework::kWindtunnel, Framework::kPytorch, Framework::kDeepspeed})
     EXPECT_EQ(waits(framework, "a100-sxm-80g", 1), 0);
 }
 
-// Whose shapes come with them.
+// Scattered messages carry their shapes, for which the host waits.
 TEST(Pipeline, DeepspeedsHostWaitsForMessagesThatAreScattered) {
   Scenario s = Pipelined("1f1b");
   s.framework = Framework::kDeepspeed;
@@ -148,7 +148,8 @@ TEST(Pipeline, DeepspeedsHostWaitsForMessagesThatAreScattered) {
   EXPECT_EQ(Count<HostWait>(CompilePlan(s)->roles[0]), 0);
 }
 
-// What tensor ranks have alike each sends a part of, and those who receive it gather it. With sequence parallelism they have parts already.
+// Tensor ranks that hold the same activations each send a part, and the receivers gather the parts. With
+// sequence parallelism they hold parts already.
 TEST(Pipeline, MegatronAndDeepspeedScatterMessagesOverTensorRanks) {
   const auto messages = [](Framework framework, bool sequence) {
     Scenario s = Pipelined("1f1b");
@@ -206,7 +207,8 @@ TEST(Pipeline, SaysWhatAScheduleNeeds) {
             std::string::npos);
 }
 
-// Gradients of weights need no parameters; a unit is reduced once, behind the last of them, while others are still made.
+// Weight gradients need no parameters. A unit is reduced once, after its last weight gradient, while those of
+// others are still computed.
 TEST(Pipeline, ReducesFsdpUnitsAsTheirWeightsGradientsAreDone) {
   Scenario s = Pipelined("zb_h1", 2, 1, 4);
   s.model.layers = 4;

@@ -1,5 +1,5 @@
-// What is computed in another type than parameters are stored in: which products take fp8 and what makes their factors, and what
-// autocast converts.
+// Computation in another type than that of the stored parameters: which GEMMs take fp8 and which operators
+// make their operands, and what autocast converts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ Scenario InFp8(Scenario s, Fp8Recipe recipe) {
   return s;
 }
 
-// Operators of kind T in the steady step that `take` says.
+// The number of operators of kind T in the steady step for which `take` is true.
 template <typename T, typename Take>
 int Count(const Plan& plan, Take take) {
   const std::vector<Op>& ops = plan.roles[0].steady.ops;
@@ -55,8 +55,8 @@ TEST(Fp8, TensorwiseFindsAScaleForEachTensorOnce) {
   EXPECT_EQ(casts(Phase::kBackward), 4 * 4);  // dy both ways, W, x
 }
 
-// Transformer Engine converts weights with the first micro-batch and keeps them, each tensor rank at a scale of its own; where FSDP gathers
-// them anew, they are converted anew.
+// Transformer Engine converts weights with the first micro-batch and keeps them, each tensor rank at a scale
+// of its own. Where FSDP gathers them again, they are converted again.
 TEST(Fp8, MegatronCoreConvertsWeightsOnceAStep) {
   Scenario s = InFp8(TinyLlama(), Fp8Recipe::kTensorwise);
   s.batch.accumulate = 4;
@@ -98,7 +98,8 @@ TEST(Fp8, MegatronCoreConvertsWeightsOnceAStep) {
   EXPECT_EQ(shared(s, true), std::set<int64_t>{1});
 }
 
-// Transformer Engine keeps what products need of their inputs in fp8, gathers it so, and keeps weights both ways round.
+// Transformer Engine keeps the inputs that GEMMs of backward need in fp8, gathers them in fp8, and keeps
+// weights in both orientations.
 TEST(Fp8, MegatronCoreKeepsFactorsInFp8) {
   Scenario s = InFp8(TinyLlama(), Fp8Recipe::kTensorwise);
   s.parallel.tensor = {.size = 2, .sequence = true};
@@ -146,7 +147,8 @@ TEST(Fp8, MegatronCoreKeepsFactorsInFp8) {
   EXPECT_EQ(kept(*CompilePlan(s)), Bytes(0));
 }
 
-// Blocks' scales go along what a product sums over. torchao converts what a product takes from 16 bits each time, and sends 16 bits.
+// Blocks of scales lie along the dimension over which a GEMM sums. torchao converts each operand of a GEMM
+// from 16 bits every time, and sends 16 bits.
 TEST(Fp8, TorchaosMxfp8ConvertsEachFactorFromSixteenBits) {
   Scenario s = InFp8(TinyLlama(), Fp8Recipe::kMxfp8);
   s.parallel.tensor = {.size = 2, .sequence = true};
@@ -188,11 +190,11 @@ TEST(Fp8, MegatronCoreMakesBothFormsOfScaledBlocks) {
     EXPECT_EQ(gathers(Phase::kBackward, factor),
               2 + 4);  // of these again, and of the others' dy in both forms
     EXPECT_EQ(gathers(Phase::kForward, DType::kBFloat16) + gathers(Phase::kBackward, DType::kBFloat16), 0);
-    // The second form comes with the first, but for nvfp4's, which has a kernel of its own.
+    // The second form comes with the first, except in nvfp4, where it has a kernel of its own.
     const int along = Count<Fp8Cast>(
         plan, [](const Op& op, const Fp8Cast& c) { return InLayer0(op, Phase::kBackward) && c.with_other; });
     EXPECT_EQ(along, recipe == Fp8Recipe::kNvfp4 ? 4 : 4 * 3);  // W alone; x, dy and W
-    // A scale of the whole tensor is found once: of x, W and dy.
+    // A scale of the whole tensor is found once for each of x, W and dy.
     EXPECT_EQ(Count<Fp8Amax>(plan, [](const Op& op, const Fp8Amax&) { return op.layer == 0; }),
               recipe == Fp8Recipe::kNvfp4 ? 4 * 3 : 0);
     int64_t weights = 0;
@@ -205,7 +207,8 @@ TEST(Fp8, MegatronCoreMakesBothFormsOfScaledBlocks) {
   }
 }
 
-// Inputs in 16 bits, as made again, are converted once for sums over tokens. FSDP gathers weights anew, and keeps no forms of them.
+// Inputs that are there in 16 bits, as when recomputed, are converted once for sums over tokens. FSDP gathers
+// weights again and keeps no forms of them.
 TEST(Fp8, WhatIsKeptInSixteenBitsIsConvertedOnce) {
   Scenario s = InFp8(TinyLlama(), Fp8Recipe::kMxfp8);
   s.framework = Framework::kMegatronCore;
@@ -232,7 +235,7 @@ TEST(Fp8, WhatIsKeptInSixteenBitsIsConvertedOnce) {
             0);
 }
 
-// Tokens of dy go around for dx; those of its other form are gathered behind that product, for dW.
+// The tokens of dy go around the ring for dx. Those of its other form are gathered after that GEMM, for dW.
 TEST(Fp8, TheRingOfGradientsComesBeforeTheirOtherForm) {
   Scenario s = InFp8(TinyLlama(), Fp8Recipe::kMxfp8);
   s.framework = Framework::kMegatronCore;
@@ -251,14 +254,14 @@ TEST(Fp8, TheRingOfGradientsComesBeforeTheirOtherForm) {
   EXPECT_GT(gather, product);
 }
 
-// Of a token and layer: 33 bytes instead of 32 in mxfp8, 9 instead of 16 in nvfp4, of what is kept for products.
+// What is kept for GEMMs, per token and layer: 33 bytes instead of 32 in mxfp8, 9 instead of 16 in nvfp4.
 TEST(Fp8, KeptInputsHaveTheirScalesWithThem) {
   const auto kept = [](Fp8Recipe recipe) {
     Scenario s = InFp8(TinyLlama(), recipe);
     if (recipe == Fp8Recipe::kNvfp4) s.precision.compute = Precision::kFp4;
     s.framework = Framework::kMegatronCore;
     const Plan plan = *CompilePlan(s);
-    std::set<BufferId> of_inputs;  // that backward reads, too
+    std::set<BufferId> of_inputs;  // that backward also reads
     std::set<BufferId> made;
     for (const Op& op : plan.roles[0].steady.ops) {
       if (!std::holds_alternative<Fp8Cast>(op.kind)) continue;
@@ -290,7 +293,8 @@ TEST(Fp8, RowwiseScalesColumnsWhereProductsSumOverRows) {
             4 * 4);
 }
 
-// Both gradients of every product, in each micro-batch; a weight's before it is added to those of earlier ones.
+// Both gradients of every GEMM are scaled in each micro-batch, a weight's before it is added to those of
+// earlier ones.
 TEST(Fp8, RowwiseScalesGradientsAfterTheirProducts) {
   for (const int micro_batches : {1, 2}) {
     Scenario s = InFp8(TinyLlama(), Fp8Recipe::kRowwise);
@@ -312,7 +316,7 @@ TEST(Fp8, RowwiseScalesGradientsAfterTheirProducts) {
   }
 }
 
-// Transformer Engine's DelayedScaling: scales are of earlier steps.
+// Transformer Engine's DelayedScaling: scales come from earlier steps.
 TEST(Fp8, DelayedScalesNeedNoPassAndNoAgreement) {
   Scenario s = InFp8(TinyLlama(), Fp8Recipe::kDelayed);
   s.parallel.tensor = {.size = 2, .sequence = true};
@@ -360,7 +364,8 @@ TEST(Fp8, BlocksAreFoundOnTheWay) {
             4 * 2);
 }
 
-// What backward's products need of forward's inputs is a byte an element in Transformer Engine, by blocks as well.
+// In Transformer Engine, the forward inputs that backward's GEMMs need take a byte per element, with block
+// scales as well.
 TEST(Fp8, MegatronCoreKeepsBlocksInFp8) {
   const auto activations = [](Framework framework, Fp8Recipe recipe) {
     Scenario s = InFp8(TinyLlama(), recipe);
@@ -398,8 +403,8 @@ TEST(Fp8, TensorwiseGathersTokensInFp8) {
   }
 }
 
-// Where a product sums over tensor ranks, each row (of x) or column (of W, transposed) of a factor is scaled by the largest magnitude on any
-// of them; rows are then read once before.
+// Where a GEMM sums over tensor ranks, each row (of x) or column (of W, transposed) of an operand is scaled
+// by the largest magnitude on any of them. The rows are then read once before that.
 TEST(Fp8, RowwiseScalesAreAgreedOnWhereProductsSumOverTensorRanks) {
   Scenario s = InFp8(TinyLlama(), Fp8Recipe::kRowwise);
   s.parallel.tensor = {.size = 2, .sequence = true};
@@ -446,15 +451,16 @@ int CopiesInLayer0(const Plan& plan, Phase phase, DType from, DType to) {
       plan, [&](const Op& op, const Copy& c) { return InLayer0(op, phase) && c.from == from && c.to == to; });
 }
 
-// As torch.autocast's cache: weights once in a micro-batch's forward (four matrices), and what backward takes is the same copy. Beside
-// them, forward converts what the two norms give; backward the gradient of the stream into both branches.
+// As in torch.autocast's cache, weights are converted once in a micro-batch's forward (four matrices), and
+// backward uses the same copies. Forward also converts the outputs of the two norms, and backward the
+// gradient of the residual stream into both branches.
 TEST(Autocast, ConvertsWeightsOnceInForward) {
   const Plan plan = *CompilePlan(Autocast(TinyLlama()));
   EXPECT_EQ(CopiesInLayer0(plan, Phase::kForward, DType::kFloat32, DType::kBFloat16), 4 + 2);
   EXPECT_EQ(CopiesInLayer0(plan, Phase::kBackward, DType::kFloat32, DType::kBFloat16), 2);
 }
 
-// Gradients of weights arrive in fp32, and so do those of what the two norms gave.
+// Gradients of weights arrive in fp32, and so do those of the two norms' outputs.
 TEST(Autocast, GradientsOfWeightsAreInFp32) {
   const Plan plan = *CompilePlan(Autocast(TinyLlama()));
   EXPECT_EQ(CopiesInLayer0(plan, Phase::kBackward, DType::kBFloat16, DType::kFloat32), 4 + 2);
@@ -468,7 +474,7 @@ TEST(Autocast, GradientsOfWeightsAreInFp32) {
   }
 }
 
-// Every operator's operands are of one type, whatever meets there: what the kernels rely on.
+// All operands of an operator have one type, on which the kernels rely.
 TEST(Autocast, NormsAndEmbeddingsStayInFp32AndProductsDoNot) {
   for (const Scenario& scenario : {TinyGpt(), TinyLlama()}) {
     const Plan plan = *CompilePlan(Autocast(scenario));
@@ -490,7 +496,8 @@ TEST(Autocast, NormsAndEmbeddingsStayInFp32AndProductsDoNot) {
   }
 }
 
-// What is run again in backward converts again; until then the cache keeps the copies to the end of forward.
+// Recomputed operators convert their weights again in backward. Before that, the cache keeps the copies to
+// the end of forward.
 TEST(Autocast, WhatIsRecomputedConvertsItsWeightsAgain) {
   Scenario s = Autocast(TinyLlama());
   s.recompute = Recompute::kFull;

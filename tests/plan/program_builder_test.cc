@@ -43,7 +43,7 @@ TEST_F(ProgramBuilderTest, PutsMemoryBetweenOperators) {
                                              "2 free second", "2 free x"}));
 }
 
-// Nothing waits for the gather: what it writes is there until the end, behind everything else.
+// Nothing waits for the gather, so its output is freed at the end, after everything else.
 TEST_F(ProgramBuilderTest, FreesLastWhatNothingWaitsFor) {
   const Slice x = Lasting("x"), gathered = Temporary("gathered");
   b_.Alloc(x.buffer);
@@ -55,7 +55,7 @@ TEST_F(ProgramBuilderTest, FreesLastWhatNothingWaitsFor) {
             (Texts{"0 alloc x", "0 alloc gathered", "2 free x", "2 free gathered"}));
 }
 
-// Two runs that take turns: what each does to memory stays between its own operators.
+// Two runs take turns. The memory operations of each stay between its own operators.
 TEST_F(ProgramBuilderTest, MemoryTakesTurnsWithItsRun) {
   const Slice x = Lasting("x"), y = Lasting("y");
   b_.BeginTurns();

@@ -1,5 +1,5 @@
-// What PyTorch's modules make of a block: a product for each output, an input that is gathered once, gradients that are added up; and what
-// is kept and run again. Losses in fp32.
+// What PyTorch's modules make of a block: a GEMM for each output, an input that is gathered once, gradients
+// that are summed; and what is kept and what is recomputed. Losses in fp32.
 
 #include <gtest/gtest.h>
 
@@ -65,7 +65,8 @@ TEST(Projections, TheyHoldAsManyParameters) {
   EXPECT_EQ(stacked.model.parameters, apart.model.parameters);
 }
 
-// torchtitan's policy keeps what the odd products of a block make, the seventh too, which nothing needs; Inductor does not.
+// torchtitan's policy keeps the outputs of a block's odd GEMMs, the seventh's too, which nothing needs.
+// Inductor does not keep that.
 TEST(Projections, EagerPyTorchKeepsWhatTheLastProductMakes) {
   const auto freed_in = [](Framework framework, Scenario s) {
     const Plan plan = *CompilePlan(Recomputed(Of(framework, std::move(s))));
@@ -80,7 +81,8 @@ TEST(Projections, EagerPyTorchKeepsWhatTheLastProductMakes) {
   EXPECT_EQ(freed_in(Framework::kPytorch, TinyGpt()), Phase::kForward);
 }
 
-// F.silu(gate) * up are two operators: the second one keeps what the first one gave. Compilers and others fuse them.
+// F.silu(gate) * up are two operators: the second keeps the output of the first. Compilers and other
+// frameworks fuse them.
 TEST(Projections, EagerPyTorchKeepsTheGatesActivation) {
   const auto kept = [](Framework framework, const Scenario& s) {
     const Plan plan = *CompilePlan(Of(framework, s));
@@ -96,7 +98,8 @@ TEST(Projections, EagerPyTorchKeepsTheGatesActivation) {
     EXPECT_EQ(kept(framework, TinyLlama()), 0);
 }
 
-// And gpt-oss's activation, of seven operators, the clamped gate, its sigmoid, their product, and the value with one added.
+// gpt-oss's activation has seven operators. It keeps the clamped gate, its sigmoid, their product, and the
+// value with one added.
 TEST(Projections, EagerPyTorchKeepsWhatIsBetweenTheOperatorsOfAnActivation) {
   const auto elements = [](ActivationKind kind) -> int64_t {
     Scenario s = TinyLlama();
@@ -116,7 +119,8 @@ TEST(Projections, EagerPyTorchKeepsWhatIsBetweenTheOperatorsOfAnActivation) {
   EXPECT_EQ(elements(ActivationKind::kClampedSwiglu), 4);
 }
 
-// Of each half what it gave is normalised before the stream takes it; backward the other way round.
+// The output of each half is normalised before it is added to the residual stream; backward goes in the
+// opposite order.
 TEST(Projections, PostNormsAreBehindBothHalves) {
   const auto norms = [](Phase phase) {
     return phase == Phase::kForward ? OfBlock<NormForward>(TinyGemma3(), phase)
@@ -131,7 +135,7 @@ TEST(Projections, GradientsOfOneInputAreAddedUp) {
   EXPECT_EQ(OfBlock<Copy>(Of(Framework::kWindtunnel), Phase::kBackward, adds), Names{});
   EXPECT_EQ(OfBlock<Copy>(Of(Framework::kPytorch), Phase::kBackward, adds),
             (Names{"mlp.up.dx", "attn.k.dx", "attn.v.dx"}));
-  // Compiled, by the products themselves.
+  // Compiled, the GEMMs themselves add up.
   EXPECT_EQ(OfBlock<Copy>(Of(Framework::kPytorchCompile), Phase::kBackward, adds), Names{});
   EXPECT_EQ(OfBlock<Gemm>(Of(Framework::kPytorchCompile), Phase::kBackward,
                           [](const Gemm& g) { return g.accumulate && !g.transpose_a; }),
@@ -162,7 +166,8 @@ Scenario InFp8(Scenario scenario, Fp8Recipe recipe) {
   return scenario;
 }
 
-// PyTorch splits each sequence of a batch: tokens are copied into order after they were gathered, out of it before they are scattered.
+// PyTorch splits each sequence of a batch. Tokens are copied into order after they are gathered, and out of
+// order before they are scattered.
 TEST(Projections, TokensAreReorderedAroundCollectivesOfPyTorch) {
   const auto moves = [](const Copy& copy) { return !copy.accumulate; };
   const auto reordered = [&](const Scenario& scenario, Phase phase) {
@@ -182,7 +187,8 @@ TEST(Projections, TokensAreReorderedAroundCollectivesOfPyTorch) {
     EXPECT_EQ(reordered(Split(Of(framework)), Phase::kForward), Names{});
 }
 
-// torch.compile lets conversions to fp8 read out of order, and what scales or adds up gradients write so.
+// With torch.compile, conversions to fp8 read out of order, and operators that scale or sum gradients write
+// out of order.
 TEST(Projections, CompiledKernelsBesideCollectivesReorderThemselves) {
   const auto reordered = [](Fp8Recipe recipe, Phase phase) {
     return OfBlock<Copy>(InFp8(Split(Of(Framework::kPytorchCompile)), recipe), phase,
@@ -205,7 +211,8 @@ TEST(Projections, TensorwiseFactorsAreGatheredInFp8) {
                                 })
                 .size(),
             2u);
-  // One conversion of what queries, keys and values take, one of what gate and up take, one for either projection back; and weights.
+  // One conversion of the input of queries, keys and values, one of that of gate and up, one for each
+  // projection back; and one for each weight.
   EXPECT_EQ(OfBlock<Fp8Cast>(scenario, Phase::kForward).size(), 4u + 7u);
 }
 
@@ -220,7 +227,8 @@ TEST(Projections, RowwiseProductsOfBackwardAreScaledAfterwards) {
   EXPECT_EQ(OfBlock<Scale>(scenario, Phase::kBackward).size(), 0u);
 }
 
-// torchtitan's selective activation checkpointing by operator counts the products of a block: 2, 4 and 6 are run again.
+// torchtitan's selective activation checkpointing by operator counts the GEMMs of a block and recomputes 2, 4
+// and 6.
 TEST(Projections, EverySecondProductIsRunAgain) {
   EXPECT_EQ(OfBlock<Gemm>(Recomputed(Of(Framework::kWindtunnel)), Phase::kRecompute), (Names{"attn.proj"}));
   EXPECT_EQ(OfBlock<Gemm>(Recomputed(Of(Framework::kPytorch)), Phase::kRecompute),
@@ -232,12 +240,13 @@ TEST(Projections, WhatWasScatteredIsKeptAndWhatWasGatheredIsGatheredAgain) {
   EXPECT_EQ(Collectives(eager, Phase::kRecompute, CollectiveKind::kReduceScatter), Names{});
   EXPECT_EQ(Collectives(eager, Phase::kRecompute, CollectiveKind::kAllGather).size(), 2u);
   EXPECT_EQ(OfBlock<Gemm>(eager, Phase::kRecompute), (Names{"attn.k", "attn.proj", "mlp.up"}));
-  // Compiled, what nobody needs is not made.
+  // Compiled, what nothing needs is not computed.
   EXPECT_EQ(OfBlock<Gemm>(Recomputed(Split(Of(Framework::kPytorchCompile))), Phase::kRecompute),
             (Names{"attn.k", "mlp.up"}));
 }
 
-// torchtune 3B without recomputation: 5.5 GiB of 9 that compiling saves (docs/memory.md). nn.LayerNorm is one operator, and Inductor makes one.
+// In torchtune 3B without recomputation, this is 5.5 GiB of the 9 that compiling saves (docs/memory.md).
+// nn.LayerNorm is one operator, and Inductor makes RMS norm one.
 TEST(Projections, EagerRmsNormsKeepTheirInputInFp32) {
   const auto kept = [](Scenario s) {
     s.precision.param = s.precision.compute = Precision::kBf16;
@@ -265,7 +274,7 @@ TEST(Projections, EagerRmsNormsKeepTheirInputInFp32) {
   EXPECT_EQ(kept(of_heads) - kept(Of(Framework::kPytorch)), 4 * s.batch.micro * s.model.seq_len * columns);
 }
 
-// What a loss holds beside the logits, of the buffers whose names begin so: of rank 0, in bytes.
+// Bytes on rank 0 that a loss holds in addition to the logits, in buffers named "cross_entropy." and `name`.
 int64_t LossWorkspace(const Scenario& scenario, const std::string& name) {
   const Plan plan = *CompilePlan(scenario);
   std::map<std::string, int64_t> by_name;  // every program has its own
@@ -287,7 +296,8 @@ TEST(Losses, FrameworksComputeThemInFp32BesideTheLogits) {
   EXPECT_EQ(workspace(Split(Of(Framework::kPytorch))), 12 * logits / 2);  // a rank's columns
 }
 
-// PyTorch's gradient has the logits' type, and a tensor of its own; Megatron's and our own take the logits' place.
+// PyTorch's gradient has the logits' type and a tensor of its own; Megatron's and Windtunnel's take the
+// logits' place.
 TEST(Losses, FusedOnesHoldTheGradientAtMost) {
   const auto fused = [](Framework framework) {
     Scenario s = Of(framework);

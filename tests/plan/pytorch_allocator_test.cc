@@ -17,7 +17,7 @@ struct Pytorch : VirtualSegmentSource {
   PytorchAllocator allocator;
 };
 
-// Rounding: up to 512 B. Nothing is nothing (rule 4), but has an address.
+// Rounding: up to multiples of 512 B. A request of no bytes takes none (rule 4), but has an address.
 TEST(PytorchAllocator, RoundsRequestsUpTo512Bytes) {
   Pytorch pytorch;
   EXPECT_EQ(pytorch->Allocate(Bytes(1))->bytes, Bytes(512));
@@ -75,7 +75,7 @@ TEST(PytorchAllocator, MergesFreeNeighbours) {
   EXPECT_EQ(pytorch->reserved(), MiB(20));
 }
 
-// Rule 1: what was freed on a communication stream cannot serve the compute stream.
+// Rule 1: a block that was freed on a communication stream cannot serve the compute stream.
 TEST(PytorchAllocator, KeepsAPoolForEachStream) {
   Pytorch pytorch;
   auto unsharded = pytorch->Allocate(MiB(16), {.stream = kGather});
@@ -87,7 +87,7 @@ TEST(PytorchAllocator, KeepsAPoolForEachStream) {
   EXPECT_EQ(pytorch->reserved(), MiB(32));
 }
 
-// FSDP's gathers and reductions are one stream here, and two in PyTorch.
+// FSDP's gathers and reductions share one stream here, but have two in PyTorch.
 TEST(PytorchAllocator, KeepsAPoolForWhatAStreamHasApart) {
   Pytorch pytorch;
   auto gradient = pytorch->Allocate(MiB(16), {.stream = kGather, .apart = true});
@@ -251,7 +251,7 @@ bool Overlap(const Allocation& a, const Allocation& b) {
          b.address < a.address + static_cast<uint64_t>(a.bytes.count());
 }
 
-// Random requests on three streams, some freed after an event; what is pending is still in use.
+// Random requests on three streams, some freed after an event. Pending blocks are still in use.
 void CheckInvariants(PytorchAllocator::Options options) {
   constexpr Bytes kCapacity = MiB(1040);  // 52 pages of 20 MiB
   Pytorch pytorch(options, kCapacity);
@@ -283,7 +283,7 @@ void CheckInvariants(PytorchAllocator::Options options) {
     RC_ASSERT(pytorch->reserved() >= pytorch->allocated());
     RC_ASSERT(pytorch->reserved() == pytorch.used());
   }
-  // All that is given back merges: rule 3 can hand everything to one request.
+  // Freed blocks all merge, so rule 3 can hand everything to one request.
   for (const auto& [event, block] : pending) pytorch->Complete(event);
   for (const Allocation& block : alive) pytorch->Free(block);
   RC_ASSERT(pytorch->allocated() == Bytes(0));
@@ -297,7 +297,7 @@ RC_GTEST_PROP(ExpandableSegments, KeepTheirInvariants, ()) {
   CheckInvariants({.expandable = true, .can_wait = false});
 }
 
-// Last in, first out leaves no holes: what is reserved beyond the peak is less than a page.
+// Last in, first out leaves no holes, so less than a page is reserved beyond the peak.
 RC_GTEST_PROP(ExpandableSegments, WasteLessThanAPageOnAStack, ()) {
   Pytorch pytorch(kExpandable);
   std::vector<Allocation> stack;

@@ -9,7 +9,7 @@
 namespace windtunnel {
 namespace {
 
-// By stream: the last operator of it that is done.
+// By stream: its last operator that is done.
 using Clock = std::vector<OpIndex>;
 
 void JoinInto(Clock& clock, const Clock& other) {
@@ -81,7 +81,8 @@ class RaceCheck {
                            elements.elements, role_.buffers[slice.buffer].name);
       }
     }
-    // Who comes behind this use comes behind those that it covers: all of them, if it writes; reads of its own stream, if it reads.
+    // An operator that is ordered after this use is also ordered after the uses that this one covers: all of
+    // them if it writes, reads of its own stream if it reads.
     std::erase_if(uses, [&](const Access& use) {
       const bool is_covered =
           use.elements.first >= elements.first &&
@@ -96,7 +97,9 @@ class RaceCheck {
   const Role& role_;
   const Program& program_;
   const bool host_computes_;
-  const bool host_blocks_;  // in what it does itself: live; the simulator goes on, and wants dependencies
+  // Whether the host blocks in what it does itself, as in a live run. In the simulator it goes on, which
+  // needs dependencies.
+  const bool host_blocks_;
   Clock host_;
   std::vector<Clock> of_stream_, clocks_;
   std::map<BufferId, std::vector<Access>> uses_;

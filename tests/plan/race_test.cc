@@ -1,5 +1,5 @@
-// Nothing in a step is used while another stream still works on it, on a cpu, on a device with queues and on one that is simulated. The fuzz
-// target `plan` asks the same of random strategies.
+// No data of a step is used while another stream still works on it, on a cpu, on a device with queues and on
+// a simulated one. The fuzz target `plan` checks the same for random strategies.
 #include <gtest/gtest.h>
 
 #include "tests/plan/race_check.h"

@@ -1,4 +1,4 @@
-// Scenarios made by code, for tests: small enough to reason about.
+// Scenarios for tests, made in code and small enough to reason about.
 #pragma once
 
 #include "scenarios/scenario.h"
@@ -41,7 +41,7 @@ inline Scenario TinyLlama(int64_t ranks = 1) {
   return s;
 }
 
-// In Qwen3's style: heads wider than hidden / heads, with norms of their own.
+// In Qwen3's style: heads wider than hidden / heads, and norms of queries and keys.
 inline Scenario TinyQwen3(int64_t ranks = 1) {
   Scenario s = TinyLlama(ranks);
   s.name = "tiny-qwen3";
@@ -52,7 +52,7 @@ inline Scenario TinyQwen3(int64_t ranks = 1) {
   return s;
 }
 
-// In Gemma 3's: GEGLU, and norms behind both halves of a block.
+// In Gemma 3's style: GEGLU, and a norm after each half of a block.
 inline Scenario TinyGemma3(int64_t ranks = 1) {
   Scenario s = TinyQwen3(ranks);
   s.name = "tiny-gemma3";
@@ -74,7 +74,7 @@ inline Scenario TinyMlp(int64_t ranks = 1) {
   return s;
 }
 
-// By DataParallel.
+// The scenario with DataParallel (torch.nn.DataParallel).
 inline Scenario Dp(Scenario s) {
   s.parallel.data.kind = DataParallelKind::kDp;
   return s;

@@ -1,5 +1,5 @@
-// Properties of every generated schedule: the bubble is the formula's where one holds, the longest path's always, and the
-// activations in flight are the promised number.
+// Properties of every generated schedule: the bubble is that of the formula where one holds and always that
+// of the longest path, and the activations in flight are the promised number.
 #include "plan/schedule_bubble.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,8 @@ StageTimes Times(int64_t forward, int64_t input_gradient, int64_t weight_gradien
   return {Picoseconds(forward), Picoseconds(input_gradient), Picoseconds(weight_gradient)};
 }
 
-// Actions as vertices; edges are each rank's order and the way of activations down and gradients up the stages.
+// Actions as vertices; edges are each rank's order, and the path of activations down and of gradients up the
+// stages.
 struct ActionGraph {
   explicit ActionGraph(const Schedule& schedule) {
     std::map<std::tuple<bool, int, int64_t>, int> made_by;  // (is gradient, stage, micro-batch)
@@ -130,7 +131,8 @@ TEST_P(EverySchedule, HasTheFormulasBubbleAndThePromisedActivations) {
 INSTANTIATE_TEST_SUITE_P(, EverySchedule, ::testing::ValuesIn(ScheduleNames()),
                          [](const auto& info) { return "schedule_" + info.param; });
 
-// Both of a pair begin when both inputs are there, and their results are there when both are done: 1F1 and 1B0 take 1 + 2 from 2 on.
+// Both actions of a pair begin when both inputs are there, and their results are there when both are done:
+// 1F1 and 1B0 take 1 + 2 from 2 on.
 TEST(RunSchedule, HandsOnWhatAPairMadeAtItsEnd) {
   Schedule schedule{"",
                     2,

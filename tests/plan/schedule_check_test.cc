@@ -1,4 +1,4 @@
-// What the checker of schedules refuses, in which words.
+// What the checker of schedules refuses, and its error messages.
 #include "plan/schedule_check.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Schedule files: what is read, and where an error points.
+// Schedule files: what is read, and the place that an error names.
 #include "plan/schedule_csv.h"
 
 #include <gtest/gtest.h>
@@ -94,7 +94,8 @@ TEST(ScheduleCsv, PointsAtTheOffendingCell) {
 }
 
 TEST(ScheduleCsv, WantsARowForEachRankAndEveryStage) {
-  EXPECT_EQ(ErrorOf("0F0\n"), "own.csv:2:1: 1 rows, but a row for each of the pipeline's 2 ranks is expected");
+  EXPECT_EQ(ErrorOf("0F0\n"),
+            "own.csv:2:1: 1 rows, but a row for each of the pipeline's 2 ranks is expected");
   EXPECT_EQ(ErrorOf("0F0,0B0\n2F0,2B0\n"), "own.csv:1:1: no row has an action of stage 1");
   EXPECT_EQ(ErrorOf(",\n,\n"),
             "own.csv:1:1: the row has no action; every rank of the pipeline needs a stage");
@@ -106,7 +107,8 @@ TEST(ScheduleCsv, RefusesASkippedMicroBatch) {
             "own.csv:2:1: 1F1 (stage 1, forward of micro-batch 1) is missing on rank 1");
 }
 
-// Rank 0 wants the gradient of micro-batch 1 first, rank 1 its input only afterwards.
+// Rank 0 needs the gradient of micro-batch 0 first, which rank 1 computes only after it has the input of
+// micro-batch 1.
 TEST(ScheduleCsv, RefusesADeadlock) {
   EXPECT_EQ(ErrorOf("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"),
             "own.csv:1:5: deadlock: rank 0 cannot run 0B0 (stage 0, backward of micro-batch 0) before 1B0, "

@@ -1,4 +1,4 @@
-// What the generated schedules look like, what they refuse, and the communication that is derived from them.
+// The generated schedules, what they refuse, and the communication that is derived from them.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -103,7 +103,8 @@ TEST(MakePairedSchedule, InterleavedRunsOneForwardMoreAhead) {
   EXPECT_EQ(Pairs(*schedule, 1), "3F1+3B0 1F2+3B1 1F3+1B0 3F2+1B1 3F3+3B2 ");
 }
 
-// As torch's: all of the steady state but the last rank's first, for whose gradient the stages before wait.
+// As in torch: all pairs of the steady state except the last rank's first one, for whose gradient the stages
+// before wait.
 TEST(MakePairedSchedule, DualPipeVHasItsOwn) {
   const auto schedule = MakePairedSchedule("dualpipe_v", 2, 2, 4);
   ASSERT_TRUE(schedule);
@@ -202,7 +203,7 @@ TEST(AddCommunication, CannotDeadlockEvenWhenSendsBlock) {
   }
 }
 
-// Whether what it sends is made, or its input has come from another rank.
+// Whether the action can run: what it sends has been made, or its input has come from another rank.
 bool IsReady(const Schedule& schedule, const std::set<Action>& done, const Action& action) {
   const auto has = [&](ActionKind kind, int stage) {
     return done.contains({kind, stage, action.micro_batch});

@@ -1,4 +1,5 @@
-// A model cut into stages is the same model: the same parameters with the same first values, and the same work.
+// A model cut into stages is the same model: the same parameters with the same initial values, and the same
+// work.
 #include <gtest/gtest.h>
 
 #include "plan/model.h"

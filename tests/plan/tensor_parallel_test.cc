@@ -1,6 +1,7 @@
-// What tensor parallelism sends, by Megatron's table (per layer: an all-reduce of the residual stream's X after each of two halves,
-// forward and backward; with sequence parallelism its two halves, and the gathering of inputs again for weights), what waits for it, and
-// which part of the model a rank has.
+// What tensor parallelism sends, by Megatron's table, what waits for it, and which part of the model a rank
+// has. Per layer there is an all-reduce of the residual stream's X after each of two halves, forward and
+// backward; with sequence parallelism there are the all-reduce's two halves, and inputs are gathered again
+// for weights.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +24,8 @@ Scenario Tensor(Scenario s, int64_t ranks, bool sequence, bool tied = false) {
 // Elements of the residual stream of a micro-batch: 2 x 16 tokens of 32.
 constexpr int64_t kTokens = 32, kX = kTokens * 32;
 
-// Collectives of the steady step that `take` says, by kind: how often, and whether all are of `elements`.
+// Counts the collectives of the steady step for which `take` is true, by kind. Expects that all have
+// `elements`.
 template <typename Take>
 std::map<CollectiveKind, int> Count(const Plan& plan, int64_t elements, Take take) {
   std::map<CollectiveKind, int> count;
@@ -60,7 +62,8 @@ TEST(TensorParallel, WithSequenceItScattersAndGathersAndGathersInputsAgain) {
   }
 }
 
-// The embedding's sum; the head's gradient, and with sequence its input, forward and for the weight, and the embedding's gradient.
+// The embedding's sum and the head's gradient; with sequence parallelism also the head's input, in forward
+// and for the weight, and the embedding's gradient.
 TEST(TensorParallel, EmbeddingAndHeadShareTheVocabulary) {
   const auto outside = [](Phase phase) {
     return [phase](const Op& op) { return op.layer < 0 && op.phase == phase; };
@@ -94,7 +97,7 @@ TEST(TensorParallel, TheLossTakesThreeNumbersATokenAndNeverWholeLogits) {
 TEST(TensorParallel, RecomputingABlockRepeatsItsCollectivesUpToWhatBackwardNeeds) {
   Scenario s = Tensor(TinyGpt(), 2, true);
   s.recompute = Recompute::kFull;
-  // The down projection's output is needed by nobody.
+  // Nothing needs the down projection's output.
   EXPECT_EQ(OfLayer(*CompilePlan(s), Phase::kRecompute), (Counts{{kAllGather, 2}, {kReduceScatter, 1}}));
   s.framework = Framework::kMegatron;  // runs the whole block again
   EXPECT_EQ(OfLayer(*CompilePlan(s), Phase::kRecompute), (Counts{{kAllGather, 2}, {kReduceScatter, 2}}));
@@ -153,8 +156,9 @@ TEST(TensorParallel, TheWeightsGradientIsComputedWhileTheInputsIsSummed) {
   }
 }
 
-// Of four ranks: inputs of layers come in three shifts, sums of products go in three, forward; backward gathers output gradients so, and sums
-// input gradients and gathers inputs for weights at once, behind other products.
+// On four ranks, forward gets inputs of layers in three shifts and sends sums of GEMMs in three. Backward
+// gathers output gradients the same way, but sums input gradients and gathers inputs for weights at once,
+// behind other GEMMs.
 TEST(TensorParallel, TokensGoAroundInParts) {
   Scenario s = Tensor(TinyGpt(), 4, true);
   s.model.heads = s.model.kv_heads = 4;
@@ -176,7 +180,7 @@ TEST(TensorParallel, TokensGoAroundInParts) {
             (Counts{{CollectiveKind::kShift, 2 * 3}, {kAllGather, 2}, {kReduceScatter, 2}}));
 }
 
-// The operators of `name`, in order, that `is_kind` says.
+// The operators called `name` for which `is_kind` is true, in order.
 std::vector<OpIndex> FindAll(const Program& program, const std::string& name, auto is_kind) {
   std::vector<OpIndex> found;
   for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) {
@@ -210,7 +214,7 @@ TEST(TensorParallel, AProductOfAPartWaitsForThatPartAlone) {
         EXPECT_EQ(Locate(y, rank).first, (rank + 4 - step) % 4 * y.elements);
     }
   }
-  // A part goes to its rank while the next is made; last is the own one, and the sum of all.
+  // A part goes to its rank while the next is computed. Last come the rank's own part and the sum of all.
   const std::vector<OpIndex> products = FindAll(program, down, IsGemm);
   ASSERT_EQ(products.size(), 4u);
   const OpIndex sum =
@@ -228,7 +232,7 @@ TEST(TensorParallel, AProductOfAPartWaitsForThatPartAlone) {
   EXPECT_TRUE(WaitsFor(program, sum, Find(program, down + ".3", Is(CollectiveKind::kShift))));
 }
 
-// Queries, keys and values each take a part when it is there; backward's weights take all of them.
+// Queries, keys and values each take a part when it arrives. Weight gradients take all parts.
 TEST(TensorParallel, ModulesTakeEachPartTogether) {
   Scenario s = Tensor(TinyLlama(), 2, true);
   s.framework = Framework::kPytorch;
@@ -244,7 +248,8 @@ TEST(TensorParallel, ModulesTakeEachPartTogether) {
   EXPECT_LT(order[4], order[1]) << "all of the first part, then all of the second";
 }
 
-// The rank's own part is put beside the others only where all of them are used later: output gradients, by those of weights.
+// The rank's own part is copied beside the others only where all of them are used later: output gradients, by
+// weight gradients.
 TEST(TensorParallel, OwnPartsAreCopiedForLaterUsesOnly) {
   for (const Precision compute : {Precision::kBf16, Precision::kFp8}) {
     Scenario s = Tensor(TinyLlama(), 2, true);
@@ -350,7 +355,8 @@ TEST(TensorParallel, TheWorkIsShared) {
     EXPECT_DOUBLE_EQ(flops(*CompilePlan(Tensor(TinyGpt(), 2, sequence))), alone / 2);
 }
 
-// With offload the sums over tensor ranks are the device's all the same: of gradients before they leave it, or of those that come back.
+// With offload, sums over tensor ranks still run on the device: of gradients before they leave it, or of
+// those that come back.
 TEST(TensorParallel, SumsOverRanksOnTheDeviceWithOffload) {
   for (Offload offload : {Offload::kOptimizer, Offload::kParam}) {
     Scenario s = TinyGpt(2);
@@ -384,7 +390,8 @@ Scenario TensorMlp(std::vector<int64_t> widths, int64_t ranks) {
 }
 
 // The model of PyTorch's tutorial, torch.nn.Linear(10, 32), ReLU, Linear(32, 5), with {"net1": ColwiseParallel(), "net2":
-// RowwiseParallel()}: one all-reduce of the output, and none backward, since nobody asks for the input's gradient.
+// RowwiseParallel()}: one all-reduce of the output, and none backward, since nothing needs the input's
+// gradient.
 TEST(TensorParallelMlp, SumsTheOutputOfEachPair) {
   const auto all = [](const Op&) { return true; };
   const auto in = [](Phase phase) { return [=](const Op& op) { return op.phase == phase; }; };
@@ -409,7 +416,7 @@ TEST(TensorParallelMlp, GivesRanksPartsOfTheLayersOfAPair) {
   EXPECT_EQ(plan.model.parameters, 10 * 32 + 32 + 32 * 6 + 6 + 6 * 7 + 7);
 }
 
-// A pipeline may be cut within a pair: what goes over the wire is the rank's part.
+// A pipeline may be cut within a pair; the rank's part is then sent.
 TEST(TensorParallelMlp, SendsPartsBetweenStages) {
   Scenario s = TensorMlp({10, 32, 6}, 2);
   s.parallel.pipeline.size = 2;

@@ -34,7 +34,7 @@ TEST(BreakDown, EveryInstantIsOneOfComputeExposedCommunicationBubbleAndHost) {
   EXPECT_EQ(b.communication, Microseconds(8));
 }
 
-// What a device waits for is communication in all, too; a host's own copies are its work.
+// Copies beside a device's computation count as communication; a host's own copies are its work.
 TEST(BreakDown, CopiesBesideADeviceAreCommunication) {
   Example e;
   e.role.streams[1].kind = StreamKind::kCopy;

@@ -1,4 +1,5 @@
-// ZeRO as each framework has it: how long gradients stay, what sums them, and when new values are gathered.
+// ZeRO as each framework implements it: how long gradients stay, what sums them, and when new values are
+// gathered.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ TEST(Zero, MegatronKeepsItsGradientBuffers) {
   EXPECT_TRUE(allocates_gradients(Framework::kWindtunnel));
 }
 
-// Windtunnel's own gathers a bucket beside the update of the next.
+// Only Windtunnel's own ZeRO gathers a bucket beside the update of the next.
 TEST(Zero, OtherFrameworksGatherBehindTheWholeUpdate) {
   for (Framework framework : {Framework::kWindtunnel, Framework::kPytorch, Framework::kMegatron,
                               Framework::kMegatronCore, Framework::kDeepspeed}) {
@@ -56,7 +57,7 @@ TEST(Zero, OtherFrameworksGatherBehindTheWholeUpdate) {
   }
 }
 
-// Of a pipeline rank's last backwards: "B2.3" is that of stage 2 and micro-batch 3, "-" a bucket's reduction.
+// A pipeline rank's last backwards: "B2.3" is that of stage 2 and micro-batch 3, "-" a bucket's reduction.
 std::string LastBackwards(const Role& role, int64_t micro_batches) {
   std::string script, last;
   for (const Op& op : role.steady.ops) {
@@ -71,8 +72,9 @@ std::string LastBackwards(const Role& role, int64_t micro_batches) {
   return script;
 }
 
-// --align-grad-reduce: with one stage a rank only the first reduces in its backward, and only it has several buckets; with more, stages are
-// reduced behind as many further backwards as the rank's number.
+// --align-grad-reduce: with one stage a rank, only the first rank reduces in its backward, and only it has
+// several buckets. With more stages a rank, a stage is reduced after as many further backwards as the rank's
+// number.
 TEST(Zero, MegatronCoresPipelinesReduceTogether) {
   Scenario s = Zero(DataParallelKind::kZero1, Framework::kMegatronCore);
   s.model.layers = 4;
@@ -106,7 +108,7 @@ TEST(Zero, DeepspeedSumsWholeBuckets) {
   }
 }
 
-// Gradients of 4 bytes: Megatron's all at once where nothing overlaps; DeepSpeed's 500 million at a time.
+// Gradients of 4 bytes: Megatron reduces all at once where nothing overlaps, DeepSpeed 500 million at a time.
 TEST(GradientBuckets, AreTheFrameworks) {
   Scenario s = TinyGpt(2);
   s.framework = Framework::kMegatron;

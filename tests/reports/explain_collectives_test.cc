@@ -1,4 +1,4 @@
-// What explain says of collectives, held against plans whose collectives are known.
+// What explain reports about collectives, checked against plans whose collectives are known.
 #include <gtest/gtest.h>
 
 #include "cost_models/device_cost_model.h"
@@ -27,7 +27,7 @@ Scenario On(Scenario s, int64_t nodes) {
   return s;
 }
 
-// The line of the table that holds all of `words`.
+// Whether a line of the table contains all of `words`.
 testing::AssertionResult HasLine(const std::string& table, const std::vector<std::string>& words) {
   size_t begin = 0;
   while (begin < table.size()) {
@@ -42,7 +42,7 @@ testing::AssertionResult HasLine(const std::string& table, const std::vector<std
   return testing::AssertionFailure() << "no line with all of them in:\n" << table;
 }
 
-// Eight H100s of a node: small sums go by LL; 1 GiB by the switch.
+// Eight H100s of a node: small all-reduces use LL; 1 GiB goes by the switch.
 TEST(ExplainCollectives, SaysWhatNcclChooses) {
   Scenario s = On(TinyGpt(8), 1);
   s.parallel.data.kind = DataParallelKind::kDdp;
@@ -56,7 +56,7 @@ TEST(ExplainCollectives, SaysWhatNcclChooses) {
   EXPECT_TRUE(HasLine(TableOf(s), {"data all_reduce", "ring, simple"}));
 }
 
-// Messages of a pipeline count where they are sent; each group has rows of its own.
+// Messages of a pipeline count where they are sent. Each group has its own rows.
 TEST(ExplainCollectives, TellsGroupsApart) {
   Scenario s = TinyLlama(2);
   s.parallel.tensor = {.size = 2, .sequence = true};

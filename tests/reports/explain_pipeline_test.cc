@@ -57,7 +57,7 @@ TEST(Explain, TellsOfEqualRolesOnce) {
   EXPECT_TRUE(Has(text, "peak memory of the steady step, stage 3"));
 }
 
-// Of stages that differ one is told in full, and the others' sums in a table.
+// If stages differ, one is explained in full, and the others by their sums in a table.
 TEST(Explain, TellsOfTheLargestOfManyRolesInFull) {
   const Outcome outcome = PipelineOutcome({.ranks = 4});
   const std::string text = *ExplainMemory(outcome.plan, Bytes::Max(), MemoryDetail::kLargest, Ink(false));
@@ -90,7 +90,8 @@ TEST(CriticalPath, FollowsMessagesToTheStageThatMadeThem) {
             (std::vector<std::string>{"3B3", "2B3", "1B3", "0B3"}));
 }
 
-// Later stages gather their parameters when the first message has come, for which their hosts wait: the way there is by the stages before.
+// Later stages gather their parameters when the first message has come, for which their hosts wait. The path
+// to them leads through the stages before.
 TEST(CriticalPath, FollowsTheHostToWhatItWaitedFor) {
   const Outcome outcome = PipelineOutcome({.ranks = 4, .data = 2, .hidden = 4096, .gathers_late = true});
   std::vector<int> stages;  // in the order of the path
@@ -112,7 +113,7 @@ TEST(ExplainTime, NamesActionsOnTheCriticalPathAndBytesOfMessages) {
   EXPECT_TRUE(Has(text, "send activations             32.0 KiB"));
 }
 
-// What tensor-parallel ranks gather and reduce within a forward is part of it.
+// Collectives of tensor-parallel ranks within a forward are part of the forward.
 TEST(ExplainTime, CountsTensorCommunicationToItsAction) {
   const Outcome outcome = PipelineOutcome({.tensor = 2});
   const std::string text = ExplainTime(outcome.plan, *outcome.prediction, Ink(false));

@@ -24,9 +24,9 @@ TEST(CriticalPath, GoesOnAtTheRankThatArrivedLast) {
 
 TEST(CriticalPath, CoversTheStepWithoutGaps) {
   std::vector<Timeline> timelines = SampleTimelines();
+  // A gap of dispatch before each operator.
   for (Timeline& timeline : timelines)
-    for (Span& span : timeline.spans)
-      span.start += Microseconds(100);  // a gap of dispatch before each operator
+    for (Span& span : timeline.spans) span.start += Microseconds(100);
   std::vector<PathSegment> path = CriticalPath(SamplePlan(), timelines);
   EXPECT_EQ(path.front().start, Duration());
   EXPECT_EQ(path.front().op, -1);
@@ -44,7 +44,8 @@ TEST(CommunicationUses, HidesWhatComputationOverlaps) {
   EXPECT_EQ(uses[0].hidden, Milliseconds(2));  // the last gemm; then the optimizer waits from 8 to 10 ms
 }
 
-// A collective of 4 ms between computations that it meets halfway, in part and wholly; and one that nothing runs beside.
+// A collective of 4 us, beside computations that overlap it in part, wholly and in part; and one with nothing
+// beside it.
 TEST(CommunicationUses, AreHiddenByEachComputationAsFarAsBothRun) {
   Role role = SampleRole();
   const Op gemm = role.steady.ops[SampleTimelines()[0].spans[0].op];
@@ -138,12 +139,13 @@ TEST(Explain, NamesBucketsOfAlikeRolesOnce) {
   EXPECT_NE(text.find("  as much on ranks 7\n"), std::string::npos) << text;
 }
 
-// As `predict` says of a device that is smaller than what PyTorch's allocator would keep without a limit.
+// Agrees with `predict` for a device that is smaller than what PyTorch's allocator would keep without a
+// limit.
 TEST(ReplayMemory, GivesBackWhatTheDeviceHasNoRoomFor) {
   Role role = SampleRole();
   role.buffers.push_back({"scratch", MiB(32), Category::kWorkspace});
   role.startup.push_back({"step 0", {}, {Allocated(4), Freed(4)}});
-  role.steady.memory[kAlloc].stream = 1;  // which finds nothing in what the other has freed
+  role.steady.memory[kAlloc].stream = 1;  // a stream that cannot reuse what the other has freed
   const Bytes unlimited = ReplayMemory(role, 2, AllocatorKind::kPytorch)->steady.memory.reserved;
   const Bytes room = MiB(60);
   ASSERT_GT(unlimited, room);
@@ -154,7 +156,8 @@ TEST(ReplayMemory, GivesBackWhatTheDeviceHasNoRoomFor) {
       << "what does not fit";
 }
 
-// Start-up leaves 8 MiB of a segment free. Windtunnel's allocator takes the 4 MiB of the other stream from there, PyTorch's does not.
+// Start-up leaves 8 MiB of a segment free. Windtunnel's allocator takes the other stream's 4 MiB from there,
+// PyTorch's does not.
 TEST(Explain, SaysHowFragmentedMemoryIs) {
   Plan plan = SamplePlan();
   Role& role = plan.roles[0];

@@ -46,7 +46,7 @@ TEST(HtmlReport, IsOneFileThatLoadsNothing) {
   const Outcome outcome = Predicted(TinyGpt(2));
   const std::string page = HtmlReport({outcome}, {{}});
   for (const char* way : {" src=", "<link", "@import", "{{"}) {
-    // Only in what is the libraries' own text.
+    // They may occur only in the libraries' own text.
     const std::string own = page.substr(0, page.find("<script type"));
     EXPECT_EQ(own.find(way), std::string::npos) << way;
   }
@@ -63,7 +63,7 @@ TEST(HtmlReport, NamesCannotEndTheScript) {
   EXPECT_NE(page.find("<title>&lt;/script>&lt;b>bold"), std::string::npos);
 }
 
-// The highest point of each curve is the peak of its rank, by category too.
+// The highest point of each curve is the peak of its rank. It is the sum over categories.
 TEST(HtmlReport, MemoryCurvesReachThePeaks) {
   for (const Scenario& scenario : {TinyGpt(2), TinyLlama(4), TwoStages()}) {
     const Outcome outcome = Predicted(scenario);
@@ -115,7 +115,7 @@ TEST(Scaling, FromOneReplicaToAThousandDevices) {
   EXPECT_EQ(PredictScaling(s, FromDatasheet(outcome)).note, "without the straggler");
 }
 
-// Racks of three devices: 1, 2, and then 6, 9, 18 … where powers of two would leave part of one.
+// Racks of three devices: 1, 2, 3, and then 6, 9, 18 … where powers of two would leave part of a rack.
 TEST(Scaling, HasWholeNodes) {
   Outcome outcome = Predicted(TinyGpt(3));
   Scenario& s = outcome.plan.scenario;
@@ -127,7 +127,7 @@ TEST(Scaling, HasWholeNodes) {
   EXPECT_EQ(devices, (std::vector<int64_t>{1, 2, 3, 6, 9, 18, 33, 66, 129, 258, 513, 1026})) << scaling.note;
 }
 
-// The shard group that nobody gave is a node, also where that is smaller.
+// A derived shard group is a node, also where a node has fewer devices.
 TEST(Scaling, ShardsWithinTheNodesThatThereAre) {
   Outcome outcome = Predicted(TinyGpt(8));
   Scenario& s = outcome.plan.scenario;

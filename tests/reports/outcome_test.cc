@@ -69,7 +69,7 @@ TEST(OperatorRows, ListWhatOnlyOneSideHas) {
   outcome.measurement->by_operator["dispatch"] = Milliseconds(2);
   std::vector<OperatorRow> rows = OperatorRows(outcome);
   EXPECT_EQ(rows[0].name, "dispatch");
-  // Of 10 ms and 2 ms as shares of a median step of 10 ms, to a picosecond.
+  // The 10 ms and 2 ms are shares of a median step of 10 ms, to a picosecond.
   EXPECT_NEAR(rows[0].contribution, -2.0 / 12, 1e-9);
 }
 

@@ -29,7 +29,7 @@ TEST(ActionSpans, AreTheScheduleInItsOrder) {
   }
 }
 
-// Every computation once; where none take turns, from top to bottom.
+// Each computation has one span, of full height where none take turns.
 TEST(WholeActionSpans, AreActionSpansWhereNoneTakeTurns) {
   const Outcome outcome = PipelineOutcome(EverySchedule().front());
   for (const Timeline& timeline : outcome.prediction->timelines) {
@@ -45,7 +45,8 @@ TEST(WholeActionSpans, AreActionSpansWhereNoneTakeTurns) {
   }
 }
 
-// A forward and a backward of two micro-batches lie beside each other, in a half each; either may begin.
+// A forward and a backward of two micro-batches lie beside each other, each in one half; either may begin
+// first.
 TEST(WholeActionSpans, HaveHalvesWhereTwoTakeTurns) {
   using Half = WholeActionSpan::Half;
   const Outcome outcome =

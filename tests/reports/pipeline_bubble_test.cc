@@ -23,7 +23,8 @@ TEST(PipelineUse, CountsMessagesOfOneReplica) {
   for (Duration tail : use.tail) EXPECT_GT(tail, Duration());
 }
 
-// Of computations that take turns all turns are one: every stage's forwards and backwards of four micro-batches.
+// All turns of a computation count as one action: every stage has the forwards and backwards of four
+// micro-batches.
 TEST(PipelineUse, AddsUpTheTurnsOfEachComputation) {
   const Outcome outcome =
       PipelineOutcome({.schedule = "interleaved", .virtual_stages = 2, .takes_turns = true});

@@ -1,4 +1,4 @@
-// Answers that people plan with, held against plans made by hand.
+// The answers that people plan with, checked against plans made by hand.
 #include "reports/questions.h"
 
 #include <gtest/gtest.h>
@@ -47,12 +47,12 @@ TEST(LargestMicroBatch, FitsAndTheNextDoesNot) {
 
 TEST(LargestMicroBatch, IsZeroWhenNothingFitsAndStopsAtTheMost) {
   EXPECT_EQ(*LargestMicroBatch(Sharded(), Compile, MiB(1), Bytes(0), 1000), 0);
-  EXPECT_EQ(*LargestMicroBatch(Sharded(), Compile, MiB(1), MiB(2), 1000),
-            0);  // what is outside alone is too much
+  // The bytes outside the allocator alone are too much.
+  EXPECT_EQ(*LargestMicroBatch(Sharded(), Compile, MiB(1), MiB(2), 1000), 0);
   EXPECT_EQ(*LargestMicroBatch(Sharded(), Compile, Bytes::Max() / 2, Bytes(0), 5), 5);
 }
 
-// Each micro-batch is compiled as a prediction of it is: with stages of its own.
+// Each micro-batch size is compiled as its prediction is, with its own stages.
 TEST(LargestMicroBatch, IsOfWhatWouldBePredicted) {
   const CompileScenario odd = [](const Scenario& scenario) {
     Scenario other = scenario;
@@ -72,7 +72,7 @@ TEST(LargestMicroBatch, DoesNotCompileWhatIsKnown) {
   EXPECT_GE(*LargestMicroBatch(s, compile, ReservedWith(13), Bytes(0), 1000, /*fits_now=*/true), 13);
 }
 
-// 1F1B holds no more with more micro-batches than fill it; GPipe holds all of them.
+// 1F1B does not hold more when there are more micro-batches than fill it. GPipe holds all of them.
 TEST(LargestMicroBatch, IsOfAllMicroBatchesWhateverTheScheduleHolds) {
   for (const char* schedule : {"1f1b", "gpipe"}) {
     SCOPED_TRACE(schedule);
@@ -106,7 +106,7 @@ TEST(WaysOfResharding, AreComparedWithKeepingParametersAfterForward) {
   EXPECT_GE(sharded.step, whole.step);
 }
 
-// Backward gathers within a node then, of parts that are larger than a shard.
+// Backward then gathers within a node, from parts that are larger than a shard.
 TEST(WaysOfResharding, AreThreeWhereShardGroupsHaveSeveralNodes) {
   Scenario s = Sharded();
   s.parallel.data.size = 16;

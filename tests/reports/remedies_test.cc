@@ -1,4 +1,4 @@
-// What makes a step fit, held against plans made by hand.
+// Settings that make a step fit, checked against plans made by hand.
 #include "reports/remedies.h"
 
 #include <fmt/ranges.h>
@@ -62,7 +62,8 @@ TEST(RemediesFor, AreScenariosThatCompile) {
     EXPECT_TRUE(CompilePlan(remedy.scenario)) << remedy.settings.front();
 }
 
-// What is said of a remedy is true of the scenario that the loader makes with its settings: keys that follow from others follow.
+// A remedy's memory is that of the scenario that the loader makes with its settings: keys that follow from
+// others are derived again.
 TEST(RemediesFor, AreWhatTheLoaderMakesOfTheirSettings) {
   const std::string text = R"(
 model: {layers: 4, hidden: 256, heads: 4, ffn: 1024, vocab: 512, seq_len: 64}

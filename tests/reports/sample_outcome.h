@@ -14,7 +14,7 @@ namespace windtunnel {
 // The indices of the operators in the steady program.
 inline constexpr OpIndex kForwardOp = 0, kBackwardOp = 1, kCopyOp = 2, kAllReduceOp = 3, kGemmOp = 4,
                          kOptimizerOp = 5;
-// And of what happens to memory, before the first operator and behind the last.
+// The indices of the memory operations, which are before the first operator and after the last.
 inline constexpr int32_t kAlloc = 0, kFree = 1;
 
 Op SampleOp(OpKind kind, StreamId stream, std::vector<Slice> reads, std::vector<Slice> writes,
@@ -25,7 +25,7 @@ Role SampleRole();
 Plan SamplePlan();
 std::vector<Timeline> SampleTimelines();
 MemoryPeak SamplePeak();
-// 11 ms a step, of which 1.5 ms wait for the all-reduce (mean of 2 and 1).
+// Steps of 11 ms, of which 1.5 ms are spent waiting for the all-reduce (mean of 2 and 1).
 Prediction SamplePrediction();
 // Ten steps of 10 ms: the prediction is 10 % too long, 0.5 ms of it in gemm and 0.5 ms in waiting.
 Measurement SampleMeasurement();

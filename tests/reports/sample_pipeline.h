@@ -14,14 +14,14 @@ struct SamplePipeline {
   int64_t data = 1;  // ranks, under DDP
   int64_t tensor = 1;
   int64_t hidden = 256;
-  // Megatron-Core's: hosts wait for messages, and ZeRO-1's parameters come with the next forward.
+  // As Megatron-Core does: hosts wait for messages, and ZeRO-1's parameters are gathered in the next forward.
   bool gathers_late = false;
-  // Four experts, two of them on either of two data ranks: micro-batches hide each other's exchange.
+  // Four experts, two on each of two data ranks: micro-batches hide each other's expert exchange.
   bool takes_turns = false;
 };
 
 Scenario PipelineScenario(const SamplePipeline& sample);
-// Both fail the test where nothing can be made.
+// Both fail the test if the plan or the prediction cannot be made.
 Plan PipelinePlanOf(const SamplePipeline& sample);
 Outcome PipelineOutcome(const SamplePipeline& sample);
 

@@ -10,7 +10,7 @@
 namespace windtunnel {
 namespace {
 
-// Code points, which in these texts are columns.
+// Counts code points, which are columns in these texts.
 size_t Columns(const std::string& line) {
   size_t columns = 0;
   for (unsigned char c : line) columns += (c & 0xC0) != 0x80;
@@ -128,7 +128,7 @@ TEST(OutcomeTable, FoldsManyStages) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(Columns(line), 100u) << line;
 }
 
-// Peaks 20, 28, 28, 24: the middle ones share a row, and what they consist of stands below it.
+// Peaks of 20, 28, 28 and 24 MiB: the middle two share a row, and their categories stand below it.
 TEST(OutcomeTable, JoinsRolesOfEqualMemoryAndDetailsTheLargest) {
   Outcome outcome = SampleOutcome();
   outcome.measurement.reset();

@@ -46,7 +46,7 @@ TEST(TimelineBars, JoinNeighboursOfAKindThatTouch) {
   EXPECT_EQ(bars[0].end, Microseconds(4));
 }
 
-// Where there is not, the kind that takes most of the time is shown for all of it.
+// Where there is no room, the kind that takes most of the time is shown for all of it.
 TEST(TimelineBars, AreOfWhatRunsMostWhereThereIsNoRoom) {
   const Alternating many(1000);
   const auto bars = TimelineBars(many.timeline, many.program, 100);

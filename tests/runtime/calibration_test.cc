@@ -49,7 +49,7 @@ TEST(MeasureCosts, MeasuresEachCollectiveAloneAndUnderComputation) {
   EXPECT_EQ(seen, (std::set<std::string>{"all_reduce", "barrier"}));
 }
 
-// Each in its role: device 0 alone loads, takes the loss and updates.
+// Each rank has its role's operators: only device 0 loads, computes the loss and updates.
 TEST(MeasureCosts, HasTheOperatorsOfDataParallelsRoles) {
   const Plan plan = *CompilePlan(Dp(TinyGpt(3)));
   const auto samples = CalibrateRanks(plan);
@@ -69,7 +69,8 @@ TEST(MeasureCosts, HasTheOperatorsOfDataParallelsRoles) {
   EXPECT_EQ(seen, (std::set<std::string>{"barrier", "broadcast", "gather", "reduce", "scatter"}));
 }
 
-// Two groups of two tensor ranks, whose collectives run side by side, and two of data-parallel ranks across them.
+// Two groups of two tensor ranks, whose collectives run side by side, and two groups of data-parallel ranks
+// across them.
 TEST(MeasureCosts, MeasuresTheCollectivesOfEveryAxis) {
   Scenario s = TinyGpt(2);
   s.parallel.tensor = {.size = 2, .sequence = true};

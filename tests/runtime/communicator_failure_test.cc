@@ -1,4 +1,4 @@
-// What goes wrong among ranks: every rank gets an error that tells what happened, soon, and nothing hangs.
+// Failures among ranks: every rank soon gets an error that tells what happened, and nothing hangs.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, EveryCommunicatorFailure, testing::ValuesIn
 TEST_P(EveryCommunicatorFailure, APeerThatIsGoneFailsTheOperatorAndAllLaterOnes) {
   for (int64_t elements : {100, 1'000'000}) {
     WithGroup(GetParam(), 2, [&](Communicator& group) {
-      if (group.rank() == 1) return;  // leaves, with its communicator
+      if (group.rank() == 1) return;  // leaves, which destroys its communicator
       std::vector<float> x(static_cast<size_t>(elements));
       const auto start = Clock::now();
       Status failed = RunCollective(group, AllReduceOf(elements), Ref(x), Ref(x));
@@ -86,7 +86,7 @@ TEST_P(EveryCommunicatorFailure, RanksThatDisagreeAreToldBothViews) {
     EXPECT_NE(failed.error().message.find("100 x fp32"), std::string::npos) << failed.error().message;
     EXPECT_NE(failed.error().message.find("50 x fp32"), std::string::npos) << failed.error().message;
   });
-  // Large ones never meet; the deadline ends both, and the store has both views.
+  // Large operators never meet: the deadline ends both, and the store has both ranks' views.
   WithGroup(
       GetParam(), 2,
       [](Communicator& group) {
@@ -130,7 +130,7 @@ TEST_P(EveryCommunicatorFailure, EndsAtOnceWithOperatorsInProgress) {
     std::vector<float> x(static_cast<size_t>(elements)), scratch(1 << 20);
     const auto start = std::chrono::steady_clock::now();
     const auto work = [&](Communicator& group) {
-      if (group.rank() == 1) {  // which never comes
+      if (group.rank() == 1) {  // submits nothing
         while (!*done) std::this_thread::sleep_for(milliseconds(5));
         return;
       }
@@ -172,7 +172,8 @@ TEST(CommunicatorFailure, APeerThatNeverComesFailsTheConnectionOfDevices) {
   EXPECT_NE(text.find("not all ranks came within 50 ms"), std::string::npos) << text;
 }
 
-// A group over Gloo of this process and of another one, which `peer` is the life of (and which waits for kDeadline at most).
+// Runs `work` as rank 0 of a group over Gloo whose rank 1 is another process. That process runs `peer`, whose
+// operators time out after kDeadline, and ends.
 void WithPeerProcess(const std::function<void(Communicator&)>& peer,
                      const std::function<void(Communicator&, pid_t)>& work) {
   int ends[2];
@@ -225,7 +226,8 @@ TEST(CommunicatorFailure, KillingAPeerProcessFailsTheOperatorWithinSeconds) {
   }
 }
 
-// The second half of the peer's memory cannot be accessed: it gives up in the middle of the message, and its process ends.
+// The second half of the peer's memory cannot be accessed, so the peer fails in the middle of the message and
+// its process ends.
 TEST(CommunicatorFailure, APeerThatDiesWithinAMessageFailsTheOperatorLongBeforeTheDeadline) {
   constexpr int64_t kElements = 8 << 20;
   constexpr size_t kBytes = kElements * sizeof(float);

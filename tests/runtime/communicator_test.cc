@@ -26,9 +26,10 @@ std::vector<float> Values(int rank, int64_t count) {
   return values;
 }
 
-// What holds of each collective for any number of elements, in a group that has run others before.
+// The claims about each collective. They hold for any number of elements, in a group that has run other
+// operators before.
 
-// The other ranks' operands are small: nothing of theirs is written.
+// The other ranks' outputs are empty: nothing is written to them.
 void ReduceSumsOnTheRootAloneAndLeavesTheInput(Communicator& group, int64_t elements) {
   for (int root : {0, group.size() - 1}) {
     const bool is_root = group.rank() == root;
@@ -70,7 +71,7 @@ void ScatterGivesEachRankItsPartOfTheRoots(Communicator& group, int64_t elements
     const Part part = PartOf(elements, group.size(), group.rank());
     std::vector<float> whole = group.rank() == root ? Values(root, elements) : std::vector<float>();
     std::vector<float> shard(static_cast<size_t>(part.elements));
-    const bool in_place = group.rank() == root && root == 0;  // the root's part of the whole
+    const bool in_place = group.rank() == root && root == 0;  // the output is the root's part of the whole
     const TensorRef out = in_place ? TensorRef{whole.data() + part.begin, part.elements} : Ref(shard);
     EXPECT_OK(
         RunCollective(group, {CollectiveKind::kScatter, DType::kFloat32, elements, root}, Ref(whole), out));
@@ -178,8 +179,7 @@ void MessagesGoAroundTheRing(Communicator& group, int64_t elements) {
   auto receive = [&] {
     EXPECT_OK(group.Wait(group.Submit(Receive{DType::kFloat32, elements, left}, {}, writes, "receive")));
   };
-  // One rank receives first, so that large messages, which wait for their receiver, do not wait in a
-  // circle.
+  // One rank receives first: large messages wait for their receiver, and must not do so in a circle.
   if (group.rank() == 0) receive(), send();
   else send(), receive();
   EXPECT_EQ(theirs, Values(left, elements));
@@ -190,7 +190,7 @@ struct Claim {
   void (*check)(Communicator& group, int64_t elements);
   enum class Needs { kNothing, kRoot, kMaxima } needs = Needs::kNothing;
 
-  // Gloo has no collectives with a root but broadcast, devices' threads sum only.
+  // Of the collectives with a root, Gloo has only broadcast. Device threads reduce only by sums.
   bool HoldsOf(Transport transport) const {
     return needs == Needs::kNothing ||
            (needs == Needs::kRoot ? transport != Transport::kGloo : transport != Transport::kDevices);
@@ -216,7 +216,7 @@ constexpr Claim kClaims[] = {
 };
 #undef CLAIM
 
-// A group of `size` ranks, and with how many elements it runs every collective.
+// A group of `size` ranks, and the numbers of elements with which it runs every collective.
 struct Shape {
   int size;
   std::vector<int64_t> elements;
@@ -229,8 +229,8 @@ std::string NameOf(const testing::TestParamInfo<std::tuple<Transport, Shape>>& i
   return fmt::format("{}{}Ranks", NameOf(transport), shape.size);
 }
 
-// Every algorithm: alone, direct in one piece and in two, rings of one and several segments, parts that do not divide, parts of nothing, more
-// ranks than go direct.
+// Every algorithm: one rank alone, direct in one piece and in two, rings of one and of several segments,
+// parts of unequal and of zero size, more ranks than go direct.
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Collectives,
     testing::Combine(testing::Values(Transport::kGloo, Transport::kThreads),
@@ -238,13 +238,14 @@ INSTANTIATE_TEST_SUITE_P(
                                      Shape{3, {5, 20'003, 2'000'003}}, Shape{4, {16'385, 100'002}},
                                      Shape{5, {3}}, Shape{9, {7, 5000}})),
     NameOf);
-// In place, parts that do not divide, parts of nothing, sums of one block and of several.
+// In place, parts of unequal and of zero size, sums of one block and of several.
 INSTANTIATE_TEST_SUITE_P(ShapesOfDevices, Collectives,
                          testing::Combine(testing::Values(Transport::kDevices),
                                           testing::Values(Shape{1, {1000}}, Shape{2, {0, 1, 4099, 5'000'003}},
                                                           Shape{3, {5, 20'003}}, Shape{5, {3, 16'385}})),
                          NameOf);
-// What leaves at once, other direct ones, rings of one and several segments, MPI's own, more ranks than go direct.
+// Messages that leave at once (MPI's eager limit), other direct ones, rings of one and of several segments,
+// MPI's own collectives, more ranks than go direct.
 INSTANTIATE_TEST_SUITE_P(
     ShapesOfProcesses, Collectives,
     testing::Combine(testing::Values(Transport::kMpi),
@@ -252,7 +253,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      Shape{3, {5, 2'000'003}}, Shape{4, {30'002}}, Shape{9, {7}})),
     NameOf);
 
-// One group for all of them: to start nine processes takes longer than what they are to show.
+// One group checks all claims, because starting nine processes takes longer than checking them.
 TEST_P(Collectives, DoWhatIsClaimedOfThem) {
   const auto& [transport, shape] = GetParam();
   WithGroup(transport, shape.size, [transport = transport, &shape = shape](Communicator& group) {
@@ -317,7 +318,7 @@ void ExpectSumsIn(Communicator& group, DType dtype, int64_t elements) {
 TEST_P(EveryCommunicator, SumsSixteenBitTypes) {
   for (int size : {2, 3, 4}) {
     WithGroup(GetParam(), size, [](Communicator& group) {
-      for (int64_t elements : {1001, 200'003, 1'500'001}) {  // direct, ring of one segment, of several
+      for (int64_t elements : {1001, 200'003, 1'500'001}) {  // direct, ring of one segment, ring of several
         ExpectSumsIn<cpu::BFloat16>(group, DType::kBFloat16, elements);
         ExpectSumsIn<cpu::Float16>(group, DType::kFloat16, elements);
       }
@@ -362,10 +363,10 @@ TEST_P(EveryCommunicator, BarrierHoldsEveryRankUntilTheLastHasCome) {
   }
 }
 
-// Large and small ones mixed, many submitted before the first is waited for, waited for out of order.
-// Each operator's own, however many a program has.
+// Each operator has its own times, however many operators a program has.
 TEST_P(EveryCommunicator, TimesAreKeptOfAsManyAsAreAskedFor) {
-  if (GetParam() == Transport::kDevices) GTEST_SKIP() << "each operator waits for a device that is late on purpose";
+  if (GetParam() == Transport::kDevices)
+    GTEST_SKIP() << "each operator waits for a device that is late on purpose";
   constexpr int kOperators = 5'000;
   WithGroup(GetParam(), 2, [](Communicator& group) {
     group.KeepTimes(kOperators);
@@ -380,6 +381,8 @@ TEST_P(EveryCommunicator, TimesAreKeptOfAsManyAsAreAskedFor) {
   });
 }
 
+// Large and small operators are mixed, and many are submitted before the first is waited for. They are waited
+// for out of order.
 TEST_P(EveryCommunicator, OperatorsRunInOrderOfSubmission) {
   for (int size : {2, 3}) {
     WithGroup(GetParam(), size, [](Communicator& group) {
@@ -417,7 +420,7 @@ TEST_P(EveryCommunicator, LargeOperatorsProgressWhileTheCallerComputes) {
     std::vector<float> scratch(static_cast<size_t>(CollectiveScratchElements(op, 2)));
     const TensorRef writes[] = {Ref(x), Ref(scratch)};
     const uint64_t ticket = group.Submit(op, writes, writes, "x");
-    // Nothing but time passes here.
+    // The caller only lets time pass.
     const auto tickets = group.tickets();
     const auto deadline = Clock::now() + milliseconds(20'000);
     while (!tickets->IsDone(ticket) && Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(1));
@@ -511,7 +514,8 @@ TEST(CollectiveScratch, HoldsOnePartOrTwoSegmentsOfOneMebibyte) {
   EXPECT_EQ(CollectiveScratchElements(AllReduceOf(524'288), 2), 262'144);
   EXPECT_EQ(CollectiveScratchElements(AllReduceOf(524'289), 2), 524'288);
   EXPECT_EQ(CollectiveScratchElements(AllReduceOf(100'000'000), 2), 524'288);
-  // Three ranks of a reduce-scatter pass partial sums on from the scratch while the next come.
+  // In a reduce-scatter over three ranks, partial sums are sent on from the scratch while the next ones
+  // arrive.
   EXPECT_EQ(CollectiveScratchElements({CollectiveKind::kReduceScatter, DType::kFloat32, 60'000, 0}, 3),
             40'000);
 }

@@ -1,5 +1,6 @@
-// Context parallelism changes who has which tokens, not what is computed: however ranks bring keys and values together, alone and with
-// every other kind of parallelism, it gives the losses and the weights of one device with the same global batch.
+// Context parallelism changes which rank has which tokens, not what is computed. However ranks exchange keys
+// and values, alone and with every other kind of parallelism, it gives the losses and the weights of one
+// device with the same global batch.
 #include <gtest/gtest.h>
 
 #include "plan/plan.h"
@@ -78,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
 constexpr auto kDdp = DataParallelKind::kDdp, kZero1 = DataParallelKind::kZero1,
                kFsdp = DataParallelKind::kFsdp;
 
-// States are sharded over data x context.
+// ZeRO and FSDP shard over data x context ranks.
 INSTANTIATE_TEST_SUITE_P(
     WithOthers, ContextParity,
     testing::Values(
@@ -102,7 +103,8 @@ TEST(ContextParallelMemory, IsPredictedToTheByte) {
   }
 }
 
-// Sums over blocks are rounded where one device's are not: losses differ by bf16's 8 bits, and training goes on.
+// Sums over blocks are rounded to bf16 where one device's are not. So losses agree only to bf16's 8 bits, and
+// training still makes progress.
 TEST(ContextParallelBf16, TrainsAlongOneDevice) {
   for (ContextKind kind : {kRing, kAllGather, kUlysses}) {
     Scenario s = Context(TinyLlama(), kind);

@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Until this process has computed for `seconds`.
+// Computes until this process has used `seconds` of CPU time.
 void Compute(double seconds) {
   while (static_cast<double>(std::clock()) < seconds * CLOCKS_PER_SEC) {
   }
@@ -38,7 +38,7 @@ TEST(CoreUseMeter, TellsOwnWorkFromThatOfOthers) {
 
   ASSERT_TRUE(beside_other && own);
   EXPECT_LT(beside_other->own, 0.2);
-  EXPECT_GT(beside_other->busy, 0.2);  // at least, on a machine that has more to do
+  EXPECT_GT(beside_other->busy, 0.2);  // a lower bound: the machine may have other work
   EXPECT_LE(beside_other->busy, beside_other->cores + 0.1);
   EXPECT_NEAR(own->own, 0.4 / wall, 0.1);
   EXPECT_GE(own->busy, own->own - 0.15);

@@ -1,4 +1,4 @@
-// Which cores ranks have, and who of them shares some.
+// Which cores ranks may use, and which ranks share cores.
 #include "runtime/cores.h"
 
 #include <gtest/gtest.h>
@@ -14,13 +14,14 @@ using std::chrono::milliseconds;
 
 TEST(Cores, AreSharedWhereMoreRanksMayUseThemThanThereAre) {
   EXPECT_FALSE(SharesCores("1", {"1"}));
-  EXPECT_FALSE(SharesCores("1", {"1", "01"}));  // each is bound to one of its own, as mpirun and srun may do
+  // Each is bound to its own core, as mpirun and srun may do.
+  EXPECT_FALSE(SharesCores("1", {"1", "01"}));
   EXPECT_FALSE(SharesCores("11", {"11", "11"}));  // all may use the same two
   EXPECT_TRUE(SharesCores("11", {"11", "11", "11"}));
   EXPECT_TRUE(SharesCores("1", {"1", "1"}));
-  EXPECT_TRUE(SharesCores("1", {"1", "1", "0111"}));  // the third has others
+  EXPECT_TRUE(SharesCores("1", {"1", "1", "0111"}));  // the third may use other cores
   EXPECT_FALSE(SharesCores("0111", {"1", "1", "0111"}));
-  EXPECT_FALSE(SharesCores("", {"", ""}));  // not known
+  EXPECT_FALSE(SharesCores("", {"", ""}));  // cores not known
 }
 
 TEST(Cores, AsTextAreThoseThatThisProcessMayUse) {

@@ -1,4 +1,5 @@
-// DataParallel, live: the losses and weights of one device, and the memory that the simulator says.
+// DataParallel, live: it gives the losses and weights of one device, and takes the memory that the simulator
+// predicts.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -33,7 +34,8 @@ INSTANTIATE_TEST_SUITE_P(
                                                s.optimizer.clip_norm = 0.5;
                                                s.batch.accumulate = 2;
                                              })},
-        // The head alone has 12.6 MB: chunks of one tensor, which travel where they are.
+        // The head alone has 12.6 MB, so there are chunks of a single tensor, which are sent from where they
+        // are.
         ParityCase{"LargeTensors",
                    With(WithLargeHead(Dp(TinyGpt(2))), [](Scenario& s) { s.batch.accumulate = 2; })}),
     NameOf);
@@ -68,7 +70,8 @@ INSTANTIATE_TEST_SUITE_P(
                         [](Scenario& s) { s.precision.param = s.precision.compute = Precision::kBf16; })}),
     [](const auto& info) { return info.param.name; });
 
-// After a step: parameters, .grad and Adam's two moments on main; nothing but the barrier's on the others.
+// After a step, main holds parameters, .grad, Adam's two moments and the losses; the others hold nothing: the
+// barrier has no buffer.
 TEST(DpMemory, OnlyMainHoldsAnythingBetweenSteps) {
   Scenario s = Dp(TinyGpt(3));
   s.optimizer.kind = OptimizerKind::kAdam;

@@ -14,8 +14,8 @@ std::string Read(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// CRC-32C of these nine characters is 0xe3069283 (RFC 3720, appendix B.4, has its kin; the check value of the CRC catalogue). Rotated right by 15:
-// 0x2507c60d; plus 0xa282ead8: 0xc78ab0e5.
+// The CRC-32C of these nine characters is 0xe3069283 (the check value of the CRC catalogue; RFC 3720,
+// appendix B.4, has similar ones). Rotated right by 15: 0x2507c60d; plus 0xa282ead8: 0xc78ab0e5.
 TEST(EventFile, CrcsAreMaskedAsTensorFlowsRecordsHaveThem) {
   EXPECT_EQ(MaskedCrc32c("123456789", 9), 0xc78ab0e5u);
   EXPECT_EQ(MaskedCrc32c("", 0), 0xa282ead8u);
@@ -33,7 +33,7 @@ TEST(EventFile, BeginsWithItsVersion) {
             "brain.Event:2");
 }
 
-// What step 7 with one scalar adds to a file.
+// The bytes that step 7 with one scalar adds to a file.
 std::string RecordOf(const std::string& tag, double value) {
   auto events = EventFile::Create(testing::TempDir() + "/" + tag);
   if (!events) return events.error().message;
@@ -51,7 +51,7 @@ TEST(EventFile, AStepIsInTheFileAsSoonAsItIsWritten) {
                                                                            22));
 }
 
-// TensorBoard shows nothing of a tag without a value.
+// Zero must be written: TensorBoard shows nothing for a tag without a value.
 TEST(EventFile, ZeroIsAValue) {
   EXPECT_NE(RecordOf("loss", 0).find(std::string("loss\x15\0\0\0\0", 9)), std::string::npos);
 }

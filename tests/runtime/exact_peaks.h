@@ -1,4 +1,4 @@
-// Is every rank's memory predicted to the byte?
+// Expects that every rank's peak memory is predicted to the byte.
 #pragma once
 
 #include <gtest/gtest.h>

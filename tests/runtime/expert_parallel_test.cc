@@ -1,6 +1,7 @@
-// Expert parallelism changes who has which experts, not what is computed: alone and with other kinds of parallelism, a mixture of experts
-// trains to the losses and the weights of one device with the same global batch (where no token is dropped), and to those of the same
-// ranks with all experts on each (also where some are, unless tensor ranks split tokens: then each has room for its own).
+// Expert parallelism changes which rank has which experts, not what is computed. Alone and with other kinds
+// of parallelism, a mixture of experts trains to the losses and the weights of one device with the same
+// global batch if no token is dropped. It also trains to those of the same ranks with all experts on each,
+// even if tokens are dropped, unless tensor ranks split tokens: then each of them has room for its own.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +18,7 @@
 namespace windtunnel {
 namespace {
 
-// Four experts, two a token, room for all tokens at each unless `capacity_factor` says otherwise.
+// Four experts, two per token. Each has room for all tokens unless `capacity_factor` says otherwise.
 Scenario Experts(Scenario s, int64_t expert_ranks, double capacity_factor = 2) {
   s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = capacity_factor};
   s.parallel.expert.size = expert_ranks;
@@ -53,7 +54,7 @@ Scenario Accumulated(Scenario s) {
   return s;
 }
 
-// Of two layers the first has a plain MLP, of another width.
+// The first of the two layers has a plain MLP, of another width.
 Scenario Mixed(Scenario s) {
   s.model.experts->first_dense = 1;
   s.model.experts->dense_ffn = 2 * s.model.ffn;
@@ -65,7 +66,7 @@ Scenario Biased(Scenario s) {
   return s;
 }
 
-// An expert for all tokens beside those of some.
+// Adds a shared expert, through which all tokens go.
 Scenario BesideOne(Scenario s) {
   s.model.experts->shared_ffn = 48;
   return s;
@@ -132,7 +133,8 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"ZeroBubble", Staged(Experts(TinyGpt(2), 2), "zb_h1")}),
     NameOf);
 
-// Tensor ranks have experts of their own, whole: of two tensor ranks and some of the data axis.
+// Tensor ranks have whole experts of their own. An expert group consists of the two tensor ranks and some of
+// the data axis.
 Scenario OverTensor(Scenario s, int64_t expert_ranks) {
   s = Tensor(s, /*sequence=*/true);
   s.parallel.expert = {.size = expert_ranks, .tensor = 1};
@@ -201,7 +203,8 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"FullShard1Clipped", Clipped(Sharded(Experts(TinyGpt(4), 2), kFull, 0, 1))},
         ParityCase{"ShardGradOp", Sharded(Experts(TinyGpt(4), 2), Sharding::kShardGradOp)},
         ParityCase{"NoShardClipped", Clipped(Sharded(Experts(TinyLlama(4), 2), Sharding::kNoShard, 0, 1))},
-        // Shard groups of two: with all experts each, which are whole then; and with half of them.
+        // Shard groups of two: each with all experts, which are whole then; and each with half of the
+        // experts.
         ParityCase{"HybridClipped", Clipped(Sharded(Experts(TinyLlama(4), 2), kHybrid, 2))},
         ParityCase{"HybridHasHalfTheExpertsClipped", Clipped(Sharded(Experts(TinyLlama(4), 4), kHybrid, 2))},
         ParityCase{"HybridZero2", Sharded(Experts(TinyGpt(4), 2), Sharding::kHybridShardZero2, 2, 1)},
@@ -224,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"ZeroBubble", Staged(Sharded(Experts(TinyLlama(4), 2), kFull), "zb_h1")}),
     NameOf);
 
-// Micro-batches that hide each other's exchange.
+// Micro-batches that hide each other's all-to-all.
 Scenario InTurns(Scenario s, bool delay_wgrad = false, int64_t micro_batches = 3) {
   s.parallel.expert.overlap = true;
   s.parallel.expert.delay_wgrad = delay_wgrad;
@@ -278,7 +281,8 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"DualPipeVDelayed", InStages(Experts(TinyLlama(2), 2), "dualpipe_v", true)}),
     NameOf);
 
-// Parts of blocks that are made again in backward: all of what experts do, their exchange included, or some.
+// Parts of blocks that are recomputed in backward: all of the experts' work, their all-to-all included, or
+// some of it.
 INSTANTIATE_TEST_SUITE_P(
     ModulesAgain, ExpertParity,
     testing::Values(
@@ -295,7 +299,8 @@ INSTANTIATE_TEST_SUITE_P(
                              {RecomputeModule::kMlp, RecomputeModule::kSharedExperts})}),
     NameOf);
 
-// Eight ranks in two shard groups, each with every expert twice: shards of experts have replicas of their own.
+// Eight ranks in two shard groups, each with every expert twice, so shards of experts have their own
+// replicas.
 TEST(ExpertParallel, ShardsExpertsWithinAndReplicatesThemAcrossGroups) {
   ExpectLossParity(Clipped(Sharded(Experts(TinyLlama(8), 2), kHybrid, 4)));
   ExpectLossParity(Clipped(InShards(Kind(Experts(TinyLlama(8), 2), DataParallelKind::kZero1), 4)));
@@ -322,7 +327,8 @@ Scenario WithShared(Scenario s) {
   return s;
 }
 
-// What micro-batches before have reduced stays as it is, though fewer ranks have an expert than share the data.
+// Gradients that earlier micro-batches have reduced stay as they are, though fewer ranks have an expert than
+// share the data.
 Scenario ReducedEachTime(Scenario s, bool view) {
   s = EveryMicroBatch(Kind(std::move(s), kDdp));
   s.parallel.data.gradient_as_bucket_view = view;
@@ -350,7 +356,8 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"ZeroBubble", Staged(WithShared(Experts(TinyGpt(2), 2)), "zb_h1")}),
     NameOf);
 
-// Where the others give nothing (and, being zero, learn nothing), the shared expert is the MLP that it looks like.
+// If the routed experts are zero, they give nothing and learn nothing. The shared expert is then the plain
+// MLP that it looks like.
 TEST(ExpertParallel, ASharedExpertIsTheMlpThatAllTokensGoThrough) {
   Scenario alone = TinyLlama();
   alone.model.ffn = 48;
@@ -381,7 +388,7 @@ TEST(ExpertParallel, ASharedExpertIsTheMlpThatAllTokensGoThrough) {
     EXPECT_NEAR(trained.losses[step], expected.losses[step], kParityTolerance * expected.losses[step]);
 }
 
-// A rank's room at an expert is for its own tokens, wherever the expert is.
+// Each rank has its own room at an expert, for its own tokens, wherever the expert is.
 TEST(ExpertParallel, DropsTheSameTokensHoweverExpertsAreShared) {
   const Trained shared = Train(*CompilePlan(Experts(TinyLlama(2), 2, 0.75)), kParitySteps);
   const Trained whole = Train(*CompilePlan(Kind(Experts(TinyLlama(2), 1, 0.75), kDdp)), kParitySteps);
@@ -391,7 +398,8 @@ TEST(ExpertParallel, DropsTheSameTokensHoweverExpertsAreShared) {
   EXPECT_NE(shared.losses.back(), room.losses.back());
 }
 
-// Tensor ranks that split tokens have room for their own: with less than they need some are dropped, others than of all tokens together.
+// Tensor ranks that split tokens have room for their own. If that is less than they need, tokens are dropped,
+// and not the same ones as when room is for all tokens together.
 TEST(ExpertParallel, TensorRanksDropOfTheirOwnTokens) {
   const auto losses = [](bool sequence, double capacity) {
     return Train(*CompilePlan(Tensor(Experts(TinyLlama(2), 2, capacity), sequence)), kParitySteps).losses;

@@ -82,9 +82,8 @@ TEST(FlightRecorder, NamesAFileThatIsNotThereAndARankThatIsNotInIt) {
   EXPECT_FALSE(FlightRecorder::Create("/nowhere/at/all", 2));
 }
 
-// A note is a store to a line that nobody else writes. The bound leaves room for a sanitizer and a loaded
-// machine.
-// Of this thread's time, so that it holds on a busy machine.
+// A note is a store to a cache line that nobody else writes. The bound leaves room for a sanitizer and a
+// loaded machine. The time is this thread's CPU time, so that the bound holds on a busy machine.
 TEST(FlightRecorder, ANoteCostsNanoseconds) {
   const auto now = [] {
     timespec time;

@@ -1,4 +1,4 @@
-// A process group whose ranks are threads of the test's process; over MPI, processes that it forks.
+// A process group whose ranks are threads of the test's process or, over MPI, processes that it forks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace windtunnel {
 
-// Runs `work` as every rank of a job, each in a thread with a store of its own.
+// Runs `work` as every rank of a job, each in a thread with its own store connection.
 inline void WithStores(int ranks, const std::function<void(int rank, Store&)>& work) {
   auto server = ServeStore("127.0.0.1", 0, "test");
   ASSERT_TRUE(server) << server.error().message;
@@ -41,7 +41,7 @@ inline void WithThreads(int size, std::chrono::milliseconds timeout,
   for (std::thread& thread : threads) thread.join();
 }
 
-// What carries a group's operators. kDevices: threads, each with a device that is late on purpose.
+// The transport that runs a group's operators. kDevices: threads, each with a device that is late on purpose.
 enum class Transport { kGloo, kThreads, kMpi, kDevices };
 inline constexpr Transport kTransports[] = {Transport::kGloo, Transport::kThreads, Transport::kMpi,
                                             Transport::kDevices};
@@ -51,8 +51,8 @@ inline std::string NameOf(Transport transport) {
 }
 inline void PrintTo(Transport transport, std::ostream* out) { *out << NameOf(transport); }
 
-// Runs `work` as every rank of a group, and `after` when its communicator is gone. What they are to share with the test or other ranks is
-// Shared (rank_processes.h).
+// Runs `work` as every rank of a group, and `after` once the rank's communicator is destroyed. State that
+// they share with the test or with other ranks must be Shared (rank_processes.h).
 inline void WithGroup(
     Transport transport, int size, const std::function<void(Communicator&)>& work,
     std::chrono::milliseconds timeout = std::chrono::seconds(60),

@@ -1,5 +1,6 @@
-// Ranks as threads of the test's process: the same sessions, communicators and store as the launcher's processes have. With
-// WINDTUNNEL_TEST_BACKEND=mpi in the environment they use MPI, and are processes that the test forks.
+// Ranks as threads of the test's process, with the same sessions, communicators and store as the launcher's
+// processes have. With WINDTUNNEL_TEST_BACKEND=mpi in the environment they use MPI and are processes that the
+// test forks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,8 +40,9 @@ inline void WithRanksOfMpi(Plan plan, const std::function<Status(RankSession&, S
   });
 }
 
-// Runs `work` once per rank, each in a thread with a session of its own (and `equipment`, unless null); errors become test failures. What
-// it shares with the test is Shared (rank_processes.h) where it is to run over MPI too.
+// Runs `work` once per rank, each in a thread with its own session (and `equipment`, unless null). Errors
+// become test failures. If `work` is to run over MPI too, state that it shares with the test must be Shared
+// (rank_processes.h).
 inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&, Store&)>& work,
                       const Equipment* equipment = nullptr) {
   if (TestsUseMpi() && equipment == nullptr && plan.world_size > 1 && !SharesProcess(plan))
@@ -70,12 +72,13 @@ inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&,
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// Copies what this rank holds of the parameters to where `weights` says that the whole model's parameter of that number is.
+// Copies this rank's parts of the parameters into the whole model's parameters, whose addresses `weights`
+// gives by ordinal.
 inline void CopyLocalParts(RankSession& session, const std::function<float*(int64_t ordinal)>& weights) {
   const Role& role = session.executor().role();
   for (size_t i = 0; i < role.parameters.size(); ++i) {
     const Placement& place = role.parameters[i].values;
-    if (place.buffer < 0) continue;  // not between steps
+    if (place.buffer < 0) continue;  // has no values between steps
     const int position = session.plan().axes[place.axis].position_of_rank[session.rank()];
     const LocalPart part = PartOn(place, role.parameters[i].elements, position);
     if (part.elements == 0) continue;
@@ -95,7 +98,8 @@ inline void CopyLocalParts(RankSession& session, const std::function<float*(int6
   }
 }
 
-// The outcome of training: the mean loss over ranks of every step, and the parameters, put together from all ranks' shards.
+// The outcome of training: each step's mean loss over ranks, and the parameters, assembled from all ranks'
+// shards.
 struct Trained {
   std::vector<double> losses;
   std::vector<double> gradient_norms;
@@ -110,7 +114,7 @@ inline Trained Train(const Plan& plan, int steps, const Equipment* equipment = n
       result.weights[parameter.ordinal].assign(WholeElements(parameter), NAN);
     }
   }
-  std::vector<int64_t> begin = {0};  // of each parameter, in `values`
+  std::vector<int64_t> begin = {0};  // by parameter: its offset in `values`
   for (const auto& weights : result.weights)
     begin.push_back(begin.back() + static_cast<int64_t>(weights.size()));
   const Shared<float> values(static_cast<size_t>(begin.back()));
@@ -120,7 +124,7 @@ inline Trained Train(const Plan& plan, int steps, const Equipment* equipment = n
   const Shared<int> has_loss(cells);
   const auto train = [&](RankSession& session, Store&) -> Status {
     for (int step = 0; step < steps; ++step) {
-      // Graphs are for steps that nobody watches.
+      // CUDA graphs are only used in steps that record no spans.
       WT_RETURN_IF_ERROR(session.Step(/*spans=*/!plan.scenario.run.cuda_graphs));
       const size_t cell = static_cast<size_t>(session.rank()) * steps + step;
       if (const auto losses = session.executor().Losses().value(); !losses.empty()) {
@@ -146,7 +150,7 @@ inline Trained Train(const Plan& plan, int steps, const Equipment* equipment = n
   for (int step = 0; step < steps; ++step) {
     double sum = 0, ranks = 0;
     for (const auto& of_rank : losses) {
-      if (of_rank.empty()) continue;  // not of the last stage
+      if (of_rank.empty()) continue;  // not a rank of the last stage
       sum += of_rank.at(step);
       ++ranks;
     }

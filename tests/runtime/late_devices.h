@@ -9,7 +9,7 @@
 
 namespace windtunnel {
 
-// `in_use`: what each says that processes have of its memory.
+// `in_use`: the memory that each device reports as used by processes.
 inline Equipment LateDevices(std::chrono::microseconds lateness = std::chrono::microseconds(200),
                              Bytes in_use = Bytes(0)) {
   Equipment equipment;

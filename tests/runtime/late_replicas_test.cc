@@ -1,6 +1,6 @@
-// DataParallel on devices that have queues: one that is late on purpose for each thread (queued_device.h). The operators are the cpu
-// device's and sums are in the order of ranks, so every number is that of a run on the host: an event that nobody waits for, on this
-// device or on another one, shows.
+// DataParallel on devices with queues: each thread has one that is late on purpose (queued_device.h). The
+// operators are the cpu device's and sums are in the order of ranks, so every number equals that of a run on
+// the host. A missing wait for an event, on the same device or on another one, shows as a difference.
 #include <gtest/gtest.h>
 
 #include "cost_models/cost_model.h"
@@ -15,7 +15,8 @@
 namespace windtunnel {
 namespace {
 
-// As it is compiled for a device with queues of its own, whose operators are launched one by one or as graphs.
+// The scenario as compiled for a device with its own queues, whose operators are launched one by one or as
+// CUDA graphs.
 Scenario OnQueues(Scenario s, bool cuda_graphs = false) {
   s.cluster.device = "cuda";
   s.run.cuda_graphs = cuda_graphs;
@@ -67,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
                                                               s.recompute = Recompute::kFull;
                                                               s.allocator = AllocatorKind::kPytorch;
                                                             })},
-        // The head alone has 12.6 MB: it travels where it is, and its gradient is summed in blocks.
+        // The head alone has 12.6 MB: it is sent from where it is, and its gradient is summed in blocks.
         ParityCase{"LargeTensors", WithLargeHead(Dp(TinyGpt(2)))}),
     NameOf);
 

@@ -1,4 +1,5 @@
-// Latent attention on several ranks computes what it does on one, whatever else is parallel; peak memory is predicted to the byte.
+// Latent attention on several ranks computes what it does on one, whatever else is parallel. Its peak memory
+// is predicted to the byte.
 #include <gtest/gtest.h>
 
 #include "plan/plan.h"
@@ -13,7 +14,7 @@ namespace {
 
 using enum RecomputeModule;
 
-// Heads of 12 columns, four of them rotated, and values of six.
+// Heads of 12 columns, four of which are rotated, and values of six columns.
 Scenario Latent(int64_t ranks, int64_t q_rank = 10) {
   Scenario s = TinyLlama(ranks);
   s.name = "tiny-deepseek";

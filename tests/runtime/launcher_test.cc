@@ -21,7 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// Ranks are shell scripts that leave what they have to say, and their process number, in a directory.
+// Ranks are shell scripts that write their output and their process ID to files of a directory.
 class LauncherTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -43,7 +43,7 @@ class LauncherTest : public testing::Test {
     return text.empty() ? text : text.substr(0, text.find_last_not_of('\n') + 1);
   }
 
-  // Waits until every rank has said its process number.
+  // The ranks' process IDs; waits until every rank has written its own.
   std::vector<pid_t> PidsOf(int ranks) const {
     std::vector<pid_t> pids;
     const auto deadline = Clock::now() + milliseconds(30'000);
@@ -58,7 +58,7 @@ class LauncherTest : public testing::Test {
 
   void ExpectGone(const std::vector<pid_t>& pids) const {
     for (pid_t pid : pids) {
-      if (pid <= 0) continue;  // ended before it could say so
+      if (pid <= 0) continue;  // ended before it could write its ID
       const auto deadline = Clock::now() + milliseconds(10'000);
       while (kill(pid, 0) == 0 && Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(5));
       EXPECT_EQ(kill(pid, 0), -1) << "process " << pid << " is left";
@@ -105,7 +105,7 @@ TEST_F(LauncherTest, PinsRankToCoreModuloTheCoresOfItsOwnMask) {
   EXPECT_EQ(Read("out" + std::to_string(cores)), Read("out0"));
   const std::string of_second = Read("out" + std::to_string(1 % cores));
   LaunchOptions later = Options(1, "grep Cpus_allowed_list /proc/$$/status > $DIR/out0");
-  later.first_core = 1;  // another node of this machine has the first
+  later.first_core = 1;  // the first core is another node's, on the same machine
   ASSERT_TRUE(LaunchRanks(later));
   EXPECT_EQ(Read("out0"), of_second);
 }
@@ -148,7 +148,7 @@ TEST_F(LauncherTest, WhatARankHasStartedEndsWithIt) {
   const std::string path = "/proc/" + Read("started") + "/stat";
   const auto deadline = Clock::now() + milliseconds(10'000);
   std::string name = "?", state;
-  do {  // gone, or waiting for whoever takes in orphans
+  do {  // until it is gone, or a zombie that its new parent has not reaped
     std::ifstream(path) >> name >> name >> state;
   } while (std::ifstream(path) && state != "Z" && Clock::now() < deadline);
   EXPECT_TRUE(!std::ifstream(path) || state == "Z") << path << ": " << name << " " << state;
@@ -188,14 +188,15 @@ TEST_F(LauncherTest, NamesAProgramThatCannotStart) {
   EXPECT_EQ(FailureOf(options), "cannot start rank 0: '/no/such/program': No such file or directory");
 }
 
-// A launcher in a process of its own, that a test can signal. Exits 7 when the launch fails.
+// Starts a launcher in a process of its own, which a test can signal. It exits with status 7 if the launch
+// fails.
 pid_t ForkLauncher(const LaunchOptions& options) {
   const pid_t launcher = fork();
   if (launcher == 0) _exit(LaunchRanks(options) ? 0 : 7);
   return launcher;
 }
 
-// A launch that is interrupted fails.
+// Expects that the launch fails when it is interrupted.
 void ExpectInterrupted(pid_t launcher, int signal) {
   kill(launcher, signal);
   int status = 0;
@@ -222,7 +223,8 @@ TEST_F(LauncherTest, AnInterruptEndsItWhileRanksAreStartedStill) {
   ExpectGone(first);
 }
 
-// Who restarts what failed must not restart what was interrupted, even if it had failed just before.
+// Whoever restarts a failed launch must not restart an interrupted one, even if a rank had failed just
+// before.
 TEST_F(LauncherTest, AnInterruptWhileRanksAreEndedIsOne) {
   LaunchOptions options =
       Options(2,
@@ -254,7 +256,8 @@ TEST_F(LauncherTest, AHangUpThatWasIgnoredAtTheStartStaysSo) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-// As after an exec of something that leaves its own children to themselves: they vanish as they end.
+// SIGCHLD may be ignored when a program that does not wait for its children has executed the launcher.
+// Children then vanish as they end.
 TEST_F(LauncherTest, HearsOfItsRanksAlsoWhereSigchldIsIgnored) {
   signal(SIGCHLD, SIG_IGN);
   EXPECT_TRUE(LaunchRanks(Options(2, "exit 0")));
@@ -269,7 +272,7 @@ TEST_F(LauncherTest, ARankThatSomethingElseHasWaitedForHasFailed) {
   EXPECT_EQ(status.error().message, "rank 0 has ended, nobody knows how: something else has waited for it");
 }
 
-// Between the last look at the pipe and its end.
+// A signal may arrive between the last look at the pipe and its destruction.
 TEST(SignalPipe, ASignalThatNobodyAskedForComesAgain) {
   const pid_t child = fork();
   if (child == 0) {

@@ -1,5 +1,5 @@
-// Mixed precision as PyTorch's tutorials have it, live: autocast, and fp16 with a scaled loss, train as fp32 does within the rounding of
-// the type; an overflow is skipped by all ranks alike; and memory is what was predicted.
+// Mixed precision as in PyTorch's tutorials, live. Autocast, and fp16 with a scaled loss, train as fp32 does
+// up to the type's rounding. All ranks skip a step that overflows. Memory is as predicted.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -13,7 +13,8 @@ namespace {
 
 constexpr int kSteps = 12;
 
-// What gets to a norm behind a branch is small at first, and its gradient large: 65,536 times that does not fit, and steps would be skipped.
+// The input of a norm behind a branch is small at first, so its gradient is large: 65,536 times that
+// overflows fp16, and steps would be skipped.
 void SetLossScale(Scenario& s) {
   s.precision.loss_scale = LossScale::kDynamic;
   if (s.model.post_norm) s.precision.init_scale = 1024;
@@ -110,7 +111,8 @@ Scenario Optimized(Scenario s) {
   return s;
 }
 
-// Both runs of one layout; losses are means of many, so that they differ by less than one rounding.
+// Compares the mixed-precision run with the fp32 run of the same layout. Losses are means of many, so they
+// differ by less than one rounding.
 void ExpectTrainsAlong(const Scenario& mixed, double tolerance) {
   Scenario fp32 = mixed;
   fp32.precision = {};
@@ -145,7 +147,7 @@ struct Told {
   std::vector<std::vector<float>> weights;  // of the rank, after each step, parameter after parameter
 };
 
-// What each rank has after each step.
+// Each rank's loss scale and weights after each step.
 std::vector<Told> Follow(const Plan& plan, int steps) {
   std::vector<Told> told(plan.world_size);
   std::mutex mutex;
@@ -172,7 +174,7 @@ std::vector<Told> Follow(const Plan& plan, int steps) {
   return told;
 }
 
-// 2^40 times the gradient of a loss is more than fp16 has room for.
+// 2^40 times the gradient of a loss overflows fp16.
 TEST_P(MixedPrecision, AnOverflowIsSkippedByAllRanksAlikeAndHalvesTheScale) {
   if (GetParam().scenario.parallel.data.kind == DataParallelKind::kDp)
     GTEST_SKIP() << "the first device scales alone";
@@ -191,7 +193,7 @@ TEST_P(MixedPrecision, AnOverflowIsSkippedByAllRanksAlikeAndHalvesTheScale) {
   }
 }
 
-// As if the steps that were skipped had not been: Adam's bias correction counts those that were not.
+// Training continues as if the skipped steps had not been: Adam's bias correction counts only the others.
 TEST(LossScaling, SkippedStepsDoNotCount) {
   Scenario s = Optimized(Autocast(TinyMlp(), Precision::kFp16));
   s.precision.init_scale = 1099511627776.0;
@@ -219,7 +221,8 @@ TEST(LossScaling, AfterAnIntervalWithoutOverflowTheScaleDoubles) {
   }
 }
 
-// A power of two changes no bit of what is not rounded: fp32 with a scaled loss is fp32.
+// Multiplying by a power of two rounds nothing in fp32, so fp32 with a scaled loss gives the bits of fp32
+// without.
 TEST(LossScaling, ChangesNothingInFp32) {
   Scenario s = Optimized(TinyGpt(2));
   Scenario scaled = s;

@@ -1,4 +1,4 @@
-// Operators that are launched as one. The device is late on purpose (queued_device.h).
+// Operators that are launched as one graph. The device is late on purpose (queued_device.h).
 #include "runtime/operator_graphs.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace windtunnel {
 namespace {
 
-// x[4] *= 2, x += y: from 1 and 10, x is 12, 34, 78, …
+// The program is x *= 2, x += y, on four elements each: from x = 1 and y = 10, x becomes 12, 34, 78, …
 class OperatorGraphsTest : public testing::Test {
  protected:
   OperatorGraphsTest() : device_(std::chrono::microseconds(100)), graphs_(device_) {
@@ -43,7 +43,7 @@ TEST_F(OperatorGraphsTest, AreCapturedWhenTheyComeAgainAndLaunchedFromThenOn) {
   EXPECT_FALSE(Run());
   EXPECT_EQ(x_[3], 12);
   EXPECT_EQ(device_.thread_queues().graph_launches(), 0);
-  EXPECT_FALSE(Run());  // captured, which takes its time
+  EXPECT_FALSE(Run());  // false: the graph is captured only in this call
   EXPECT_EQ(x_[3], 34);
   EXPECT_TRUE(Run());
   EXPECT_EQ(x_[3], 78);
@@ -84,7 +84,7 @@ TEST_F(OperatorGraphsTest, AreCapturedAnewWhenTheDeviceSaysSo) {
   EXPECT_EQ(device_.thread_queues().graphs(), 1);
 }
 
-// What is still to be issued when memory goes may work on that memory.
+// Operators that are not issued yet when memory is released may use that memory.
 TEST_F(OperatorGraphsTest, AreIssuedBeforeMemoryGoes) {
   for (int i = 0; i < 3; ++i) Run();
   float scaled = 0;

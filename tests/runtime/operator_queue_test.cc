@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Its operators take until they are waited for.
+// Its operators finish only once they are waited for.
 class Patient : public OperatorRunner {
  public:
   bool CanBegin(const GroupOperator&) override { return false; }
@@ -56,7 +56,7 @@ TEST_F(OperatorQueueTest, SoDoThoseBeforeIt) {
   EXPECT_TRUE(queue_->Wait(last));
 }
 
-// What was said of one operator is not said of those that are submitted later.
+// Waiting for one operator does not count as waiting for those that are submitted later.
 TEST_F(OperatorQueueTest, TheNextOneIsNotWaitedForYet) {
   EXPECT_TRUE(queue_->Wait(Submit()));
   const uint64_t next = Submit();

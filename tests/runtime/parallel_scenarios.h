@@ -1,4 +1,4 @@
-// Changes to a scenario that tests of several kinds of parallelism make.
+// Changes to scenarios that the tests of several kinds of parallelism share.
 #pragma once
 
 #include "scenarios/scenario.h"
@@ -18,7 +18,7 @@ inline Scenario Recomputed(Scenario s, Recompute recompute) {
   s.recompute = recompute;
   return s;
 }
-// Of each block these modules.
+// Recomputes these modules of each block.
 inline Scenario MadeAgain(Scenario s, std::vector<RecomputeModule> modules) {
   s.recompute_modules = std::move(modules);
   return Recomputed(std::move(s), Recompute::kSelective);

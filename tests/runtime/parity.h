@@ -1,4 +1,4 @@
-// Does a parallel run compute what one device computes?
+// Expects that a parallel run computes what one device computes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ inline Scenario With(Scenario s, const std::function<void(Scenario&)>& change) {
   return s;
 }
 
-// The scenario on one device, plainly, with the batch of all its ranks.
+// The scenario on one device without parallelism and recomputation, with the batch of all its ranks.
 inline Scenario OnOneDevice(Scenario s) {
   s.batch.micro *= s.parallel.data.size;
   s.parallel = {};
@@ -63,7 +63,8 @@ inline void ExpectLossParity(Scenario s) {
 }
 
 inline void ExpectWeightParity(Scenario s) {
-  // At five times this rate twenty steps blow differences of rounding in the biases, which start at zero, up to 1e-4.
+  // At five times this learning rate, twenty steps would amplify rounding differences in the biases, which
+  // start at zero, to 1e-4.
   s.optimizer = {.kind = OptimizerKind::kSgd, .lr = 0.02, .clip_norm = s.optimizer.clip_norm};
   const auto plan = CompilePlan(s), alone = CompilePlan(OnOneDevice(s));
   ASSERT_TRUE(plan) << plan.error().message;

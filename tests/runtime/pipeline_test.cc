@@ -51,7 +51,7 @@ Scenario ThreeLayers(Scenario s) {
   return s;
 }
 
-// Four stages, of which the first has the embedding and the last the head, and nothing else.
+// Four stages: the first has only the embedding, the last only the head.
 void EndsAlone(Scenario& s) { s.parallel.pipeline.balance = {0, 2, 2, 0}; }
 
 class PipelineParity : public testing::TestWithParam<ParityCase> {};
@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
                                                         s.recompute = Recompute::kFull;
                                                       }))},
         ParityCase{"FsdpZbV", Pipelined(TinyGpt(), "zb_v", 2, 2, With(DataParallelKind::kFsdp, Clipped))},
-        // First and last stage on one rank: the head uses a weight of another stage's unit.
+        // The first and the last stage are on one rank, so the head uses a weight of another stage's unit.
         ParityCase{"FsdpZbVTied", Pipelined(TinyGpt(), "zb_v", 2, 2, With(DataParallelKind::kFsdp, Tied))},
         ParityCase{"FsdpDualPipeV",
                    Pipelined(TinyGpt(), "dualpipe_v", 2, 2, With(DataParallelKind::kFsdp, TiedAndClipped))},

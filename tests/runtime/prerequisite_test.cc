@@ -1,5 +1,5 @@
-// Operators that wait for those of another communicator: the pattern of hybrid sharding, where what one group
-// has scattered another one adds up.
+// Operators that wait for those of another communicator: the pattern of hybrid sharding, where one group sums
+// what another has scattered.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -12,7 +12,8 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = Communicator::Clock;
 
-// A rank of a 2 x 2 mesh: ranks 0, 1 and 2, 3 share shards, ranks 0, 2 and 1, 3 hold the same one.
+// A rank of a 2 x 2 mesh: ranks 0, 1 and ranks 2, 3 share shards; ranks 0, 2 and ranks 1, 3 hold the same
+// shard.
 struct MeshRank {
   int rank = 0;
   std::unique_ptr<Communicator> shards, replicas;
@@ -91,12 +92,12 @@ struct Unit {
 };
 
 class Prerequisites : public testing::TestWithParam<Transport> {};
-// Not of devices: there it is queues that wait (tests/runtime/nccl/communicator_test.cc).
+// Not for devices, where queues wait instead (tests/runtime/nccl/communicator_test.cc).
 INSTANTIATE_TEST_SUITE_P(Transports, Prerequisites,
                          testing::Values(Transport::kGloo, Transport::kThreads, Transport::kMpi),
                          [](const auto& info) { return NameOf(info.param); });
 
-// Small ones (which begin inside Submit where they may), large ones, and more than the queue's own thread
+// Small operators (which begin inside Submit if they can), large ones, and more than the queue's own thread
 // meets at once.
 TEST_P(Prerequisites, AllReducesWhatAnotherGroupHasScattered) {
   WithMesh(GetParam(), [](MeshRank& mesh) {
@@ -164,8 +165,8 @@ TEST_P(Prerequisites, OneThatIsDoneOrOfTheSameCommunicatorIsNoHindrance) {
   });
 }
 
-// Rank 1 wants to scatter less than rank 0. Both fail; what waits for that fails with its message; and the
-// peers of that, whose own prerequisites are fine, do not wait for the deadline.
+// Rank 1 wants to scatter less than rank 0, so both fail. The operators that wait for these fail with the
+// same message. The peers of those operators, whose own prerequisites are fine, do not wait for the deadline.
 TEST_P(Prerequisites, AFailureGoesOnToWhatWaitsForItAndToItsPeers) {
   WithMesh(GetParam(), [](MeshRank& mesh) {
     const auto start = Clock::now();
@@ -181,7 +182,8 @@ TEST_P(Prerequisites, AFailureGoesOnToWhatWaitsForItAndToItsPeers) {
     EXPECT_NE(text.find("reduce'"), std::string::npos) << text;
     if (mesh.rank < 2) {
       EXPECT_NE(text.find("of group 'shard 0': reduce_scatter 'scatter'"), std::string::npos) << text;
-      // Whoever finds it says that ranks disagree; to its peer it may be the one that gave up, and where.
+      // The rank that finds it says that ranks disagree; its peer may be told that this rank gave up, and
+      // where.
       for (const char* scattered_here : {"reduce_scatter of 128 x fp32", "reduce_scatter of 256 x fp32"})
         EXPECT_NE(text.find(scattered_here), std::string::npos) << text;
     }
@@ -190,8 +192,8 @@ TEST_P(Prerequisites, AFailureGoesOnToWhatWaitsForItAndToItsPeers) {
   });
 }
 
-// Rank 3 never scatters, so rank 2 waits; it gives up its communicators in either order, with an operator
-// that waits.
+// Rank 3 never scatters, so rank 2's operator waits. Meanwhile rank 2 destroys its communicators, in either
+// order.
 TEST_P(Prerequisites, EndsAtOnceWhileAnOperatorWaits) {
   for (bool shards_first : {true, false}) {
     const Shared<std::atomic<bool>> done;

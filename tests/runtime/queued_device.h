@@ -1,5 +1,5 @@
-// A device with queues of its own that needs no GPU: each queue is a thread, the operators are the cpu device's. Late on purpose, so that
-// whoever forgets to wait finds the wrong numbers.
+// A device with queues that needs no GPU: each queue is a thread, and the operators are the cpu device's. It
+// is late on purpose, so that code that forgets to wait reads wrong numbers.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ namespace windtunnel {
 
 class ThreadQueues : public DeviceQueues {
  public:
-  // `memory` is the device's; every piece of work is up to `lateness` late.
+  // `memory` is the device's. Every fourth piece of work on average is late, by less than `lateness`.
   ThreadQueues(SegmentSource* memory, std::chrono::microseconds lateness)
       : memory_(memory), lateness_(lateness) {
     (void)Open(false);
@@ -224,14 +224,14 @@ class QueuedDevice : public Device {
   ThreadQueues& thread_queues() { return queues_; }
   int64_t generation() const override { return generation_; }
   void BeginGeneration() { ++generation_; }
-  // That launch, counted from 1, and all after it.
+  // Makes this launch, counted from 1, and all later ones fail.
   void RefuseFrom(int launch) { first_refused_ = launch; }
   Status Launch(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
                 const KernelContext& context) override {
     if (++launches_ >= first_refused_) return Unsupported("the device refuses");
     std::vector<TensorRef> in(reads.begin(), reads.end()), out(writes.begin(), writes.end());
     queues_.Put(context.queue, [this, kind, in = std::move(in), out = std::move(out), context] {
-      std::lock_guard lock(mutex_);  // two queues, one device
+      std::lock_guard lock(mutex_);  // the queues share one cpu device
       if (auto status = cpu_->Launch(kind, in, out, context); !status) failure_ = status.error().message;
     });
     return Ok();
@@ -239,7 +239,7 @@ class QueuedDevice : public Device {
   SegmentSource& memory() override { return cpu_->memory(); }
   std::map<std::string, std::string> Libraries() const override { return cpu_->Libraries(); }
 
-  // Of any operator so far; empty when all went well.
+  // The error of an operator that failed so far; empty if none did.
   std::string failure() {
     (void)queues_.Restart();
     return failure_;

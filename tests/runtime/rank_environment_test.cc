@@ -34,7 +34,8 @@ TEST(RankEnvironment, ReadsTorchrunsContract) {
   EXPECT_EQ((*read)->master_port, 12345);
 }
 
-// Whose end ends the ranks: a shell's processes may outlive it, and Slurm itself ends what it has started.
+// The end of these launchers ends the ranks. A shell's processes may outlive it, and Slurm itself ends what
+// it has started.
 TEST(RankEnvironment, OfTorchrunItselfAndMpirunAloneTheLauncherStays) {
   const auto stays = [](const Variables& variables) { return (*Read(variables))->launcher_stays; };
   EXPECT_TRUE(stays({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "none"}}));

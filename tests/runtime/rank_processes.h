@@ -1,7 +1,7 @@
-// Ranks as processes that the test forks, for what threads of one process cannot be: ranks of MPI.
+// Ranks as processes that the test forks, for MPI, whose ranks cannot be threads of one process.
 //
 //   Shared<std::atomic<int>> arrived;
-//   WithProcesses(2, [&](int rank, Store& store) { … ++*arrived; });   // failures in there are failures of the test
+//   WithProcesses(2, [&](int rank, Store& store) { … ++*arrived; });   // a failure in there fails the test
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 
 namespace windtunnel {
 
-// A value that the test and the ranks which it forks see alike; also an array of them.
+// A value, or an array of values, in memory that the test shares with the ranks that it forks.
 template <typename T>
 class Shared {
  public:
@@ -45,7 +45,7 @@ class Shared {
   T* values_;
 };
 
-// A child's life: learns the store's port, works, ends.
+// Runs in the child: reads the store's port, does its work and exits.
 [[noreturn]] inline void BecomeRank(int rank, int ranks, int port_pipe, const MpiHost& host,
                                     const std::function<void(int rank, Store&)>& work) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -64,7 +64,7 @@ class Shared {
   _exit(testing::Test::HasFailure() && !had_failed ? 1 : 0);
 }
 
-// Runs `work` as every rank of a job, each in a process with a store of its own.
+// Runs `work` as every rank of a job, each in a process with its own store connection.
 inline void WithProcesses(int ranks, const std::function<void(int rank, Store&)>& work) {
   MpiJob job;
   job.world_size = job.local_ranks = ranks;

@@ -12,7 +12,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr Bytes kInUse = MiB(100);  // of the late devices' memory, which counts as one device's
+// Memory that each late device reports as in use; all of them count as one device.
+constexpr Bytes kInUse = MiB(100);
 
 // Whether the ranks' devices have queues, and are late.
 class RanksAsThreads : public testing::TestWithParam<bool> {
@@ -27,7 +28,7 @@ class RanksAsThreads : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(RankThreads, RanksAsThreads, testing::Bool(),
                          [](const auto& info) { return info.param ? "OnLateDevices" : "OnTheHost"; });
 
-// Ranks with a store in common.
+// Ranks that share a store.
 struct Ranks : RankThreads {
   std::unique_ptr<StoreServer> server = *ServeStore("127.0.0.1", 0, "test");
   Equipment late = LateDevices(std::chrono::microseconds(200), kInUse);
@@ -83,7 +84,7 @@ TEST_P(RanksAsThreads, ARankThatCannotBeSetUpFailsTheOthersAtOnce) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
 }
 
-// What a library throws in a rank ends it, not the process.
+// An exception that a library throws in a rank ends the rank, not the process.
 TEST_P(RanksAsThreads, AnExceptionOfARankIsAnError) {
   Ranks ranks(GetParam());
   ranks.work = [](RankSession& session, Store&) -> Result<std::string> {
@@ -96,7 +97,8 @@ TEST_P(RanksAsThreads, AnExceptionOfARankIsAnError) {
   EXPECT_EQ(results.error().message, "out of memory");
 }
 
-// What is outside the allocators is the process's; each rank is given its share, and its own segments.
+// Memory outside the allocators belongs to the process. Each rank counts its own segments and its share of
+// the rest.
 TEST_P(RanksAsThreads, ShareTheProcessMemoryOutsideTheirSegments) {
   Ranks ranks(GetParam());
   std::vector<RankSession::Resident> resident(2);

@@ -34,10 +34,10 @@ Rendezvous OfRank(int rank, int ranks, int port, std::string scenario = "lr: 0.1
   return rendezvous;
 }
 
-// What each of them gets: "" where they met.
+// Each participant's error; "" if it has met the others.
 std::vector<std::string> MeetAll(const std::vector<Rendezvous>& all) {
   std::vector<std::string> errors(all.size());
-  std::vector<Result<Meeting>> meetings(all.size());  // the first one's store is there until all have met
+  std::vector<Result<Meeting>> meetings(all.size());  // keeps the first one's store until all have met
   std::vector<std::thread> threads;
   for (size_t i = 0; i < all.size(); ++i) {
     threads.emplace_back([&, i] {
@@ -155,7 +155,7 @@ TEST(Rendezvous, WhoeverIsKilledBeforeAllHaveMetMayBeFollowedByAnotherOfItsNumbe
 }
 
 TEST(Rendezvous, WithoutTheFirstRankNobodyAnswers) {
-  // A port that is kept, so that nobody else listens there either.
+  // A port that is bound but not listened on, so that nobody else listens there either.
   const FileDescriptor kept(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -256,7 +256,7 @@ TEST(NodeGroup, ARankThatWasKilledGoesBeforeThoseThatMissIt) {
   other.join();
 }
 
-// Of one job, in this process.
+// The two nodes of one job, in this process.
 std::pair<std::unique_ptr<NodeGroup>, std::unique_ptr<NodeGroup>> TwoNodes() {
   const int port = FreePort();
   std::unique_ptr<NodeGroup> second;

@@ -10,7 +10,7 @@
 namespace windtunnel {
 namespace {
 
-// The peak that the programs have over virtual memory, by the same policy.
+// Runs the program's memory operations over virtual memory, by the same policy, and returns the pool's peak.
 MemoryPeak VirtualPeak(const Role& role, BufferPool& pool, const Program& program) {
   for (const MemoryOp& op : program.memory) EXPECT_TRUE(pool.Execute(program, op));
   pool.FinishProgram();
@@ -43,7 +43,7 @@ TEST(RankSession, PeaksAreThoseOfTheProgramsOverVirtualMemory) {
 TEST(RankSession, ReservesWhatTheSimulatedAllocatorDoesUnderEveryPolicy) {
   for (AllocatorKind allocator :
        {AllocatorKind::kWindtunnel, AllocatorKind::kPytorch, AllocatorKind::kPytorchExpandable}) {
-    // Expandable segments reserve a terabyte of addresses, which that leaves no room for.
+    // Expandable segments reserve a terabyte of addresses, for which ThreadSanitizer leaves no room.
     if (kHasThreadSanitizer && allocator == AllocatorKind::kPytorchExpandable) continue;
     Plan plan = *CompilePlan(TinyGpt(2));
     plan.scenario.allocator = allocator;
@@ -128,7 +128,8 @@ TEST(Assemble, PartsAddUpToTheMedianOfAnEvenNumberOfSteps) {
   EXPECT_NEAR(ToSeconds(b.compute + b.exposed_communication + b.bubble + b.host), 0.003, 1e-11);
 }
 
-// A step of 10 ms takes 10.004 ms when its four kernels are timed, the loss's 3 us 4: each a microsecond less.
+// A step of 10 ms takes 10.004 ms when its four kernels are timed, and the loss's 3 us take 4: timing costs
+// each kernel a microsecond, which is taken off.
 TEST(Assemble, TakesOffWhatTimingKernelsTook) {
   const Plan plan = *CompilePlan(TinyGpt());
   const Program& program = plan.roles[0].steady;
@@ -158,7 +159,8 @@ TEST(Assemble, TakesOffWhatTimingKernelsTook) {
   EXPECT_EQ(result->breakdown.step, Milliseconds(10));
 }
 
-// Of eight steps at most four timelines are kept, of every second step: 8, 6, 4 and 2 ms. All times count.
+// At most four timelines of the eight steps are kept, those of every second step: 8, 6, 4 and 2 ms. All step
+// times count.
 TEST(Assemble, ReportsAMedianStepOfThoseThatWereKept) {
   const Plan plan = *CompilePlan(TinyGpt(2));
   const std::vector<double> ends = {8, 7, 6, 5, 4, 3, 2, 1};

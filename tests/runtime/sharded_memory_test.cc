@@ -1,4 +1,4 @@
-// Sharding does what it promises, in bytes of live runs; and every peak is predicted to the byte.
+// Sharding saves the memory that it promises, in bytes of live runs; and every peak is predicted to the byte.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -67,7 +67,8 @@ TEST_P(SteadyState, IsWhatTheStrategyPromises) {
     const Plan plan = *CompilePlan(s);
     const double parameters = static_cast<double>(plan.model.parameters);
     const double promised = parameters * (GetParam().whole + GetParam().sharded / ranks);
-    // A padding unit: what one more row (version 2) or element (else) of every tensor or bucket takes, in all four states.
+    // Padding adds at most one row (version 2) or one element (otherwise) of every tensor or bucket, in all
+    // four fp32 states: 16 bytes per unit.
     int64_t rows = 0;
     for (const Parameter& parameter : plan.roles[0].parameters)
       rows += parameter.elements / parameter.shape[0];
@@ -119,7 +120,7 @@ std::vector<Offload> OffloadsOf(DataParallelKind kind) {
   return {Offload::kNone, Offload::kOptimizer, Offload::kParam};
 }
 
-// Micro-batches and when they reduce.
+// The number of micro-batches, and which of them reduce gradients.
 constexpr std::pair<int, GradientSync> kAccumulations[] = {{1, GradientSync::kLastMicroBatch},
                                                            {2, GradientSync::kLastMicroBatch},
                                                            {2, GradientSync::kEveryMicroBatch}};
@@ -182,8 +183,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 // ---- PyTorch's allocator
 
-// Its pools by stream hold, live, what they were predicted to hold: of gradients apart, of gathers, of activations; whichever the memory of a
-// reduction is, and whether a second one arrives beside it.
+// Live, its pools per stream hold what was predicted: with gradients, gathers and activations in separate
+// pools, whichever memory a reduction uses, and whether or not a second reduction arrives beside it.
 TEST(PeakMemory, OfPytorchsAllocatorIsPredictedToTheByteUnderFsdp) {
   const std::pair<const char*, DataParallelSpec> kinds[] = {
       {"full 1", Of(DataParallelKind::kFsdp, 1)},
@@ -289,7 +290,7 @@ TEST(TensorPeakMemory, IsSmallerWithSequence) {
   };
   EXPECT_LT(activations(4, false), activations(1, false));
   EXPECT_LT(activations(4, true), activations(4, false));
-  // All but what is gathered for a moment is divided by four.
+  // Everything is divided by four except what is gathered for a moment.
   EXPECT_LT(activations(4, true).count(), activations(1, false).count() * 0.4);
 }
 

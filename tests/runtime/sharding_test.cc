@@ -1,5 +1,6 @@
-// Sharding changes where things are and when they move, not what is computed: every strategy and option of ZeRO and FSDP, and every
-// recomputation, gives the losses and the weights of one device with the same global batch.
+// Sharding changes where tensors are and when they move, not what is computed: every strategy and option of
+// ZeRO and FSDP, and every kind of recomputation, gives the losses and the weights of one device with the
+// same global batch.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -67,7 +68,7 @@ Change Wrap(WrapPolicy policy) {
   return [=](Scenario& s) { s.parallel.data.wrap = policy; };
 }
 
-// Behind forward `ranks` ranks keep a copy among them.
+// After forward, every `ranks` ranks keep a copy among them.
 Change ReshardTo(int64_t ranks) {
   return [=](Scenario& s) { s.parallel.data.reshard_ranks = ranks; };
 }
@@ -250,8 +251,8 @@ std::vector<Trained> OneDevicesRuns(const Scenario& s) {
   return runs;
 }
 
-// Roundings differ with the order of sums, so there is no one right answer. A sharded run must be as close to one of one device's as
-// those are to each other.
+// Roundings differ with the order of sums, so there is no one right answer. A sharded run must be as close to
+// one of the runs on one device as those are to each other.
 TEST_P(Bf16, LossesAreWithinTheSpreadOfOneDevicesRuns) {
   const Scenario s = GetParam().scenario;
   const std::vector<Trained> alone = OneDevicesRuns(s);

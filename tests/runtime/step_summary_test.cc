@@ -39,7 +39,7 @@ TEST(StepSummary, AStepTakesAsLongAsItsSlowestRankAndAsMuchAsItsLargest) {
   EXPECT_EQ(summary.time, Milliseconds(20));
   EXPECT_EQ(summary.allocated, MiB(30));
   EXPECT_EQ(summary.reserved, MiB(32));
-  // Of one of two devices, in 20 ms.
+  // Per device, of two, in 20 ms.
   EXPECT_DOUBLE_EQ(summary.tokens_per_s, plan.model.tokens_per_step / 2 / 0.020);
   EXPECT_DOUBLE_EQ(summary.tflops, summary.tokens_per_s * plan.model.flops_per_token.count() / 1e12);
   EXPECT_FALSE(summary.mfu);
@@ -126,7 +126,7 @@ TEST(StepSummary, ARanksStepSurvivesTheStore) {
     EXPECT_EQ(read->allocated, MiB(5));
     EXPECT_EQ(read->reserved, MiB(7));
   }
-  // [1, null, 1e194, 1, 1]: no picoseconds
+  // CBOR of [1, null, 1e194, 1, 1]: the time does not fit into picoseconds.
   EXPECT_FALSE(ParseStepOfRank("\x85\x01\xf6\xfb\x68\x40\x01\x01\x01\x01\x01\x01\x01\x01"));
   EXPECT_FALSE(ParseStepOfRank("nonsense"));
   EXPECT_FALSE(ParseStepOfRank(""));

@@ -34,14 +34,14 @@ class StoreTest : public testing::Test {
     return std::move(*store);
   }
 
-  // A connection that speaks for itself.
+  // A bare connection, over which the test itself speaks the protocol.
   FileDescriptor ConnectRaw() {
     auto socket = ConnectTo("127.0.0.1", server_->port(), Clock::now() + milliseconds(20'000));
     EXPECT_TRUE(socket) << socket.error().message;
     return std::move(*socket);
   }
 
-  // The server still serves, whatever has happened before.
+  // Expects that the server still serves, whatever has happened before.
   void ExpectServes() {
     auto store = Connect();
     ASSERT_TRUE(store->Set("alive", "yes"));
@@ -100,7 +100,7 @@ TEST_F(StoreTest, GetGivesUpAfterItsTimeoutAndNamesTheKey) {
     EXPECT_EQ(value.error().kind, ErrorKind::kFailed);
     EXPECT_NE(value.error().message.find("'never set'"), std::string::npos) << value.error().message;
   }
-  // The connection is as good as before.
+  // The connection still works.
   EXPECT_TRUE(client->Set("key", "v"));
 }
 

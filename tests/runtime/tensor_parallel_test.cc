@@ -1,5 +1,6 @@
-// Tensor parallelism changes who computes what, not what is computed: with and without sequence parallelism, alone and with data
-// parallelism, it gives the losses and the weights of one device with the same global batch.
+// Tensor parallelism changes which rank computes what, not what is computed: with and without sequence
+// parallelism, alone and with data parallelism, it gives the losses and the weights of one device with the
+// same global batch.
 #include <gtest/gtest.h>
 
 #include "plan/plan.h"
@@ -27,7 +28,7 @@ Scenario FourHeads(Scenario s) {
   s.model.head_dim = s.model.hidden / s.model.heads;
   return s;
 }
-// Llama with T ranks: as many keys' heads.
+// Llama on T ranks needs T key heads.
 Scenario WithKeyHeads(Scenario s, int64_t kv_heads) {
   s.model.heads = 2 * kv_heads;
   s.model.kv_heads = kv_heads;
@@ -38,7 +39,7 @@ Scenario OfPyTorch(Scenario s) {
   s.framework = Framework::kPytorch;
   return s;
 }
-// Whose messages between stages are scattered over tensor ranks.
+// Megatron scatters the messages between stages over tensor ranks.
 Scenario OfMegatron(Scenario s) {
   s.framework = Framework::kMegatron;
   return s;
@@ -132,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
                    Recomputed(With(Tensor(TinyLlama(2), 2, true), kFsdp), Recompute::kFull)}),
     NameOf);
 
-// Tokens go around in parts.
+// Parts of the tokens go around the ring of tensor ranks.
 INSTANTIATE_TEST_SUITE_P(
     WithOverlap, TensorParity,
     testing::Values(
@@ -184,7 +185,7 @@ Scenario Offloaded(Scenario s, Offload offload) {
   return s;
 }
 
-// Sums over tensor ranks of what lies in the host's memory, or is about to go there.
+// Tensor ranks sum gradients that lie in the host's memory or are about to go there.
 INSTANTIATE_TEST_SUITE_P(
     WithOffload, TensorParity,
     testing::Values(
@@ -217,7 +218,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 // ---- bf16
 
-// A sum over ranks is rounded where one device's is not: losses differ by bf16's 8 bits, and training goes on.
+// A sum over ranks is rounded to bf16 where one device's is not. So losses agree only to bf16's 8 bits, and
+// training still makes progress.
 TEST(TensorParallelBf16, TrainsAlongOneDevice) {
   for (const auto& [sequence, overlap] : {std::pair{false, false}, {true, false}, {true, true}}) {
     Scenario s = Tensor(TinyLlama(), 2, sequence);
@@ -234,7 +236,8 @@ TEST(TensorParallelBf16, TrainsAlongOneDevice) {
 
 // ---- what every rank must agree on
 
-// The optimizer updates whole parameters on every tensor rank on its own: they stay the same bits.
+// Every tensor rank on its own updates the parameters that are not split. They keep the same bits on all
+// ranks.
 TEST(TensorParallelRanks, KeepWhatTheyAllHaveEqual) {
   for (bool sequence : {false, true}) {
     const Scenario s = Clipped(With(Tensor(TiedGpt(2), 2, sequence), kDdp));

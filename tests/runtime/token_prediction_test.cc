@@ -1,5 +1,5 @@
-// Multi-token prediction (model.mtp): its gradients are those of the losses that it adds, on several ranks it computes what it does on one,
-// whatever else is parallel, and its memory is predicted to the byte.
+// Multi-token prediction (model.mtp). Its gradients are those of the losses that it adds. On several ranks it
+// computes what it does on one, whatever else is parallel. Its memory is predicted to the byte.
 #include <gtest/gtest.h>
 
 #include "plan/plan.h"
@@ -21,7 +21,7 @@ Scenario Further(int64_t ranks, int64_t modules = 2) {
   s.model.mtp = TokenPredictionSpec{.layers = modules, .loss_weight = 0.5};
   return s;
 }
-// The layer of each module has some, as the last layer.
+// Each module's layer has experts, as the last layer has.
 Scenario WithExperts(Scenario s, int64_t ranks) {
   s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 4, .first_dense = 1};
   s.parallel.expert.size = ranks;
@@ -71,8 +71,9 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"SelectiveOp", Recomputed(Further(2), Recompute::kSelectiveOp)}),
     NameOf);
 
-// One step of SGD along the gradient makes the sum of the losses smaller by the rate times the gradient's square, to first order; without the
-// losses of tokens further on by a half to a third of that.
+// One step of SGD along the gradient makes the weighted sum of losses smaller by the learning rate times the
+// gradient's square, to first order. The model's own loss, without those of tokens further on, falls by a
+// half to a third of that.
 TEST(TokenPrediction, GradientsAreThoseOfTheWeightedSumOfLosses) {
   for (Scenario s : {Further(1), Untied(Further(1)), WithExperts(Further(1), 1)}) {
     s.model.mtp->loss_weight = 2;
@@ -106,7 +107,8 @@ TEST(TokenPrediction, PeaksAreExact) {
   ExpectExactPeaks(*CompilePlan(Staged(Tensor(WithExperts(Further(2), 2), true), "1f1b")));
 }
 
-// Targets of the k-th module are those of the model k tokens on; behind the end of a sequence there are none, on whichever context rank that is.
+// The targets of the k-th module are the model's k tokens further on. Behind the end of a sequence there are
+// none, on whichever context rank that end is.
 TEST(TokenPrediction, TargetsAreThoseOfTokensFurtherOn) {
   Scenario s = Further(1);
   const int64_t seq = s.model.seq_len;

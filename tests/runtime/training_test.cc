@@ -65,7 +65,8 @@ Scenario Activated(Scenario s, ActivationKind kind) {
   return s;
 }
 
-// One step of SGD along the gradient makes the loss of its batch smaller by the rate times the gradient's square, to first order.
+// One step of SGD along the gradient makes the loss of its batch smaller by the learning rate times the
+// gradient's square, to first order.
 TEST(Training, TheGradientIsThatOfTheLoss) {
   for (Scenario s : {TinyGpt(), Activated(TinyGpt(), ActivationKind::kSquaredRelu), TinyLlama(), TinyQwen3(),
                      TinyGemma3(), With(TinyGemma3(), [](Scenario& s) { s.recompute = Recompute::kFull; }),

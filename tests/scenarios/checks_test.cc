@@ -1,4 +1,4 @@
-// What must hold between keys.
+// Conditions that must hold between keys.
 #include "tests/scenarios/testing.h"
 
 namespace windtunnel {
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{"model: {preset: gpt2-124m, activation: geglu}\nframework: megatron\n",
                  "s.yaml:1:40: model.activation is 'geglu', expected gelu, relu, squared_relu or swiglu with "
                  "framework: megatron, which has no other"},
-        // 2^64 + 2^34 sequences, which 64 bits would take for 2^34.
+        // 2^64 + 2^34 sequences, which would wrap to 2^34 in 64 bits.
         Conflict{
             "model: {preset: mlp-10-100-10}\nbatch: {micro: 16777216, accumulate: 1073741825}\n"
             "parallel: {data: {kind: ddp, size: 1024}}\ncluster: {device: a100-sxm-80g, nodes: 1024}\n",
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "parallel.tensor.size (2): tensor ranks that share an expert would each add its biases"},
         Conflict{"model: {preset: mistral-7b-v0.1}\nparallel: {context: {size: 2}}\n",
                  "s.yaml:2:28: parallel.context.kind is ring, expected ulysses with model.sliding_window"},
-        // Ulysses alone divides heads among context ranks.
+        // Only Ulysses divides heads among context ranks.
         Conflict{"model: {preset: mistral-7b-v0.1}\nparallel: {tensor: {size: 8}, context: {size: 8}}\n",
                  "s.yaml:2:47: parallel.context.kind is ring, expected ulysses with model.sliding_window"},
         Conflict{"model: {preset: deepseek-v2-lite}\nparallel: {tensor: {size: 4}, context: {size: 8}}\n",
@@ -363,9 +363,10 @@ INSTANTIATE_TEST_SUITE_P(
                  "cluster has 1 devices (nodes 1 x devices_per_node 1), expected the same number"},
         Conflict{Gpt("cluster: {straggler: {rank: 1, slowdown: 2}}\n"),
                  "s.yaml:2:29: cluster.straggler.rank is 1, expected less than the world size (1)"},
-        Conflict{Gpt("cluster: {network: {intra_node: {latency_us: 3}}}\n"),
-                 "s.yaml:2:33: cluster.network.intra_node has a latency, but neither a kind nor a rate above 0, "
-                 "expected kind, gbytes_per_s or gbits_per_nic"},
+        Conflict{
+            Gpt("cluster: {network: {intra_node: {latency_us: 3}}}\n"),
+            "s.yaml:2:33: cluster.network.intra_node has a latency, but neither a kind nor a rate above 0, "
+            "expected kind, gbytes_per_s or gbits_per_nic"},
         Conflict{Gpt("cluster: {topology: {nodes: [{name: a, kind: nic}, {name: a, kind: nic}]}}\n"),
                  "s.yaml:2:29: cluster.topology.nodes has 'a' twice, expected distinct names"},
         Conflict{Gpt("cluster: {topology: {links: [{from: a, to: b, gbytes_per_s: 1}]}}\n"),

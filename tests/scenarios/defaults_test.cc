@@ -21,7 +21,7 @@ TEST(ModelDefaults, FollowGptWhereNothingIsSaid) {
   EXPECT_EQ(model.dropout, 0);
 }
 
-// A network is completed by the name of its topology as by its own; what is given stays.
+// A topology's name fills in the network as the network's own name does. Keys that are given stay.
 TEST(ClusterDefaults, PartsOfANetworkStandBesideItsTopologysName) {
   const std::string model = Model("") + "parallel: {data: {kind: fsdp, size: 16}}\n";
   const auto network = [&](const std::string& rest) {
@@ -127,7 +127,7 @@ TEST(OptimizerKeys, AreAllAccepted) {
                                 .clip_norm = 1}));
 }
 
-// NVIDIA's systems have a card for each device: whoever uses some of a rack's has theirs.
+// NVIDIA's systems have a card for each device. A cluster that uses some of a rack's devices has their cards.
 TEST(ClusterDefaults, CardsOfANetworkAreThoseOfTheDevices) {
   const auto cards = [](const char* network, int64_t devices) {
     return Parsed(fmt::format("{}parallel: {{data: {{size: {}}}}}\ncluster: {{device: h100-sxm-80g, nodes: "
@@ -142,8 +142,8 @@ TEST(ClusterDefaults, CardsOfANetworkAreThoseOfTheDevices) {
   EXPECT_EQ(cards("ethernet-4x100g", 2), 4);
 }
 
-// Null is what the framework takes: PyTorch's first bucket is small unless a size was said, and what Megatron's and DeepSpeed's hold depends
-// on more than a size.
+// Null stands for the framework's own buckets: PyTorch's first bucket is small unless a size is given, and
+// what Megatron's and DeepSpeed's buckets hold depends on more than a size.
 TEST(ParallelDefaults, BucketsAreTheFrameworksUnlessOneSays) {
   EXPECT_EQ(Parsed(kMlp).parallel.data.bucket_cap_mb, std::nullopt);
   EXPECT_EQ(Parsed(kMlp, {"parallel.data.bucket_cap_mb=25"}).parallel.data.bucket_cap_mb, 25);

@@ -189,12 +189,12 @@ TEST(HuggingFace, MistralIsALlamaWithAWindowWhereSequencesAreLonger) {
       ParseScenario("model: {config: config.json, seq_len: 2048}\n", "s.yaml", testing::TempDir(), {});
   ASSERT_TRUE(scenario) << scenario.error().message;
   EXPECT_EQ(scenario->model.seq_len, 2048);
-  // Where it is missing transformers takes 4096.
+  // If the key is missing, transformers uses 4096.
   EXPECT_EQ(ModelOf(Replaced(mistral, "\"sliding_window\": null,", "")).sliding_window,
             (SlidingWindowSpec{.tokens = 4096}));
 }
 
-// As on the hub, less what no scenario has.
+// As on the hub, without the keys that no scenario has.
 constexpr char kQwen2Config[] = R"({
   "model_type": "qwen2",
   "hidden_act": "silu",
@@ -247,7 +247,7 @@ TEST(HuggingFace, Qwen2IsALlamaWithBiasesOfQueriesKeysAndValues) {
   EXPECT_FALSE(model.bias);
 }
 
-// Of layers behind the first max_window_layers, which here are all.
+// The window is for layers behind the first max_window_layers, which here are all layers.
 TEST(HuggingFace, Qwen2HasAWindowWhereItIsUsed) {
   const std::string used =
       Replaced(kQwen2Config, "\"use_sliding_window\": false", "\"use_sliding_window\": true");
@@ -262,7 +262,7 @@ TEST(HuggingFace, Qwen2HasAWindowWhereItIsUsed) {
             std::string::npos);
 }
 
-// As on the hub, but for what no scenario has.
+// As on the hub, without the keys that no scenario has.
 constexpr char kGemma3Config[] = R"({
   "model_type": "gemma3_text",
   "attn_logit_softcapping": null,
@@ -303,7 +303,7 @@ TEST(HuggingFace, GemmaIsALlamaOfGeglu) {
   EXPECT_FALSE(model.post_norm);
 }
 
-// As on the hub, with four layers, and less what no scenario has.
+// As on the hub, with four layers, and without the keys that no scenario has.
 constexpr char kGptOssConfig[] = R"({
   "model_type": "gpt_oss",
   "attention_bias": true,
@@ -403,8 +403,8 @@ TEST(HuggingFace, Llama4IsItsTextModel) {
 
 TEST(HuggingFace, Llama4sSequencesAreNoLongerThanItsChunks) {
   const std::string path = Write(kLlama4Config);
-  EXPECT_EQ(ReadHuggingFaceConfig(path, 4096)->seq_len,
-            8192);  // the caller's own is for what looks no further
+  // The model's length is the chunk's. The caller's own length only must not exceed it.
+  EXPECT_EQ(ReadHuggingFaceConfig(path, 4096)->seq_len, 8192);
   EXPECT_NE(ReadHuggingFaceConfig(path, 16384).error().message.find("attention_chunk_size is 8192"),
             std::string::npos);
 }
@@ -449,7 +449,7 @@ TEST(HuggingFace, DeepseekHasLatentsAndExpertsBehindTheFirstLayers) {
   const ModelSpec one_group = ModelOf(Replaced(kDeepseekV3Config, "\"n_group\": 8", "\"n_group\": 1"));
   EXPECT_EQ(one_group.experts->groups, 0);
   EXPECT_EQ(one_group.experts->top_k_groups, 0);
-  // What DeepseekV3Config has where a file does not say.
+  // DeepseekV3Config's defaults for keys that a file lacks.
   EXPECT_EQ(ModelOf(Replaced(Replaced(kDeepseekV3Config, "\"n_group\": 8,", ""), "\"topk_group\": 4,", "")),
             PresetModel("deepseek-v3"));
   const std::string path =

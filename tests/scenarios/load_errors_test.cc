@@ -189,7 +189,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("cluster: {network: {inter_node: {kind: nvlink4}}}\n"),
                 "s.yaml:2:40: cluster.network.inter_node is 'nvlink4', expected infiniband, roce, ethernet, "
                 "omnipath or efa"},
-        Mistake{Mlp("cluster: fast\n"), "s.yaml:2:10: cluster is 'fast', expected a block such as {device: fast}"},
+        Mistake{Mlp("cluster: fast\n"),
+                "s.yaml:2:10: cluster is 'fast', expected a block such as {device: fast}"},
         Mistake{Mlp("cluster: {straggler: {rank: 0}}\n"),
                 "s.yaml:2:22: cluster.straggler.slowdown is missing, expected a value"}));
 
@@ -270,7 +271,7 @@ TEST(LoadErrors, FlashKernelsAreChosenWhereOtherFrameworksArePredicted) {
       "which is not fused");
 }
 
-// What the keys say together is looked at once each can be read.
+// Conditions between keys are checked once each key can be read.
 TEST(LoadErrors, MistakesOfSeveralKeysAreReportedTogether) {
   EXPECT_EQ(MistakesOf(Mlp("parallel: {tensor: {size: 3}, expert: {size: 2}}\n")),
             "s.yaml:2:27: parallel.tensor.size is 3, expected a divisor of entry 2 of model.widths (100)\n"

@@ -1,4 +1,4 @@
-// Presets against published parameter counts.
+// Presets, checked against published parameter counts.
 #include "scenarios/presets.h"
 
 #include "tests/scenarios/testing.h"
@@ -6,9 +6,9 @@
 namespace windtunnel {
 namespace {
 
-// Parameters by formula. A block has the attention's four matrices (keys and values kv_heads / heads as
-// wide; with latent attention those of latents), two (gated: three) feed-forward matrices (of each expert), their biases, two or four norms (LayerNorm has a bias, RMSNorm
-// has none), and perhaps those of heads.
+// Parameters by formula. A block has the attention's four matrices (keys and values kv_heads / heads as wide;
+// latent attention has matrices of latents), two feed-forward matrices (three if gated) for each expert,
+// their biases, two or four norms (LayerNorm has a bias, RMSNorm has none), and perhaps those of heads.
 int64_t CountParameters(const ModelSpec& m) {
   if (m.kind == ModelKind::kMlp) {
     int64_t count = 0;
@@ -73,7 +73,7 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   EXPECT_EQ(CountOf("qwen3-235b-a22b"), 235'093'634'560);
   EXPECT_EQ(CountOf("deepseek-v2-lite"), 15'706'484'224);
   EXPECT_EQ(CountOf("deepseek-v3"), 671'026'404'352);  // without 58 x 256 numbers that balance routing
-  // Their authors say a trillion, and 400 billion.
+  // Their authors state a trillion and 400 billion.
   EXPECT_NEAR(static_cast<double>(CountOf("kimi-k2")), 1e12, 0.05e12);
   EXPECT_NEAR(static_cast<double>(CountOf("llama4-maverick")), 400e9, 1e9);
   EXPECT_EQ(CountOf("mistral-7b-v0.1"), 7'241'732'096);

@@ -1,4 +1,4 @@
-// What is printed is read back: for shipped files, presets, a scenario with every key, and random ones.
+// Printed scenarios are read back unchanged: presets, a scenario with every key, and random ones.
 #include "scenarios/load.h"
 
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ TEST(Resolved, ANumberOfRanksToReshardToIsReadBack) {
   EXPECT_EQ(ReadBack(scenario), scenario);
 }
 
-// The keys at dotted paths of a tree of blocks; lists of blocks count by their elements.
+// Collects the dotted paths of a tree's keys. A list of blocks counts by its first element.
 void CollectKeys(const YamlNode& node, std::string path, std::vector<std::string>& keys) {
   for (size_t i = 0; i < node.keys.size(); ++i) {
     keys.push_back(JoinPath(path, node.keys[i].name));

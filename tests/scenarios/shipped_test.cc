@@ -36,7 +36,8 @@ TEST(Shipped, FilesLoadUnderTheirOwnNameAndRoundTrip) {
   }
 }
 
-// "ddp_gpt_2rank", "dp_gpt_2threads", "ddp_gpt_2nodes_1gbit" (a rank on each), and of other devices than this machine's "fsdp_llama7b_8xa100".
+// "ddp_gpt_2rank", "dp_gpt_2threads", "ddp_gpt_2nodes_1gbit" (a rank on each node), and for devices other
+// than this machine's "fsdp_llama7b_8xa100".
 TEST(Shipped, NamesEndInTheWorldSize) {
   for (const std::string& file : ShippedFiles()) {
     Scenario scenario = LoadScenario(file, {}).value();

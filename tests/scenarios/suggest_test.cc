@@ -60,7 +60,7 @@ TEST(SuggestKey, SaysWhichValueAndHowToComeToIt) {
   EXPECT_EQ(SuggestKey("", "foo", {"name", "run"}).words, "");
 }
 
-// Nothing here is a name of the past.
+// No main key is an outdated name.
 TEST(MainKeyOf, AreKeysThatThereAre) {
   const std::vector<std::string> keys = ScenarioKeys();
   for (const char* block : {"model", "batch", "precision", "optimizer", "parallel.data", "parallel.tensor",

@@ -1,4 +1,4 @@
-// Shared by the tests of scenarios/: parse text under the name "s.yaml", and what came of it.
+// Helpers of the tests of scenarios/: parse text named "s.yaml" and return the scenario or the errors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,8 @@ namespace windtunnel {
 
 // A complete model in one line, so that a test's own text starts in line 2.
 inline constexpr char kMlp[] = "model: {preset: mlp-10-100-10}\n";
-inline constexpr char kGpt[] = "model: {preset: gpt2-124m, vocab: 50304}\n";  // which tensor ranks divide
+// A model that tensor ranks can split.
+inline constexpr char kGpt[] = "model: {preset: gpt2-124m, vocab: 50304}\n";
 
 inline Result<Scenario> Parse(const std::string& text, const std::vector<std::string>& sets = {}) {
   std::vector<Override> overrides;
@@ -24,14 +25,14 @@ inline Result<Scenario> Parse(const std::string& text, const std::vector<std::st
   return ParseScenario(text, "s.yaml", "/somewhere", overrides);
 }
 
-// The scenario, which must be there.
+// The scenario; fails the test if there is an error.
 inline Scenario Parsed(const std::string& text, const std::vector<std::string>& sets = {}) {
   Result<Scenario> scenario = Parse(text, sets);
   if (!scenario) ADD_FAILURE() << scenario.error().message << "\nin\n" << text;
   return scenario.value_or(Scenario{});
 }
 
-// The message, which must be that of a bad input.
+// The error's message; expects that the error is InvalidInput.
 inline std::string MessageOf(const std::string& text, const std::vector<std::string>& sets = {}) {
   Result<Scenario> scenario = Parse(text, sets);
   if (scenario) return "(no error)";
@@ -39,7 +40,7 @@ inline std::string MessageOf(const std::string& text, const std::vector<std::str
   return scenario.error().message;
 }
 
-// All mistakes, a line each.
+// All errors, one per line.
 inline std::string MistakesOf(const std::string& text, const std::vector<std::string>& sets = {}) {
   const Result<Scenario> scenario = Parse(text, sets);
   if (scenario) return "(no error)";

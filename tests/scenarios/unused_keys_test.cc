@@ -1,4 +1,4 @@
-// What a scenario says to no effect is named.
+// Keys of a scenario that have no effect are named.
 #include "scenarios/unused_keys.h"
 
 #include <fmt/ranges.h>
@@ -20,13 +20,15 @@ std::string Unused(const std::string& parallel, const std::string& rest = "") {
 TEST(KeysWithoutEffect, AreThoseOfAnotherStrategy) {
   EXPECT_EQ(Unused("{data: {kind: ddp, size: 2, sharding: hybrid_shard, wrap: root}}"),
             "parallel.data.sharding, parallel.data.wrap have no effect with parallel.data.kind: ddp");
-  EXPECT_EQ(Unused("{data: {kind: fsdp, size: 2, overlap: false, bucket_cap_mb: 25}}"),
-            "parallel.data.bucket_cap_mb, parallel.data.overlap have no effect with parallel.data.kind: fsdp");
+  EXPECT_EQ(
+      Unused("{data: {kind: fsdp, size: 2, overlap: false, bucket_cap_mb: 25}}"),
+      "parallel.data.bucket_cap_mb, parallel.data.overlap have no effect with parallel.data.kind: fsdp");
   EXPECT_EQ(Unused("{data: {kind: fsdp, size: 2, shard_size: 2, limit_all_gathers: false}}"),
             "parallel.data.shard_size has no effect with parallel.data.sharding: full_shard\n"
             "parallel.data.limit_all_gathers has no effect with parallel.data.version: 2");
-  EXPECT_EQ(Unused("{data: {kind: ddp, size: 2, find_unused_parameters: true}}", "framework: megatron_core\n"),
-            "parallel.data.find_unused_parameters has no effect with framework: megatron_core");
+  EXPECT_EQ(
+      Unused("{data: {kind: ddp, size: 2, find_unused_parameters: true}}", "framework: megatron_core\n"),
+      "parallel.data.find_unused_parameters has no effect with framework: megatron_core");
 }
 
 TEST(KeysWithoutEffect, AreThoseOfAnAxisOfOneRank) {
@@ -36,7 +38,8 @@ TEST(KeysWithoutEffect, AreThoseOfAnAxisOfOneRank) {
             "parallel.context.kind has no effect with parallel.context.size: 1");
 }
 
-// Nor are what the loader derives, what has an effect, and what is as it would be anyway.
+// Keys that the loader derives, keys with an effect, and keys with the value that they would have anyway are
+// not named.
 TEST(KeysWithoutEffect, AreNotDefaults) {
   EXPECT_EQ(Unused("{data: {kind: fsdp, size: 4, sharding: shard_grad_op}}"), "");
   EXPECT_EQ(Unused("{data: {kind: fsdp, size: 4, sharding: hybrid_shard, shard_size: 2, version: 1, "

@@ -16,7 +16,7 @@ TEST(YamlTree, KnowsWhereKeysAndValuesStand) {
   EXPECT_EQ(root.FindPath("a.b")->place, (Place{0, 2, 6}));
   EXPECT_EQ(root.FindPath("a.b")->items[1].place, (Place{0, 3, 7}));
   EXPECT_EQ(root.FindPath("a")->keys[0].place, (Place{0, 2, 3}));
-  EXPECT_EQ(root.FindPath("a.c")->place, (Place{0, 4, 3}));  // of a null: the key's
+  EXPECT_EQ(root.FindPath("a.c")->place, (Place{0, 4, 3}));  // a null has its key's place
   EXPECT_EQ(root.FindPath("a.b.c"), nullptr);
   EXPECT_EQ(root.FindPath("x"), nullptr);
 }
@@ -48,8 +48,9 @@ YamlNode Plain(const std::string& text) {
 
 TEST(YamlTree, ReadsWhatJsonEscapesInTwo) {
   const auto name = [](const std::string& text) { return ParseYaml(text, "x")->Find("name")->text; };
-  EXPECT_EQ(name("{\"name\": \"a\\ud83d\\ude00b\"}"), "a\xF0\x9F\x98\x80"
-                                                    "b");
+  EXPECT_EQ(name("{\"name\": \"a\\ud83d\\ude00b\"}"),
+            "a\xF0\x9F\x98\x80"
+            "b");
   EXPECT_EQ(name("{\"name\": \"\\\\ud83d\\\\ude00\"}"), "\\ud83d\\ude00");
 }
 

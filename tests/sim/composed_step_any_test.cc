@@ -1,4 +1,4 @@
-// The composed evaluator says what Predict says of scenarios that are drawn at random, or refuses them.
+// The composed evaluator agrees with Predict on scenarios that are drawn at random, or refuses them.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -67,7 +67,7 @@ PrecisionSpec AnyPrecision() {
   return precision;
 }
 
-// Some that may be there, whatever the model has.
+// A random set of modules, whether or not the model has them.
 std::vector<RecomputeModule> AnyModules() {
   std::vector<RecomputeModule> modules;
   for (const RecomputeModule module :
@@ -77,7 +77,7 @@ std::vector<RecomputeModule> AnyModules() {
   return modules;
 }
 
-// Of tensor, context and expert ranks, and how attention must be computed over them.
+// Draws tensor, context and expert ranks, and how attention must be computed over them.
 void SplitAnyhow(ModelSpec& model, ParallelSpec& parallel) {
   parallel.tensor = {.size = Any<int64_t>({1, 2}), .sequence = Any({true, false})};
   parallel.tensor.overlap = parallel.tensor.sequence && Any({true, false});
@@ -126,7 +126,7 @@ DataParallelSpec AnyData(Precision param) {
   return data;
 }
 
-// Rows of factors with scales of their own are whole blocks, as the loader wants them.
+// Makes the rows of GEMM operands whole blocks where blocks have scales of their own, as the loader requires.
 void FillBlocks(Scenario& s) {
   const Fp8Recipe recipe = s.precision.fp8_recipe;
   if (recipe != Fp8Recipe::kMxfp8 && recipe != Fp8Recipe::kNvfp4) return;
@@ -135,8 +135,8 @@ void FillBlocks(Scenario& s) {
   s.model.ffn = 2 * s.model.hidden;
 }
 
-// Anything that is composed: models, batches, autocast, meshes, frameworks and what the host of each takes, clipping, tied weights, shards with
-// padding, one micro-batch or many.
+// Any scenario that is composed. It varies models, batches, autocast, meshes, frameworks and the time that
+// each one's host takes, clipping, tied weights, shards with padding, and one micro-batch or many.
 Scenario AnyScenario() {
   Scenario s = Base(false);
   s.model = AnyModel(s.model);
@@ -171,14 +171,14 @@ Scenario AnyScenario() {
   // All on one node, or one, two or three stages on each.
   const int64_t of_pipeline = parallel.pipeline.size, drawn = Any<int64_t>({of_pipeline, 1, 2, 3});
   const int64_t stages = of_pipeline % drawn == 0 ? drawn : of_pipeline;
-  s.cluster.devices_per_node =
-      parallel.tensor.size * parallel.context.size * parallel.data.size * stages;
+  s.cluster.devices_per_node = parallel.tensor.size * parallel.context.size * parallel.data.size * stages;
   s.cluster.nodes = of_pipeline / stages;
   FillBlocks(s);
   return s;
 }
 
-// Anything that is stretched: both versions of FSDP, in whatever shards, with tensor and context ranks, experts, rowwise fp8 and offload.
+// Any scenario that is stretched: both versions of FSDP with any sharding, tensor and context ranks, experts,
+// rowwise fp8 and offload.
 Scenario AnyShardedScenario() {
   Scenario s = AnyScenario();
   ParallelSpec& parallel = s.parallel;
@@ -215,7 +215,7 @@ Scenario AnyShardedScenario() {
   return s;
 }
 
-// Of those that were drawn, to be predicted and stretched.
+// How many scenarios were drawn, and how many of them were stretched.
 int drawn = 0, stretched = 0;
 
 RC_GTEST_PROP(ComposedStep, IsPredictOfAnyShardedScenario, ()) {

@@ -1,4 +1,4 @@
-// The composed evaluator says what Predict says, to the picosecond and the byte.
+// The composed evaluator agrees with Predict, to the picosecond and the byte.
 #include "sim/composed/composed_step.h"
 
 #include <fmt/ranges.h>
@@ -27,7 +27,7 @@ void ExpectSame(ComposedSteps& steps, const Scenario& scenario, const std::strin
   EXPECT_EQ(both->composed_memory.count(), both->predicted_memory.count()) << what;
 }
 
-// Of many some, always the same ones (composed_step_any_test draws others).
+// Tries some of the space's configurations, always the same ones (composed_step_any_test draws others).
 void ExpectSameInSpace(const Scenario& s) {
   constexpr size_t kMost = 10;
   ComposedSteps steps;
@@ -113,7 +113,8 @@ TEST(ComposedStep, IsPredictWhereTokensGoAroundInParts) {
   }
 }
 
-// PyTorch keeps what its one product up made, and gathers its tokens again for the gradient of its weight alone.
+// PyTorch keeps the output of a single up projection (GELU), and gathers its tokens again only for the
+// gradient of its weight.
 TEST(ComposedStep, IsPredictWhereTokensComeForAGradient) {
   for (const ActivationKind activation : {ActivationKind::kGelu, ActivationKind::kSwiglu}) {
     Scenario s = Base(true);
@@ -147,7 +148,8 @@ TEST(ComposedStep, IsPredictWithContextParallelism) {
   }
 }
 
-// Megatron's: experts over ranks of data and context, of which those with the same experts have their gradients' buckets together.
+// As in Megatron, experts are spread over data and context ranks, and the ranks that have the same experts
+// reduce the buckets of their gradients together.
 TEST(ComposedStep, IsPredictWithExperts) {
   for (const Framework framework : {Framework::kWindtunnel, Framework::kMegatronCore}) {
     for (bool wide : {false, true}) {
@@ -169,8 +171,8 @@ TEST(ComposedStep, IsPredictWithExperts) {
   }
 }
 
-// Without experts in the first layers (DeepSeek), with them in every second (Llama 4 Maverick) or third, and both at once: in whole models, and
-// in stages that begin and end anywhere in a period.
+// No experts in the first layers (DeepSeek), experts in every second (Llama 4 Maverick) or third layer, and
+// both at once: in whole models, and in stages that begin and end anywhere in a period.
 TEST(ComposedStep, IsPredictWithLayersOfSeveralKinds) {
   for (const auto& [first_dense, every] : {std::pair<int64_t, int64_t>{3, 1}, {0, 2}, {1, 3}, {5, 2}}) {
     Scenario s = Base(every == 1);
@@ -196,7 +198,8 @@ TEST(ComposedStep, IsPredictWithLayersOfSeveralKinds) {
   }
 }
 
-// A window in all layers, or in all but every second or third, beside layers without experts and with them.
+// A sliding window in all layers, or in all but every second or third; in models without experts, and with
+// layers of both kinds.
 TEST(ComposedStep, IsPredictWithWindows) {
   for (const auto& [full_every, every] : {std::pair<int64_t, int64_t>{0, 0}, {2, 0}, {3, 0}, {3, 2}}) {
     Scenario s = Base(every > 0);
@@ -216,7 +219,7 @@ TEST(ComposedStep, IsPredictWithWindows) {
   }
 }
 
-// Tensor ranks with experts of their own; DeepEP; fp8 in experts' products.
+// Tensor ranks with experts of their own; DeepEP; fp8 in experts' GEMMs.
 TEST(ComposedStep, IsPredictWithExpertsOverTensorRanks) {
   for (const ExpertDispatcher dispatcher : {ExpertDispatcher::kAllToAll, ExpertDispatcher::kDeepEp}) {
     Scenario s = Base(true);
@@ -238,7 +241,7 @@ TEST(ComposedStep, IsPredictWithExpertsOverTensorRanks) {
   }
 }
 
-// Hosts that wait for the counts of tokens while gathers of parameters come with the first forwards.
+// The host waits for the counts of tokens while parameters are gathered with the first forwards.
 TEST(ComposedStep, IsPredictWhereHostsWaitOnTheWay) {
   for (const Framework framework : {Framework::kWindtunnel, Framework::kMegatronCore}) {
     Scenario s = Base(true);
@@ -258,8 +261,8 @@ TEST(ComposedStep, IsPredictWhereHostsWaitOnTheWay) {
   }
 }
 
-// Behind forwards of layers without experts, on whose way the host does not wait, it comes to the gathers of later ones while the device is at
-// the first.
+// The host does not wait in forwards of layers without experts, so it reaches the gathers of later layers
+// while the device is still at the first.
 TEST(ComposedStep, IsPredictWhereHostsComeToLaterGathersFirst) {
   for (const int64_t first_dense : {1, 3, 5}) {
     Scenario s = Base(true);
@@ -303,7 +306,8 @@ TEST(ComposedStep, IsPredictWithSeveralStagesOnANode) {
   }
 }
 
-// Megatron's --overlap-param-gather: first forwards wait for buckets, of which one may have several layers, or a layer several.
+// Megatron's --overlap-param-gather: first forwards wait for buckets. A bucket may have several layers, or a
+// layer several buckets.
 TEST(ComposedStep, IsPredictWhereValuesComeWithTheForward) {
   for (const Framework framework : {Framework::kWindtunnel, Framework::kMegatronCore}) {
     for (bool wide : {false, true}) {
@@ -325,7 +329,7 @@ TEST(ComposedStep, IsPredictWhereValuesComeWithTheForward) {
   }
 }
 
-// What is kept of one balance serves the others that have as many layers on a rank.
+// What is cached for one balance serves others that have the same number of layers on a rank.
 TEST(ComposedStep, IsPredictWhereStagesHaveMoreLayersThanOthers) {
   for (bool wide : {false, true}) {
     for (DataParallelKind kind : {DataParallelKind::kDdp, DataParallelKind::kZero1}) {
@@ -356,7 +360,8 @@ TEST(ComposedStep, IsPredictWhereStagesHaveMoreLayersThanOthers) {
   }
 }
 
-// One rank's shards are copied, not gathered, and the first copy waits for the gradients that the rank has sent, which the last rank does last.
+// With one data rank, shards are copied and not gathered. The first copy waits for the gradients that the
+// rank has sent, and sending is the last thing that the last rank does.
 TEST(ComposedStep, IsPredictWhereCopiesWaitForWhatWasSent) {
   Scenario s = Base(false);
   s.model.layers = 6;
@@ -374,7 +379,8 @@ TEST(ComposedStep, IsPredictWhereCopiesWaitForWhatWasSent) {
   ExpectSame(steps, s, "sent last");
 }
 
-// The first stage, which is the fullest, gathers the gradient that comes in parts, and drops its part when the first gradient is allocated.
+// The first stage needs the most memory. It gathers the gradient that arrives in parts, and frees its part
+// when the first gradient is allocated.
 TEST(ComposedStep, IsPredictWhereAPartOfAMessageLivesBesideTheFirstGradient) {
   for (DataParallelKind kind : {DataParallelKind::kDdp, DataParallelKind::kZero1}) {
     Scenario s = Base(false);
@@ -409,7 +415,8 @@ TEST(ComposedStep, IsPredictWhereTheHostAwaitsMessages) {
   }
 }
 
-// Down to one micro-batch a step, which only these frameworks run through more stages; with what meets behind the last wait.
+// Down to one micro-batch a step, which only these frameworks run through more stages than that; with the
+// work that comes together after the last wait.
 TEST(ComposedStep, IsPredictWhereTheHostAwaitsFewMessages) {
   for (const Framework framework : {Framework::kMegatron, Framework::kMegatronCore, Framework::kDeepspeed}) {
     for (bool wide : {false, true}) {
@@ -437,8 +444,8 @@ std::string WriteSchedule(const std::string& name, const std::string& rows) {
   return path;
 }
 
-// Rank 0 begins 0B1 without an exchange since 0B0: the message was there before, and is gathered behind what 0B0 ends with, the embedding's
-// gradient, for which no tensor rank is needed.
+// Rank 0 exchanges nothing between 0B0 and 0B1: the message of 0B1 is there already. It is gathered after the
+// end of 0B0, the embedding's gradient, which needs no other tensor rank.
 TEST(ComposedStep, IsPredictWhereAGatheredMessageWasEarly) {
   for (bool wide : {false, true}) {
     Scenario s = Base(wide);
@@ -455,7 +462,8 @@ TEST(ComposedStep, IsPredictWhereAGatheredMessageWasEarly) {
   }
 }
 
-// Two stages a rank by the file, without virtual_stages: the framework treats its messages as of such a pipeline.
+// The file has two stages a rank, without virtual_stages. The framework treats messages as those of a
+// pipeline with two virtual stages.
 TEST(ComposedStep, IsPredictOfAFileOfSeveralStagesARank) {
   const std::string rows =
       "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n"
@@ -480,7 +488,7 @@ TEST(ComposedStep, IsPredictOfAFileOfSeveralStagesARank) {
   }
 }
 
-// What two micro-batches do in turns is predicted in full.
+// Micro-batches that take turns are predicted in full, not composed.
 TEST(ComposedStep, DoesNotKnowTurns) {
   ComposedSteps steps;
   Scenario s = Base(false);
@@ -521,7 +529,7 @@ TEST(ComposedStep, IsPredictUnderOtherSchedules) {
   ExpectSameInSpace(s);
 }
 
-// What searches over sharded models have.
+// The variants that searches over sharded models have.
 TEST(ComposedStep, IsPredictOfShards) {
   for (const int version : {1, 2}) {
     for (const GradientSync sync : {GradientSync::kLastMicroBatch, GradientSync::kEveryMicroBatch}) {
@@ -558,14 +566,14 @@ TEST(ComposedStep, IsPredictOfShardsWithLayersOfSeveralKinds) {
     s.parallel.data.version = 2;
     ComposedSteps steps;
     ExpectSame(steps, s, fmt::format("{} without, every {}", first_dense, every));
-    ComposedSteps with_windows;  // of another model
+    ComposedSteps with_windows;  // for another model
     s.model.layers = 80;
     s.model.sliding_window = SlidingWindowSpec{.tokens = s.model.seq_len / 4, .full_every = 2};
     ExpectSame(with_windows, s, fmt::format("{} without, every {}, windows", first_dense, every));
   }
 }
 
-// Another model, which counts how often kernels are asked for, and answers slowly.
+// Wraps another cost model, counts the requests for kernels and answers them slowly.
 class CountingModel : public CostModel {
  public:
   explicit CountingModel(const CostModel& model) : model_(model) {}
@@ -591,7 +599,8 @@ class CountingModel : public CostModel {
   mutable std::atomic<int> kernels_ = 0;
 };
 
-// A search's threads come to neighbours at about the same time, which are made of the same.
+// A search's threads reach neighbouring configurations at about the same time, and these are made of the same
+// parts.
 TEST(ComposedStep, IsMadeOnceByThreadsThatComeAtOnce) {
   constexpr int kThreads = 4;
   Scenario s = Base(true);

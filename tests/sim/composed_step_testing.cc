@@ -10,7 +10,7 @@
 
 namespace windtunnel {
 
-// The one reason for which memory is refused and time is not.
+// The only reason why memory is refused and time is not.
 constexpr char kMemoryAlone[] = "a message that a collective makes";
 
 Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario) {

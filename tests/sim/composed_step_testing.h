@@ -1,4 +1,4 @@
-// What composed steps and Predict say of one scenario.
+// The results of composed steps and of Predict for one scenario.
 #pragma once
 
 #include "base/result.h"
@@ -8,16 +8,17 @@
 
 namespace windtunnel {
 
-// (Where memory is not composed, it is what was predicted.)
+// (If the memory cannot be composed, composed_memory is the predicted one.)
 struct Both {
   Duration composed_time, predicted_time;
   Bytes composed_memory, predicted_memory;
 };
 
-// On A100s, in fp8 on H100s. Errors: whatever either refuses.
+// On A100s, on H100s if the scenario's device is one, and with an fp8 or fp4 recipe on DatasheetFor's device.
+// Errors: those of either.
 Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario);
 
-// Small enough to predict in milliseconds, with kernels long enough for the host to be ahead of, when `wide`.
+// Small enough to predict in milliseconds. If `wide`, its kernels are long enough for the host to run ahead.
 Scenario Base(bool wide);
 
 }  // namespace windtunnel

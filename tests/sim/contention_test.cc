@@ -42,8 +42,9 @@ Duration TimeOf(const Plan& plan, const Prediction& prediction, const std::strin
   return span.end - span.start;
 }
 
-// 2 (n-1) steps: within a node 3.4 us each and 8.4 us before; beyond it 14 us where they cross nodes, all by 1.4; starts of 2 and 33 us.
-// 2 (n-1)/n GiB pass each link of the ring at 360 GB/s, and at 8 cards' 41 GB/s beyond a node.
+// A ring has 2 (n-1) steps. Within a node each takes 3.4 us, and 8.4 us come before. Beyond a node, steps
+// that cross nodes take 14 us, and these times are multiplied by 1.4. Starts take 2 and 33 us. 2 (n-1)/n GiB
+// pass each link of the ring at 360 GB/s, or beyond a node at 41 GB/s on each of 8 cards.
 double ClosedForm(int n) {
   const double gib = 1073.741824e6, nodes = n / 8;
   const double moved = 2.0 * (n - 1) / n * gib;
@@ -62,7 +63,8 @@ TEST(Contention, AnAllReduceThatIsAloneTakesItsClosedForm) {
   }
 }
 
-// A spine of a fourth of the leaves' width is not in the way of one ring, which crosses it once for each unit of 32 nodes.
+// A spine of a fourth of the leaves' width does not slow down a single ring, which crosses it once for each
+// unit of 32 nodes.
 TEST(Contention, ARingHardlyNeedsTheSpine) {
   PlanBuilder builder(1024);
   builder.Collective("all-reduce", kGibibyte);
@@ -79,7 +81,7 @@ TEST(Contention, TwoThatSaturateALinkTakeExactlyTwiceAsLong) {
     both.Collective("second", kGibibyte, {}, kOther);
     const Plan of_one = OnDgx(alone, ranks), of_two = OnDgx(both, ranks);
     const Duration one = TimeOf(of_one, PredictOn(of_one), "first");
-    // The second is issued one kernel launch later: it is alone for as long at the end.
+    // The second is issued one kernel launch later, so it is alone for that long at the end.
     const Prediction two = PredictOn(of_two);
     const Span first = testing::SpanOf(of_two, two.timelines[0], "first");
     const Span second = testing::SpanOf(of_two, two.timelines[0], "second");
@@ -88,7 +90,7 @@ TEST(Contention, TwoThatSaturateALinkTakeExactlyTwiceAsLong) {
   }
 }
 
-// Of two all-reduces that begin together each takes exactly twice its time.
+// If two all-reduces begin together, each takes exactly twice its time.
 TEST(Contention, TwoThatBeginTogetherEndTogether) {
   PlanBuilder alone(16), both(16);
   alone.Collective("first", kGibibyte);
@@ -126,8 +128,8 @@ Plan Compile(const Scenario& s) {
   return *std::move(plan);
 }
 
-// Four data-parallel groups of 2 ranks on 2 nodes, a rank of each on each node: with a card for each rank they do not meet, with one card for
-// all four each gets a quarter.
+// Four data-parallel groups of 2 ranks on 2 nodes, with a rank of each group on each node. With a card for
+// each rank they do not meet; with one card for all four, each gets a quarter.
 TEST(Contention, GroupsSideBySideShareCards) {
   auto bandwidth_time = [](int64_t cards, bool fold) {
     Scenario s = Cluster(TinyGpt(), 2, 2, 2);
@@ -154,7 +156,8 @@ TEST(Contention, LinksThatAreAlikeSplitNoClass) {
   EXPECT_EQ(FoldWithLinks(plan, *MakeDeviceCostModel(device, plan))->classes(), 4);
 }
 
-// 8 nodes in two units, oversubscribed 2 to 1 between them: no data-parallel group leaves a unit, so none is told apart.
+// 8 nodes in two units, oversubscribed 2 to 1 between them. No data-parallel group leaves a unit, so no class
+// is split.
 TEST(Contention, UnitsOfNodesThatAreAlikeSplitNoClass) {
   Scenario s = Cluster(TinyGpt(), 2, 4, 4);
   s.cluster.topology.nodes_per_leaf = 2;
@@ -164,7 +167,8 @@ TEST(Contention, UnitsOfNodesThatAreAlikeSplitNoClass) {
   EXPECT_EQ(FoldWithLinks(plan, *MakeDeviceCostModel(device, plan))->classes(), 4);
 }
 
-// The slow link is one of a node's four: those whose groups cross it, or share links with such groups, are told apart.
+// The slow link is one of a node's four. Ranks whose groups cross it, or share links with such groups, get
+// classes of their own.
 TEST(Contention, ASlowLinkSplitsWhoFeelsIt) {
   Scenario s = Cluster(TinyGpt(), 2, 2, 4);
   s.cluster.slow_link = {.from = "node0.nic1", .to = "leaf1", .factor = 0.5};
@@ -199,7 +203,8 @@ TEST(Contention, WhatIsNotConnectedIsAnErrorOfThePrediction) {
 
 // ---- cards without a topology
 
-// Two nodes of four with a card a device. One all-reduce goes round all eight ranks, one between each rank and its like on the other node.
+// Two nodes of four devices, with a card for each. One all-reduce goes round all eight ranks, another between
+// each rank and its counterpart on the other node.
 Plan TwoGroupsOfARank() {
   PlanBuilder builder(8);
   const OpIndex kernel = builder.Kernel("kernel", kGibibyte);
@@ -214,7 +219,8 @@ Plan TwoGroupsOfARank() {
   return plan;
 }
 
-// A card has a fourth of 2 x 7/8 GiB of the one, and 1 GiB of the other, which need it one after the other or half of it for twice as long.
+// A card carries a fourth of 2 x 7/8 GiB of the first all-reduce and 1 GiB of the second. They use it one
+// after the other, or half of it each for twice as long.
 TEST(Contention, GroupsOfOneRankShareItsCard) {
   const Plan plan = TwoGroupsOfARank();
   const DeviceSpec device = H100();
@@ -230,7 +236,8 @@ TEST(Contention, GroupsOfOneRankShareItsCard) {
   }
 }
 
-// What groups of one axis leave each other of a card is in the time of each, so that they are not in each other's way once more; nor is latency.
+// The time of a group already includes that the groups of its axis share a card, so they do not slow each
+// other down once more; nor does latency.
 TEST(Contention, GroupsOfOneAxisTakeTheirTimeWhereThereIsNoTopology) {
   for (const int64_t elements : {int64_t{1}, int64_t{1} << 16, kGibibyte}) {
     for (const int64_t cards : {1, 2, 4}) {
@@ -252,7 +259,7 @@ TEST(Contention, GroupsOfOneAxisTakeTheirTimeWhereThereIsNoTopology) {
   }
 }
 
-// One peer is sent less than a card carries, which leaves the rest to others.
+// A message to one peer moves less than a card can carry, and leaves the rest to others.
 TEST(Contention, AMessageUsesAsMuchOfACardAsItMoves) {
   Plan plan = TwoGroupsOfARank();
   plan.scenario.cluster.network.inter_node.gbits_per_nic = 400;
@@ -274,7 +281,7 @@ TEST(Contention, AMessageUsesAsMuchOfACardAsItMoves) {
   EXPECT_LT(most(send), 0.7);
 }
 
-// Folded or not, a step takes as long.
+// A step takes equally long whether it is folded or not.
 TEST(Contention, FoldingChangesNoPrediction) {
   EXPECT_TRUE(rc::check([] {
     Scenario s = Cluster(*rc::gen::element(TinyGpt(), TinyLlama()), *rc::gen::element(1, 2),
@@ -302,7 +309,8 @@ TEST(Contention, FoldingChangesNoPrediction) {
     const auto folded = Predict(*plan, *model, {}), unfolded = Predict(*plan, *model, {.fold = false});
     if (!folded) RC_FAIL(folded.error().message);
     if (!unfolded) RC_FAIL(unfolded.error().message);
-    // Speeds differ in their last bit where shares are added up in another order, so ends differ by a picosecond now and then.
+    // Speeds differ in their last bit if shares are added up in another order, so ends sometimes differ by a
+    // picosecond.
     const double difference = std::abs((folded->p50 - unfolded->p50) / Picoseconds(1));
     if (difference > std::max(1e-9 * (folded->p50 / Picoseconds(1)), 200.0))
       RC_FAIL(fmt::format("{} and {} us", folded->p50 / Microseconds(1), unfolded->p50 / Microseconds(1)));

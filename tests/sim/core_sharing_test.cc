@@ -61,7 +61,7 @@ RC_GTEST_PROP(ShareCore, IsMaxMinFair, ()) {
     wanted += claim.demand;
     level = std::max(level, claim.share / claim.weight);
   }
-  // Nothing is wasted, and whoever got less than it wants got as much, by its weight, as anybody.
+  // Nothing is wasted, and a claim that got less than its demand got as much per weight as any other.
   RC_ASSERT(std::abs(used - std::min(wanted, 1.0)) < 1e-9);
   for (const CoreClaim& claim : claims) {
     if (claim.share < claim.demand) RC_ASSERT(claim.share / claim.weight > level - 1e-9);

@@ -1,4 +1,4 @@
-// Devices that are not at hand, by their datasheets.
+// Profiles of devices from their datasheets.
 #pragma once
 
 #include "cost_models/device_spec.h"
@@ -24,7 +24,7 @@ inline const Profile& B200() {
   static const Profile profile = Datasheet("b200-sxm-180g");
   return profile;
 }
-// One that has arithmetic in what products of `recipe` take.
+// A device with arithmetic in the number formats that GEMMs of `recipe` take.
 inline const Profile& DatasheetFor(Fp8Recipe recipe) {
   if (recipe == Fp8Recipe::kMxfp8 || recipe == Fp8Recipe::kNvfp4) return B200();
   return recipe == Fp8Recipe::kNone ? A100() : H100();

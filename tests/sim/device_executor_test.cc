@@ -1,4 +1,5 @@
-// Hand-computed timelines of devices that compute in their own time while the host only issues. Times are in microseconds.
+// Hand-computed timelines of devices that compute asynchronously while the host only issues. Times are in
+// microseconds.
 #include <gtest/gtest.h>
 
 #include "sim/predict.h"
@@ -22,7 +23,7 @@ FakeCosts Device(int64_t dispatch) {
   return costs;
 }
 
-// Issued at 5, 10 and 15, each kernel is over long before the next comes.
+// Issued at 5, 10 and 15, each kernel ends long before the next is issued.
 TEST(DeviceExecutor, WaitsForAHostThatIsSlowerThanItsKernels) {
   PlanBuilder b(1);
   for (const char* name : {"one", "two", "three"}) b.Kernel(name, 1);
@@ -85,7 +86,8 @@ TEST(DeviceExecutor, AHostWaitBoundsHowFarTheHostRunsAhead) {
   EXPECT_EQ(o.Step(), 27);
 }
 
-// One stream carries both: behind the reduce-scatter (10-30) the next unit's gather is over at 35, before it already at 5.
+// One stream carries both. Issued after the reduce-scatter (10-30), the next unit's gather ends at 35; issued
+// before it, already at 5.
 TEST(DeviceExecutor, AGatherIssuedBehindAReduceScatterIsExposed) {
   PlanBuilder behind(2);
   const OpIndex unit = behind.Kernel("backward 2", 10);
@@ -117,8 +119,9 @@ TEST(DeviceExecutor, KernelsSlowDownBesideACollective) {
   EXPECT_EQ(o.End(0, "two"), 34);
 }
 
-// A block for each multiprocessor: those that find none free, beside a collective (10-30), wait for the others' end, at half the speed then.
-// 10 of 20 until 30. Where communication holds no multiprocessors, such kernels share like others.
+// A persistent kernel has a block for each multiprocessor. Beside a collective (10-30), blocks that find no
+// free multiprocessor wait for the others to end, so the kernel runs at half its speed: 10 of 20 until 30.
+// Where communication holds no multiprocessors, such kernels share like others.
 TEST(DeviceExecutor, PersistentKernelsGoInTwoWavesBesideACollective) {
   PlanBuilder b(2);
   b.Collective("bucket", 20, {b.Kernel("one", 10)});
@@ -131,7 +134,8 @@ TEST(DeviceExecutor, PersistentKernelsGoInTwoWavesBesideACollective) {
   EXPECT_EQ(Execute(b, costs).End(0, "two"), 34);
 }
 
-// Two collectives beside them (10-30) leave 0.6 x 0.6 = 0.36 to other kernels, and no more to these: 7.2 of 20 until 30.
+// Two collectives (10-30) leave 0.6 x 0.6 = 0.36 to other kernels, and no more to persistent ones: 7.2 of 20
+// until 30.
 TEST(DeviceExecutor, PersistentKernelsAreNoFasterThanOthersBesideSeveralCollectives) {
   PlanBuilder b(2);
   const OpIndex one = b.Kernel("one", 10);
@@ -157,7 +161,8 @@ TEST(DeviceExecutor, KernelsOfTwoStreamsShareTheDeviceAndCopiesDoNot) {
   EXPECT_EQ(Execute(copies, Device(0)).Step(), 10);
 }
 
-// What the compute stream waits for on the copy stream is exposed, and communication in all: "two" could have begun at 10.
+// The compute stream's wait for the copy stream is exposed communication, and the copy counts as
+// communication. "two" could have begun at 10.
 TEST(DeviceExecutor, AnAwaitedCopyIsExposed) {
   PlanBuilder b(1);
   b.Kernel("one", 10);
@@ -181,7 +186,7 @@ TEST(DeviceExecutor, BeginsACollectiveWhenTheLastRanksDeviceArrives) {
   EXPECT_EQ(o.End(0, "sum"), 35);
 }
 
-// 60 days of virtual time, of 106 that there are.
+// 60 days of virtual time, of the 106 that the clock can hold.
 TEST(DeviceExecutor, RefusesAStepThatTimeHasNoRoomFor) {
   PlanBuilder b(1);
   for (const char* name : {"one", "two"}) b.Kernel(name, int64_t{30} * 86'400 * 1'000'000);
@@ -214,7 +219,7 @@ PlanBuilder TwoUnits(int ranks) {
   return b;
 }
 
-// Nothing tells the ranks apart, so one of 64 is run, and its step is that of all of them.
+// All 64 ranks are alike, so only one is run, and its step is that of all of them.
 TEST(Predict, RunsOneRankWhereAllAreAlike) {
   const Plan plan = TwoUnits(64).Build();
   const Prediction one = Predict(plan, Device(1), {}).value();
@@ -240,7 +245,7 @@ TEST(Predict, RunsTheStragglerAndOneOfTheOthers) {
   EXPECT_EQ(all.breakdown.exposed_communication, p.breakdown.exposed_communication);
 }
 
-// Of the axis over ranks 0-1 and 2-3 on nodes of three, the second group spans two nodes: no rank stands for all.
+// On nodes of three, the second of the groups 0-1 and 2-3 spans two nodes, so no rank stands for all.
 TEST(Predict, TellsGroupsApartThatLieDifferently) {
   Plan plan = TwoUnits(4).Build();
   plan.axes[1] = MakeAxis("data", 4, 2, 1);

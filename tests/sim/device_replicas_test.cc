@@ -47,7 +47,7 @@ TEST(DeviceReplicas, NoCommunicationRunsBesideComputation) {
   }
 }
 
-// The device that everybody waits for is the one that runs out of memory first.
+// The device for which all others wait also runs out of memory first.
 TEST(DeviceReplicas, MainHoldsWhatTheOthersDoNot) {
   const DeviceSpec device = A100();
   const Plan plan = EightDevices();

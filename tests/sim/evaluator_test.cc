@@ -1,4 +1,4 @@
-// What is not composed is evaluated operator by operator, and comes out as Predict has it all the same.
+// Configurations that are not composed are evaluated operator by operator, with the same results as Predict.
 #include "sim/search/evaluator.h"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,8 @@ TEST(Evaluator, IsPredictOfShardedParameters) {
   }
 }
 
-// What predictions do not look at is not missed, and nothing else is gone: nor where memory waits for streams.
+// A plan that is compiled for predictions only lacks what predictions do not use. The points at which memory
+// waits for streams are still there.
 TEST(Evaluator, PlansThatNothingRunsArePredictedAsThoseThatRun) {
   const Profile profile = ParseProfile(EmbeddedProfile("a100-sxm-80g").value(), "a100-sxm-80g").value();
   std::vector<Scenario> scenarios(3, Fsdp());
@@ -95,7 +96,7 @@ TEST(Evaluator, PlansThatNothingRunsArePredictedAsThoseThatRun) {
   }
 }
 
-// The loader's other word for what stays gathered.
+// Resharding to one rank is the loader's other way to say that parameters stay gathered.
 TEST(Evaluator, ReshardingToOneRankIsNone) {
   const Profile profile = ParseProfile(EmbeddedProfile("h100-sxm-80g").value(), "h100-sxm-80g").value();
   Scenario whole = Fsdp();
@@ -115,7 +116,7 @@ TEST(Evaluator, ReshardingToOneRankIsNone) {
   EXPECT_EQ(step(whole), step(to_one));
 }
 
-// Of a search's configurations only outlines are known, and products are as fast as in all of the step.
+// The search has only outlines of its configurations, yet GEMMs are as fast as they are in the whole step.
 TEST(Evaluator, IsPredictUnderAPowerLimit) {
   Scenario s = TinyLlama(8);
   s.model.layers = 8;
@@ -137,10 +138,10 @@ TEST(Evaluator, IsPredictUnderAPowerLimit) {
   ExpectAsPredict(s);
 }
 
-// A search's threads have one evaluator.
+// A search's threads share one evaluator.
 TEST(Evaluator, SaysTheSameToSeveralThreadsAtOnce) {
   Scenario s = Fsdp();
-  s.cluster.device = "h100-sxm-80g";  // whose products are as fast as their blocks leave power
+  s.cluster.device = "h100-sxm-80g";  // whose GEMMs are as fast as the power that their blocks leave allows
   s.framework = Framework::kMegatronCore;
   s.model.layers = 8;
   s.parallel.data.kind = DataParallelKind::kZero1;

@@ -1,4 +1,4 @@
-// What holds for every program: found by trying random ones.
+// Properties that hold for every program, tested on random ones.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -41,7 +41,7 @@ Plan RandomPlan(int ranks) {
   return b.Build();
 }
 
-// A host that computes, or one that only issues: then nobody shares cores.
+// With a host that computes, or with one that only issues, where no cores are shared.
 StepSchedule RandomSchedule(const Plan& plan) {
   const HostRole host = *rc::gen::element(HostRole::kComputes, HostRole::kIssues);
   return MakeStepSchedule(plan, {.host = host}).value();
@@ -74,7 +74,8 @@ Duration StepTime(const StepSchedule& schedule, const StepWork& work, const Fake
   return executor.Run(work, nullptr).value();
 }
 
-// Work of every rank's host, and of every stream's operators: each runs one after the other, at most at speed 1.
+// The most work in one queue: of a rank's host, or of a stream's operators. A queue runs one piece after the
+// other, at most at speed 1.
 Duration LongestQueue(const StepSchedule& schedule, const StepWork& work) {
   Duration longest;
   for (const RankLayout& rank : schedule.ranks) {
@@ -100,8 +101,8 @@ RC_GTEST_PROP(ExecutorProperties, IsNeverFasterThanItsLongestQueue, ()) {
   RC_ASSERT(StepTime(schedule, work, RandomSharing(*rc::gen::inRange(0, 4))) >= LongestQueue(schedule, work));
 }
 
-// Without sharing a step is a longest path, and no path gets shorter. (With sharing it need not hold: a slower kernel may
-// leave a core to a collective that everything waits for.)
+// Without sharing, a step is a longest path, and no path gets shorter. (With sharing this need not hold: a
+// slower kernel may leave a core to a collective that everything waits for.)
 RC_GTEST_PROP(ExecutorProperties, IsMonotoneInCostsWithoutSharing, ()) {
   const Plan plan = RandomPlan(*rc::gen::inRange(1, 5));
   const StepSchedule schedule = RandomSchedule(plan);
@@ -119,7 +120,8 @@ RC_GTEST_PROP(ExecutorProperties, SharingNeverSpeedsAStepUp, ()) {
   RC_ASSERT(StepTime(schedule, work, RandomSharing(1)) >= StepTime(schedule, work, {}));
 }
 
-// Ranks r and r + 2 share a core of two; swapping the work of two ranks that do, or of two cores, changes nothing but names.
+// Of two cores, ranks r and r + 2 share one. Swapping the work of two ranks that share a core, or of two
+// cores, changes only names.
 RC_GTEST_PROP(ExecutorProperties, IsInvariantUnderRenamingOfRanks, ()) {
   const Plan plan = RandomPlan(4);
   const StepSchedule schedule = MakeStepSchedule(plan).value();

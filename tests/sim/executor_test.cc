@@ -206,7 +206,8 @@ TEST(Executor, CommunicationThatNothingHidesIsExposed) {
   EXPECT_EQ(one.step, Microseconds(35));
 }
 
-// However many operators: three segments on each rank (before the bucket, beside it, after the wait) and the bucket.
+// The number of operators does not matter: there are three segments on each rank (before the bucket, beside
+// it, after the wait) and the bucket.
 TEST(Executor, TakesOneEventForAllWorkBetweenTwoPointsOfCommunication) {
   PlanBuilder b(2);
   for (int i = 0; i < 100; ++i) b.Kernel("forward", 1);
@@ -218,8 +219,8 @@ TEST(Executor, TakesOneEventForAllWorkBetweenTwoPointsOfCommunication) {
   EXPECT_EQ(o.events, 2 * 3 + 1);
 }
 
-// A reduce-scatter 10-30 and, on another stream, the all-reduce of what it leaves: that one waits in its queue until 30, while the
-// host goes on with the next layer at 10.
+// A reduce-scatter 10-30 and, on another stream, the all-reduce of its result. The all-reduce waits in its
+// queue until 30, while the host goes on with the next layer at 10.
 TEST(Executor, CommunicationThatDependsOnAnotherStreamWaitsInItsQueueNotInTheHost) {
   PlanBuilder b(2);
   const OpIndex ready = b.Kernel("backward 1", 10);

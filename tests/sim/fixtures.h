@@ -1,4 +1,5 @@
-// Small plans with times that one can add up by hand: a kernel or a collective of n elements takes n microseconds.
+// Small plans whose times can be added up by hand: a kernel or a collective of n elements takes n
+// microseconds.
 //
 //   PlanBuilder builder(/*ranks=*/2);
 //   OpIndex bucket = builder.Collective("bucket", 20);
@@ -25,7 +26,7 @@ class PlanBuilder {
  public:
   explicit PlanBuilder(int ranks);
 
-  // Later operators belong to a role of these ranks.
+  // Starts a new role of these ranks, to which later operators belong.
   PlanBuilder& BeginRole(std::vector<int> ranks);
   OpIndex Kernel(const std::string& name, int64_t microseconds, std::vector<OpIndex> dependencies = {});
   OpIndex Collective(const std::string& name, int64_t microseconds, std::vector<OpIndex> dependencies = {},
@@ -53,16 +54,16 @@ class PlanBuilder {
   Plan plan_;
 };
 
-// n elements take n microseconds, scaled; a barrier takes `barrier`.
+// n elements take n times `spread`, that is n microseconds by default; a barrier takes `barrier`.
 struct FakeCosts : CostModel {
   Distribution spread = Distribution::Constant(Microseconds(1));  // of one microsecond's work
   Duration dispatch;
   Duration barrier;
   int cores = 0;
-  CommunicationCost sharing;  // the time is filled in
+  CommunicationCost sharing;        // the time is filled in
   double beside_communication = 0;  // of kernels
   CostSource kernel_source = CostSource::kMeasured;
-  double drift = 0;  // the common mode goes from 1 - drift to 1 + drift
+  double drift = 0;  // the common mode ranges from 1 - drift to 1 + drift
   bool on_device = false;
 
   Result<KernelCost> Kernel(const Op& op) const override;
@@ -87,10 +88,10 @@ struct Execution {
   StepBreakdown Breakdown(int rank) const;
 };
 Execution Execute(const PlanBuilder& builder, const FakeCosts& model);
-// The error of one that does not come to an end.
+// The error of an execution that cannot finish.
 std::string ExecuteInVain(const PlanBuilder& builder, const FakeCosts& model);
 
-// Every span and memory sample, one a line, in microseconds.
+// Every span and memory sample, one per line, in microseconds.
 std::string Describe(const Plan& plan, const std::vector<Timeline>& timelines);
 
 // The span of the operator called `name`.

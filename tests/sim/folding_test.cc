@@ -44,8 +44,8 @@ TEST(Folding, OneClassForEachStage) {
   EXPECT_TRUE(folding.is_folded());
 }
 
-// Told apart by whether a rank shares the straggler's tensor group, its data group, both (it alone) or neither; and so in
-// the other stage.
+// Ranks differ by whether they share the straggler's tensor group, its data group, both (only the straggler
+// itself) or neither; the same holds in the other stage.
 TEST(Folding, StragglerSplitsWhoFeelsIt) {
   Scenario s = Cluster(TinyGpt(), 2, 2, 4);
   s.cluster.straggler = {.rank = 2, .slowdown = 1.3};
@@ -60,7 +60,8 @@ TEST(Folding, StragglerThatIsNotSlowerSplitsNothing) {
   EXPECT_EQ(Fold(Compile(s)).classes(), 2);
 }
 
-// Ranks of a class belong to groups of the same classes; groups of a class have as many ranks of each class.
+// Ranks of one class belong to groups of the same classes; groups of one class have equally many ranks of
+// each class.
 TEST(Folding, PartitionIsEquitable) {
   EXPECT_TRUE(rc::check([] {
     Scenario s =
@@ -95,7 +96,7 @@ TEST(Folding, PartitionIsEquitable) {
   }));
 }
 
-// Folded or not, a step takes as long, and its time goes where it goes.
+// A step takes equally long whether it is folded or not, and its breakdown is the same.
 TEST(Folding, ChangesNoPrediction) {
   const auto profile = ParseProfile(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g");
   ASSERT_TRUE(profile) << profile.error().message;
@@ -126,7 +127,7 @@ TEST(Folding, ChangesNoPrediction) {
   }));
 }
 
-// Experts' shards have groups of their own.
+// Shards of experts have groups of their own.
 TEST(Folding, ChangesNoPredictionOfShardedExperts) {
   const auto profile = ParseProfile(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g");
   ASSERT_TRUE(profile) << profile.error().message;
@@ -154,7 +155,7 @@ TEST(Folding, ChangesNoPredictionOfShardedExperts) {
   }
 }
 
-// Nor do threads, on which roles are made and their memory is simulated.
+// The number of threads that make roles and simulate their memory changes no prediction.
 TEST(Predict, IsTheSameOnAnyNumberOfThreads) {
   const auto profile = ParseProfile(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g");
   ASSERT_TRUE(profile) << profile.error().message;
@@ -178,15 +179,16 @@ TEST(Predict, IsTheSameOnAnyNumberOfThreads) {
 }
 
 Duration MedianOf(const CostModel& model, const Plan& plan, bool fold) {
-  // Of all ranks few, since they take long; a rank's median of few may be below that of none.
+  // Few replicates of all ranks, since those take long. With few replicates of one rank the median may be
+  // below the one without jitter.
   const auto prediction = Predict(plan, model, {.seed = 7, .replicates = fold ? 101 : 5, .fold = fold});
   EXPECT_TRUE(prediction) << prediction.error().message;
   EXPECT_EQ(prediction->timelines.size() < static_cast<size_t>(plan.world_size), fold);
   return prediction->p50;
 }
 
-// With jitter, a rank stands for the distribution of those like it: at 10 % of every operator, the step is within 3 % of that of 128
-// ranks with draws of their own.
+// With jitter, one rank stands for the distribution of all ranks like it. At 10 % of every operator, the step
+// is within 3 % of that of 128 ranks with draws of their own.
 TEST(Folding, JitterCostsNoUnfolding) {
   const auto profile = ParseProfile(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g");
   ASSERT_TRUE(profile) << profile.error().message;
@@ -215,7 +217,8 @@ TEST(Folding, JitterCostsNoUnfolding) {
     EXPECT_GT(folded, base) << s.name;
     EXPECT_GT(unfolded, base) << s.name;
     EXPECT_NEAR(folded / unfolded, 1, 0.03) << s.name;
-    // Ranks of FSDP drift apart from unit to unit, since gathers ahead of their use hold none up, until the step's end.
+    // FSDP's ranks drift apart from unit to unit until the step's end, since prefetched gathers hold none of
+    // them up.
     if (c.kind == DataParallelKind::kFsdp) {
       EXPECT_GT((folded - base) / (unfolded - base), 0.25)
           << s.name << ": " << folded.picoseconds() << " of " << unfolded.picoseconds() << " beside "
@@ -224,8 +227,9 @@ TEST(Folding, JitterCostsNoUnfolding) {
   }
 }
 
-// Reductions behind backward begin with the latest rank, for whom nothing is late: that they run beside other kernels of the simulated one
-// slows down nobody who is waited for. (An H100's GEMMs take twice as long beside them.)
+// Reductions after backward begin when the latest rank arrives, and for that rank nothing is late. That they
+// run beside other kernels of the simulated rank slows down no rank for which others wait. (An H100's GEMMs
+// take twice as long beside them.)
 TEST(Folding, WhatIsHiddenFromTheLatestHoldsNobodyUp) {
   const auto profile = ParseProfile(*EmbeddedProfile("h100-sxm-80g"), "h100-sxm-80g");
   ASSERT_TRUE(profile) << profile.error().message;

@@ -1,5 +1,6 @@
-// The timeline of a tiny DDP step, to the picosecond, against tests/sim/golden/tiny_ddp.txt: any change of a prediction shows.
-// To accept one (and write a line under "Changed predictions" in CHANGELOG.md):
+// Compares the timeline of a tiny DDP step, to the picosecond, with tests/sim/golden/tiny_ddp.txt, so that
+// any change of a prediction shows. To accept a change (and write a line under "Changed predictions" in
+// CHANGELOG.md), run
 //
 //   ./bazelw run //tests/sim:golden_timeline_test -- --refresh
 //
@@ -23,7 +24,8 @@ using testing::PlanBuilder;
 
 constexpr char kGolden[] = "tests/sim/golden/tiny_ddp.txt";
 
-// Two layers on two ranks and two cores: each layer's gradients are a bucket that overlaps the rest of backward.
+// Two layers on two ranks and two cores. Each layer's gradients are a bucket that overlaps the rest of
+// backward.
 Plan TinyDdp() {
   PlanBuilder b(2);
   b.Kernel("load", 3);

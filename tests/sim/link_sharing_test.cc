@@ -8,7 +8,7 @@
 namespace windtunnel {
 namespace {
 
-// Each of one transfer.
+// Flows of one transfer each.
 std::vector<NetworkFlow> FlowsOf(const std::vector<LinkDemands>& of_flows) {
   std::vector<NetworkFlow> flows;
   for (const LinkDemands& demands : of_flows) {
@@ -19,7 +19,7 @@ std::vector<NetworkFlow> FlowsOf(const std::vector<LinkDemands>& of_flows) {
   return flows;
 }
 
-// The speeds of all flows in flight at once.
+// The speeds of the flows when all are in flight at once.
 std::map<int32_t, double> SpeedsOf(const std::vector<NetworkFlow>& flows, int32_t links) {
   LinkSharing sharing(flows, links);
   for (size_t i = 0; i < flows.size(); ++i) sharing.Start(static_cast<int32_t>(i), static_cast<int32_t>(i));
@@ -55,7 +55,8 @@ TEST(LinkSharing, WhoWantsMoreThanAFairShareHasThat) {
   EXPECT_NEAR(speeds[2], 2.5 / 3.0, 1e-12);
 }
 
-// The third shares link 1 with three others: a quarter each, so 0.05 of link 0. It leaves 0.95 of that to two.
+// The third flow shares link 1 with three others and gets a quarter of it, so it uses 0.05 of link 0 and
+// leaves 0.95 of that to two flows.
 TEST(LinkSharing, WhatOneHeldBackElsewhereLeavesGoesToTheOthers) {
   auto speeds =
       SpeedsOf({{{0, 1.0}}, {{0, 1.0}}, {{0, 0.2}, {1, 1.0}}, {{1, 1.0}}, {{1, 1.0}}, {{1, 1.0}}}, 2);
@@ -65,10 +66,11 @@ TEST(LinkSharing, WhatOneHeldBackElsewhereLeavesGoesToTheOthers) {
 }
 
 TEST(LinkSharing, AFlowThatStandsForAClassIsAsItsTransfers) {
-  // Eight transfers of an eighth each; of a quarter each, which together want twice the link.
+  // Eight transfers that want an eighth of the link each; then a quarter each, together twice the link.
   EXPECT_EQ(SpeedsOf(std::vector<NetworkFlow>{{{{0, 1.0}}, 0.125}}, 1)[0], 1);
   EXPECT_EQ(SpeedsOf(std::vector<NetworkFlow>{{{{0, 2.0}}, 0.25}}, 1)[0], 0.5);
-  // Beside one that wants all of it: ninths for all: the one goes at a ninth of its speed, the eight at eight ninths.
+  // Beside a transfer that wants all of the link, each of the nine gets a ninth: the one goes at a ninth of
+  // its speed, the eight at eight ninths.
   const NetworkFlow one{{{0, 1.0}}, 1}, eight{{{0, 1.0}}, 0.125};
   auto folded = SpeedsOf(std::vector<NetworkFlow>{one, eight}, 1);
   std::vector<LinkDemands> single(9, {{0, 0.125}});
@@ -79,7 +81,7 @@ TEST(LinkSharing, AFlowThatStandsForAClassIsAsItsTransfers) {
   for (int i = 0; i < 9; ++i) EXPECT_NEAR(unfolded[i], folded[i == 0 ? 0 : 1], 1e-12);
 }
 
-// However little one takes of a link that others use up, it is not the one that stands still.
+// A transfer that takes very little of a link that others use up does not stand still.
 TEST(LinkSharing, WhoTakesNextToNothingOfALinkGoesOn) {
   for (const double little : {1e-6, 1e-9, 1e-11, 1e-12, 1e-13, 1e-16, 1e-20}) {
     const std::vector<NetworkFlow> flows = {{{{0, 1.0}}, 0.5}, {{{0, little}, {1, 1.0}}, 1}};
@@ -87,7 +89,7 @@ TEST(LinkSharing, WhoTakesNextToNothingOfALinkGoesOn) {
     EXPECT_NEAR(speeds[0], 1, 1e-5) << little;
     EXPECT_GE(speeds[1], 0.499) << little;
   }
-  // Ten thousand that share a link out, and one that a thousandth of a millionth of it would do.
+  // Ten thousand flows share a link, and one more needs only a thousandth of a millionth of it.
   std::vector<NetworkFlow> flows(10'001, {{{0, 1e-4}}, 1e-4});
   flows.back() = {{{0, 1e-9}, {1, 1.0}}, 1};
   EXPECT_GT(SpeedsOf(flows, 2)[10'000], 0.9e-4);
@@ -108,8 +110,8 @@ TEST(LinkSharing, OnlyThoseThatShareLinksAreSolvedAgain) {
   EXPECT_TRUE(sharing.Solve().empty());
 }
 
-// No link is overfull, and everyone is at full speed or crosses a full link on which nobody's share (of the link that it takes the most of) is
-// larger.
+// No link is overfull. Every flow is at full speed or crosses a full link on which no other flow's share (of
+// the link that it takes the most of) is larger.
 RC_GTEST_PROP(LinkSharingProperties, SharesAreMaxMinFair, ()) {
   const int32_t links = *rc::gen::inRange(1, 6);
   std::vector<NetworkFlow> flows(*rc::gen::inRange(1, 12));

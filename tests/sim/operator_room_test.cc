@@ -1,4 +1,4 @@
-// Predictions operator by operator share the machine's memory.
+// Predictions that go operator by operator share the machine's memory.
 #include "sim/operator_room.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ TEST(OperatorMemory, GrowsWithBlocksAndMicroBatches) {
 
 TEST(OperatorRoom, SmallOnesGoAtOnce) { const OperatorRoom one(OfBlocks(1)), other(OfBlocks(1)); }
 
-// More than any machine has: it goes alone, and another waits for it.
+// A prediction that needs more memory than any machine has runs alone, and another waits for it.
 TEST(OperatorRoom, WhoNeedsMoreThanThereIsGoesAlone) {
   std::optional<OperatorRoom> large(std::in_place, OfBlocks(1'000'000'000));
   std::atomic<bool> has_room = false;

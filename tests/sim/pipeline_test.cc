@@ -13,7 +13,8 @@
 namespace windtunnel {
 namespace {
 
-// One block a stage, of which three operators take time: one of the forward, one of the gradient of the input, one of the weights'.
+// One block a stage, in which three operators take time: one in forward, one of the input's gradient, one of
+// the weights' gradients.
 class EqualStages : public CostModel {
  public:
   EqualStages(StageTimes times, bool host_computes) : times_(times), host_computes_(host_computes) {}
@@ -56,7 +57,8 @@ Scenario OneBlockAStage(const ScheduleRequest& request) {
   return s;
 }
 
-// The most micro-batches of single stages whose input of mlp.up, which the gradient of its weight needs, is alive at once.
+// The most inputs of mlp.up (one for each stage and micro-batch) that are alive at once. The gradient of
+// mlp.up's weight needs them.
 int64_t MostHeld(const Role& role) {
   int64_t held = 0, most = 0;
   for (const MemoryOp& op : role.steady.memory) {
@@ -67,7 +69,7 @@ int64_t MostHeld(const Role& role) {
   return most;
 }
 
-// Whether the schedule runs with so many micro-batches; if so, checks it.
+// Returns whether the schedule runs with this number of micro-batches; if so, checks it.
 bool Check(const ScheduleRequest& request, const StageTimes& times) {
   const auto schedule =
       MakeSchedule(request.name, request.ranks, request.virtual_stages, request.micro_batches);
@@ -156,10 +158,11 @@ TEST(SimulatedPipeline, OneRankOfEachStageStandsForItsReplicas) {
   EXPECT_EQ(folded->breakdown.exposed_communication, unfolded->breakdown.exposed_communication);
 }
 
-// A host that runs ahead of messages has issued what they wait for by the time that they come; one that waits for them begins then, so that
-// filling and draining the pipeline takes whole passes of its own.
+// A host that runs ahead of messages has already issued the operators that use them when they arrive. A host
+// that waits for messages begins to issue only then, so filling and draining the pipeline takes the host's
+// time for whole passes.
 TEST(Pipeline, FillsWithTheTimeOfHostsThatAwaitMessages) {
-  const auto fill = [](Framework framework) {  // what comes on top of m micro-batches, in micro-batches
+  const auto fill = [](Framework framework) {  // the time beyond m micro-batches, in micro-batches
     const auto step = [&](int64_t micro_batches) {
       Scenario s = TinyGpt();
       s.model.layers = 32;

@@ -1,4 +1,4 @@
-// A pipeline's schedule in one order, as composed steps go through it.
+// A pipeline's schedule in one total order, in which composed steps go through it.
 #include "sim/composed/pipeline_walk.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace windtunnel::composed {
 namespace {
 
-// Every message is known to have arrived once, however many there are of a rank: more than 16 bits count, here.
+// Every message is released exactly once, however many a rank has; here they are more than 16 bits can count.
 TEST(PipelineWalk, ReleasesEachMessageOnce) {
   for (const int64_t micro_batches : {3, 40'000}) {
     Scenario s = TinyGpt();

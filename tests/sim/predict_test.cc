@@ -98,7 +98,8 @@ TEST(Predict, TimeByOperatorAddsUpToTheMeanOfTheMiddleHalf) {
   EXPECT_NEAR(sum / Microseconds(1), (mean / 51) / Microseconds(1), 1e-3);
 }
 
-// Each rank: kernels 100 and dispatch 0.6 measured; the bucket and the barrier, 40 and 0 at their medians, modelled.
+// On each rank 100 of kernels and 0.6 of dispatch are measured; the bucket and the barrier, 40 and 0 at their
+// medians, are modelled.
 TEST(Predict, SharesBySourceAreOfTheBusyTime) {
   FakeCosts costs = Spread();
   costs.sharing.source = CostSource::kModelled;
@@ -139,7 +140,8 @@ TEST(Predict, TheCommonModeScalesAllKernelsOfAReplicate) {
   EXPECT_NEAR(p.p10 / Microseconds(1), 98.416, 1e-3);
 }
 
-// A step of so many draws is simulated a few times only, at levels of the common mode from its whole distribution.
+// A step with this many draws is simulated only a few times, at levels from the whole distribution of the
+// common mode.
 TEST(Predict, FewReplicatesHaveTheWholeCommonModeToo) {
   PlanBuilder b(1);
   for (int i = 0; i < 60'000; ++i) b.Kernel("kernel", 1);
@@ -152,7 +154,7 @@ TEST(Predict, FewReplicatesHaveTheWholeCommonModeToo) {
   EXPECT_NEAR(p.step_times.back() / Microseconds(60'000), 1.5, 0.02);
 }
 
-// Shifts of one size over other links; profiles' keys do not tell them apart.
+// Shifts of equal size over different links, which have the same key in profiles.
 TEST(Predict, CostsShiftsByTheirDistance) {
   struct ByDistance : FakeCosts {
     Result<CommunicationCost> Communication(const Op& op, const Group& group) const override {

@@ -35,8 +35,9 @@ TEST(RoleMemory, KeepsStartUpApartFromTheSteadyStep) {
   EXPECT_EQ(memory.reserved, MiB(34));
 }
 
-// The first step's logits lie where start-up's were; its gradient, which stays, comes to lie there, since the scratch buffer has the
-// gradient's place. The second step's logits need a segment of their own, and so it remains.
+// The first step's logits take the place of start-up's. The gradient, which stays, is then allocated there,
+// since the scratch buffer has the gradient's place. The second step's logits need a segment of their own,
+// and nothing changes after that.
 TEST(RoleMemory, IsThatOfStepsThatFindWhatStepsLeave) {
   Role role;
   role.buffers = {{.name = "gradient", .bytes = MiB(20)},
@@ -51,8 +52,8 @@ TEST(RoleMemory, IsThatOfStepsThatFindWhatStepsLeave) {
   EXPECT_EQ(memory.samples.size(), role.steady.memory.size()) << "of one step";
 }
 
-// The gradient of 13.5 MiB has a segment of 14 whole, until the first step leaves it a part of another: 14 and 28 MiB at once, later 13.5
-// and 28. A run's peak is the first step's.
+// The gradient of 13.5 MiB has a whole segment of 14 MiB, until the first step leaves it a part of another.
+// At once there are 14 and 28 MiB, later 13.5 and 28. A run's peak is the first step's.
 TEST(RoleMemory, HasThePeakOfAllSteadySteps) {
   Role role;
   role.buffers = {{.name = "gradient", .bytes = MiB(13) + KiB(512), .category = Category::kGradients},
@@ -95,8 +96,9 @@ TEST(RoleMemory, PytorchGivesSegmentsBackWhereTheDeviceIsFull) {
   EXPECT_EQ(memory.steady.reserved, MiB(32)) << "before the first operator";
 }
 
-// 100 MiB are free when 120 are wanted: 220 without a limit. With room for 150 the segment of 100 goes back first, in the first step, and
-// 120 serve both from then on; 110 are not enough, and then it is said what would be.
+// 100 MiB are free when 120 are requested, which makes 220 without a limit. With room for 150 the segment of
+// 100 is given back first, in the first step, and 120 serve both from then on. 110 are not enough, and then
+// the result is what would be.
 TEST(RoleMemory, PytorchGivesBackWhatItHasCachedBeforeItFails) {
   Role role;
   role.buffers = {{.name = "logits", .bytes = MiB(100), .category = Category::kActivations},
@@ -116,8 +118,8 @@ TEST(RoleMemory, PytorchGivesBackWhatItHasCachedBeforeItFails) {
   EXPECT_EQ(within(MiB(150), AllocatorKind::kWindtunnel).reserved, MiB(220)) << "keeps its segments for ever";
 }
 
-// What is asked for is the same whatever an allocator makes of it, but that Windtunnel's gives a block for no bytes. The first bucket is
-// not of the steady step, the host's memory not the device's.
+// The requested bytes are the same for every allocator, except that Windtunnel's gives a block for a request
+// of no bytes. The first bucket does not belong to the steady step, and host memory not to the device.
 TEST(RoleMemory, RequestsAreKnownWithoutAnAllocator) {
   Role role = MakeRole();
   role.buffers.push_back({.name = "empty shard", .bytes = Bytes(0), .category = Category::kParameters});

@@ -1,4 +1,5 @@
-// A configuration of a search is what the loader makes of the same values, and legal where the loader takes them.
+// A configuration of a search is what the loader makes of the same values, and is legal where the loader
+// accepts them.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -26,7 +27,7 @@ Scenario Loaded(const std::string& text, const std::vector<Override>& overrides 
   return scenario.value_or(Scenario{});
 }
 
-// Of which every configuration can be loaded and compiled.
+// The search space of `text`. Expects that every configuration can be loaded and compiled.
 SearchSpace SpaceOf(const std::string& text) {
   const Scenario base = Loaded(text);
   auto found = EnumerateSpace(base);
@@ -76,7 +77,7 @@ TEST(SearchLoading, ManyConfigurationsAreWhatTheLoaderMakesOfThem) {
   EXPECT_GT(legal, 400u);
 }
 
-// Nobody said that two ranks do not reduce.
+// Without a given kind, nothing says that two ranks do not reduce.
 TEST(SearchLoading, AKindThatNobodyGaveFollowsTheReplicas) {
   const std::string one = std::string(kModel) + "batch: {micro: 8}\ncluster: {device: a100-sxm-80g}\n";
   const SearchSpace space = SpaceOf(one + "search: {data: [1, 2], micro: [4, 8]}\n");
@@ -88,7 +89,7 @@ TEST(SearchLoading, AKindThatNobodyGaveFollowsTheReplicas) {
   EXPECT_EQ(Illegal(SpaceOf(none + "search: {data: [1, 2], micro: [4, 8]}\n"), "kind: none"), 1);
 }
 
-// Sharding hybridly within nodes is no value that stays when the nodes change.
+// A shard size that is derived from the nodes (hybrid sharding within them) changes with the nodes.
 TEST(SearchLoading, AShardSizeThatNobodyGaveFollowsTheNodes) {
   const std::string text = std::string(kModel) + "batch: {micro: 1, accumulate: 2}\n" +
                            "parallel: {data: {size: 16, kind: fsdp, sharding: hybrid_shard}}\n" +
@@ -99,7 +100,7 @@ TEST(SearchLoading, AShardSizeThatNobodyGaveFollowsTheNodes) {
   EXPECT_EQ(found, (std::set<std::pair<int64_t, int64_t>>{{4, 4}, {16, 8}}));
 }
 
-// As many stages as the scenario balances are balanced so.
+// The scenario's balance is used where a configuration has as many stages.
 TEST(SearchLoading, ABalanceStandsForItsStages) {
   const std::string text = std::string(kModel) + "batch: {micro: 2, accumulate: 4}\n" +
                            "parallel: {data: {size: 4}, pipeline: {size: 2, balance: [3, 5]}}\n" + kEight;
@@ -118,7 +119,8 @@ TEST(SearchLoading, ABalanceStandsForItsStages) {
   }
 }
 
-// Where `uneven`, layers go to stages as without a balance; once where that comes out even.
+// With `uneven`, layers are distributed as without a balance. Where that is even anyway, the configuration
+// counts once.
 TEST(SearchLoading, UnevenStagesAreBalancedAsWithoutABalance) {
   const std::string text =
       "model: {layers: 10, hidden: 64, heads: 4, vocab: 128, seq_len: 32}\n"
@@ -167,7 +169,7 @@ TEST(SearchLoading, WhatTheLoaderRefusesIsNotLegal) {
   EXPECT_EQ(Illegal(SpaceOf(slow + "search: {devices: [4, 8]}\n"), "straggler.rank is 5"), 1);
 }
 
-// One that leaves the cluster's shape to the mesh, which may need another node.
+// The scenario leaves the cluster's shape to the mesh, which may need another node.
 TEST(SearchLoading, AClusterWithoutAShapeGrows) {
   const std::string text = std::string(kModel) +
                            "batch: {micro: 1, accumulate: 4}\nparallel: {data: {size: 2}}\n" +
@@ -177,7 +179,7 @@ TEST(SearchLoading, AClusterWithoutAShapeGrows) {
   EXPECT_EQ(found, (std::set<std::pair<int64_t, int64_t>>{{1, 2}, {2, 2}}));
 }
 
-// Full shards have no size, and DataParallel takes none.
+// Full sharding has no shard size, and DataParallel takes none.
 TEST(SearchLoading, AShardSizeWithoutEffectCountsOnce) {
   const std::string text = std::string(kModel) + "batch: {micro: 2, accumulate: 1}\n" +
                            "parallel: {data: {size: 8, kind: fsdp}}\n" + kEight +
@@ -190,7 +192,7 @@ TEST(SearchLoading, AShardSizeWithoutEffectCountsOnce) {
                                                     {DataParallelKind::kFsdp, 1}}));
 }
 
-// Two stages a rank by the file, which the loader takes without virtual_stages.
+// The file has two stages a rank, and the loader accepts it without virtual_stages.
 TEST(SearchLoading, AFilesStagesAreFoundInIt) {
   const std::string path = testing::TempDir() + "loading_two_stages.csv";
   std::ofstream(path) << "0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0\n";

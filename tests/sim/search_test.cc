@@ -40,7 +40,7 @@ TEST(SearchSpace, EveryConfigurationKeepsTheGlobalBatchAndTheDevices) {
   }
 }
 
-// What a key says is blamed where it is given only.
+// A key is named in the reason only where the scenario gives it.
 TEST(SearchSpace, BlamesTheWidthThatRanksDoNotDivide) {
   Scenario s = OnEightDevices();
   s.model.ffn = 127;
@@ -52,7 +52,7 @@ TEST(SearchSpace, BlamesTheWidthThatRanksDoNotDivide) {
   EXPECT_TRUE(EnumerateSpace(s).value().illegal.contains("tensor does not divide model.experts.dense_ffn"));
 }
 
-// 2 heads are shared by at most 2; 3 ranks divide no 8 devices.
+// 2 heads are shared by at most 2 ranks; 3 ranks do not divide 8 devices.
 TEST(SearchSpace, SaysWhyCombinationsAreNotLegal) {
   Scenario s = OnEightDevices();
   s.search->tensor = {1, 3, 4};
@@ -125,7 +125,7 @@ TEST(SearchSpace, HowTokensComeToExpertsIsARange) {
   s.search->dispatcher = {ExpertDispatcher::kAllToAll, ExpertDispatcher::kDeepEp};
   s.search->expert_overlap = {false, true};
   const SearchSpace space = EnumerateSpace(s).value();
-  EXPECT_EQ(space.combinations, 24);  // with one tensor rank 0 and 1 say the same
+  EXPECT_EQ(space.combinations, 24);  // with one tensor rank, 0 and 1 mean the same
   std::set<std::tuple<int64_t, int64_t, bool, ExpertDispatcher, bool>> found;
   std::set<std::string> words;
   for (const Configuration& c : space.legal) {
@@ -136,7 +136,8 @@ TEST(SearchSpace, HowTokensComeToExpertsIsARange) {
                   parallel.expert.overlap});
     words.insert(Describe(c));
   }
-  // One tensor rank: without expert ranks 1, with them 2 x 2; two: 1 without, and with them whole experts 2 x 2, split ones (not by DeepEP) 2.
+  // One tensor rank: 1 without expert ranks, 2 x 2 with them. Two tensor ranks: 1 without expert ranks; with
+  // them 2 x 2 for whole experts, and 2 for split ones (not by DeepEP).
   EXPECT_EQ(space.legal.size(), 12u) << fmt::format("{}", fmt::join(words, "\n"));
   EXPECT_EQ(found.size(), space.legal.size());
   EXPECT_EQ(words.size(), space.legal.size());
@@ -146,7 +147,7 @@ TEST(SearchSpace, HowTokensComeToExpertsIsARange) {
       << fmt::format("{}", fmt::join(words, "\n"));
 }
 
-// As many ranks as the tensor axis has, 0, and with one tensor rank 1 are the same.
+// 0 means as many ranks as the tensor axis has, so it is the same as that number; with one tensor rank, as 1.
 TEST(SearchSpace, RanksThatShareAnExpertCountOnce) {
   Scenario s = OnEightDevices();
   s.model.experts = ExpertsSpec{.count = 8, .top_k = 2, .capacity_factor = 1.25};
@@ -162,7 +163,7 @@ TEST(SearchSpace, RanksThatShareAnExpertCountOnce) {
   EXPECT_EQ(found, (std::set<std::pair<int64_t, bool>>{{1, false}, {2, false}, {2, true}}));
 }
 
-// Pairs of passes need a schedule that has them, and weights' gradients are put off only with them.
+// Pairs of passes need a schedule that has them, and weight gradients are delayed only in pairs.
 TEST(SearchSpace, TurnsComeWithTheirSchedule) {
   Scenario s = OnEightDevices();
   s.model.experts = ExpertsSpec{.count = 8, .top_k = 2, .capacity_factor = 1.25};
@@ -183,7 +184,7 @@ TEST(SearchSpace, TurnsComeWithTheirSchedule) {
                        {"looped_bfs", false}, {"interleaved", false}, {"interleaved", true}}));
 }
 
-// A file says itself how many stages there are.
+// A schedule file determines how many stages there are.
 TEST(SearchSpace, AFilesStagesAreThoseOfTheConfiguration) {
   const std::string path = testing::TempDir() + "two_stages_a_rank.csv";
   std::ofstream(path) << "0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0\n";
@@ -200,7 +201,7 @@ TEST(SearchSpace, AFilesStagesAreThoseOfTheConfiguration) {
   }
 }
 
-// One process with a thread for each device is of one node.
+// DataParallel is one process with a thread for each device, so it is confined to one node.
 TEST(SearchSpace, DataParallelIsOfOneNode) {
   Scenario s = OnEightDevices();
   s.parallel.data.kind = DataParallelKind::kDp;
@@ -213,7 +214,7 @@ TEST(SearchSpace, DataParallelIsOfOneNode) {
   EXPECT_EQ(space.illegal.at("kind: dp goes with nothing else"), 1);
 }
 
-// Groups are of hybrid sharding alone, which in a single group is sharding over all ranks.
+// Only hybrid sharding has shard groups; in a single group it is sharding over all ranks.
 TEST(SearchSpace, ShardGroupsCountWhereThereAreSome) {
   Scenario s = OnEightDevices();
   s.search->kind = {DataParallelKind::kFsdp};
@@ -268,7 +269,7 @@ TEST(SearchSpace, SequenceNeedsTokensForEveryTensorRank) {
   EXPECT_EQ(space.legal.size(), 1u);  // two sequences of 12 tokens
 }
 
-// What is not split by tokens has nothing that goes around.
+// Without sequence parallelism, no tokens go around the tensor ranks, so there is nothing to overlap.
 TEST(SearchSpace, TensorRanksOverlapWhereTheySplitTokens) {
   Scenario s = OnEightDevices();
   s.parallel.tensor = {.size = 2, .sequence = true, .overlap = true};
@@ -288,7 +289,7 @@ TEST(SearchSpace, TakesEachValueOfARangeOnce) {
   EXPECT_EQ(EnumerateSpace(s).value().combinations, 2);
 }
 
-// No two configurations of a search are described alike.
+// No two configurations of a search have the same description.
 TEST(SearchSpace, DescribesWhatItChooses) {
   Scenario s = OnEightDevices();
   s.parallel.data.kind = DataParallelKind::kZero1;

@@ -65,7 +65,7 @@ TEST(StateFile, SaysThatItIsADirectory) {
             path + ": is a directory, expected the state of a search");
 }
 
-// A header that was cut short is none.
+// A truncated header does not count as one.
 TEST(StateFile, BeginsAnewInAFileWithoutAWholeHeader) {
   const std::string path = PathOf("header");
   Write(path, "windtunnel-search-st");
@@ -73,7 +73,7 @@ TEST(StateFile, BeginsAnewInAFileWithoutAWholeHeader) {
   EXPECT_EQ(TextOf(path), "windtunnel-search-state 2 key\n");
 }
 
-// Two that append to one file would leave neither a whole line.
+// Two searches that append to one file would leave neither of them a whole line.
 TEST(StateFile, IsOneSearchsAtATime) {
   const std::string path = PathOf("locked");
   {

@@ -31,7 +31,7 @@ TEST(StepSchedule, JoinsAllWorkBetweenTwoPointsOfCommunication) {
   const OpIndex sum = b.Collective("sum", 1);
   b.Kernel("c", 1, {sum});
   const Plan plan = b.Build();
-  // a and b with their dispatch, and the dispatch of the collective; then c's own.
+  // a and b with their dispatch, and the dispatch of the collective; then c's dispatch, and c itself.
   EXPECT_EQ(ActionsOf(MakeStepSchedule(plan).value(), 0),
             (std::vector<std::string>{"work 5", "issue q0[0]", "work 1", "wait q0[0]", "work 1"}));
 }

@@ -1,4 +1,4 @@
-// A tape is its plan's step.
+// A tape gives the step of its plan.
 #include "sim/composed/step_tape.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(StepTape, TakesAsLongAsItsPlan) {
   }
 }
 
-// Of a step, what is allocated goes, but for gradients, which the next step's begins with.
+// A step frees what it allocates, except gradients, with which the next step begins.
 TEST(StepTape, HasWhatTheStepAllocates) {
   const Plan plan = CompilePlan(OnA100s(DataParallelKind::kFsdp, 4)).value();
   const auto taped = composed::TapeOf(plan, *MakeProfileCostModel(A100(), plan)).value();

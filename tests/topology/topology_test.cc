@@ -27,7 +27,7 @@ Topology Make(const ClusterSpec& cluster) {
   return *std::move(topology);
 }
 
-// "node0.gpu0 node0.nvswitch node0.gpu1", where there is one way.
+// The route as text, "node0.gpu0 node0.nvswitch node0.gpu1", for pairs with a single route.
 std::string WayOf(const Topology& topology, int from, int to) {
   const NetworkRoute route = RouteFinder(topology).Between(from, to).value();
   std::string way;
@@ -53,16 +53,16 @@ TEST(Topology, ADevicesTrafficLeavesByItsOwnCard) {
   EXPECT_EQ(WayOf(Make(Dgx(2)), 3, 12), "node0.gpu3 node0.nic3 leaf3 spine leaf4 node1.nic4 node1.gpu4");
 }
 
-// 8 devices share 4 cards, and all cards of 8 nodes a leaf switch.
+// 8 devices share 4 cards, and all cards of 8 nodes share a leaf switch.
 TEST(Topology, DevicesShareCardsWhereThereAreFewer) {
   const Topology topology = Make(Dgx(16, "omnipath-4x100g"));
   EXPECT_EQ(WayOf(topology, 3, 8 + 6), "node0.gpu3 node0.nic1 leaf0 node1.nic3 node1.gpu6");
   EXPECT_EQ(WayOf(topology, 0, 8 * 8), "node0.gpu0 node0.nic0 leaf0 spine leaf1 node8.nic0 node8.gpu0");
-  // The two that share a card do not talk over it.
+  // Two devices that share a card do not talk over it.
   EXPECT_EQ(WayOf(topology, 0, 1), "node0.gpu0 node0.nvswitch node0.gpu1");
 }
 
-// A leaf of 32 nodes' cards of 50 GB/s has 1600 GB/s to the spine, with 4 to 1 oversubscription 400.
+// A leaf of 32 nodes' cards of 50 GB/s has 1600 GB/s to the spine; with 4 to 1 oversubscription it has 400.
 TEST(Topology, OversubscriptionNarrowsTheSpine) {
   ClusterSpec cluster = Dgx(64);
   cluster.topology.oversubscription = 4;
@@ -76,7 +76,7 @@ TEST(Topology, OversubscriptionNarrowsTheSpine) {
   EXPECT_EQ(leaves, 16);
 }
 
-// Half of the cards' own latency at either end.
+// Each end adds half of the cards' own latency.
 TEST(Topology, LatencyAddsUpAlongTheWay) {
   ClusterSpec cluster = Dgx(2);
   cluster.network.inter_node = {.kind = "roce", .gbits_per_nic = 400, .latency_us = 3};
@@ -105,7 +105,7 @@ TEST(Topology, ASlowLinkIsSlowInBothDirections) {
 
 // ---- spelled out
 
-// Two devices that two switches join.
+// Two devices joined by two switches.
 ClusterSpec TwoWays() {
   ClusterSpec cluster;
   cluster.devices_per_node = 2;
@@ -163,7 +163,7 @@ TEST(Topology, NoDevicePassesOnWhatIsNotItsOwn) {
       << route.error().message;
 }
 
-// What leaves the sender arrives at the receiver, and nothing is lost in between.
+// All that leaves the sender arrives at the receiver, and nothing is lost in between.
 RC_GTEST_PROP(TopologyProperties, RoutesConserveTraffic, ()) {
   ClusterSpec cluster =
       Dgx(*rc::gen::inRange(1, 6), *rc::gen::element<std::string>("dgx-a100", "dgx-h100", "ethernet-4x100g"));

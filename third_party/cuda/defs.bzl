@@ -29,7 +29,7 @@ CUDA = _CUDA
 NCCL = _NCCL
 CUDNN = _CUDNN
 
-# What C++ files that include the toolkit's headers depend on.
+# The dependencies of C++ files that include the toolkit's headers.
 TOOLKIT = ["@cuda//:toolkit"]
 
 _NVCC_FLAGS = [
@@ -57,7 +57,7 @@ def _cuda_objects_impl(ctx):
         args.add_all(compilation.quote_includes, before_each = "-I")
         args.add_all(compilation.includes, before_each = "-I")
 
-        # The toolkit's own are nvcc's business, and as system directories would change their order.
+        # nvcc finds the toolkit's own headers itself. As system directories they would change its order.
         args.add_all([i for i in compilation.system_includes.to_list() if "external/cuda/" not in i], before_each = "-isystem")
         args.add_all(["-c", src, "-o", object])
         ctx.actions.run(

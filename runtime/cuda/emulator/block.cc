@@ -20,16 +20,18 @@ constexpr size_t kStackBytes = 256 << 10;
   abort();
 }
 
-// ThreadSanitizer takes the fibers for what they are, parts of one thread, and keeps one stack of calls for all of them. What never returns
-// must not be on it, or every fiber of every block would leave its last calls there.
+// ThreadSanitizer treats the fibers as parts of one thread and keeps one call stack for all of them.
+// Functions that never return must not be on it, or every fiber of every block would leave its last calls
+// there.
 #if defined(__SANITIZE_THREAD__)
 #define WT_NOT_ON_CALL_STACK __attribute__((no_sanitize("thread"), noinline))
 #else
 #define WT_NOT_ON_CALL_STACK
 #endif
 
-// A stack with the registers to go on with on top of it. swapcontext asks the kernel for the signal mask at every switch, which takes ten
-// times as long as the switch; so x86-64 has its own, where no sanitizer has to know about stacks.
+// A stack with the registers to resume with on top. swapcontext asks the kernel for the signal mask at every
+// switch, which takes ten times as long as the switch. x86-64 therefore has its own switch, unless a
+// sanitizer must know about the stacks.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 extern "C" void wt_switch_stack(void** from, void* to);
 asm(R"(
@@ -58,9 +60,9 @@ class Context {
  public:
   void Start(char* stack, size_t bytes, void (*enter)()) {
     auto** top = reinterpret_cast<void**>(stack + bytes);
-    top[-1] = nullptr;  // where `enter` would return to; the stack is aligned as after a call
+    top[-1] = nullptr;  // return address of `enter`, never used; the stack is aligned as after a call
     top[-2] = reinterpret_cast<void*>(enter);
-    stack_ = top - 8;  // six registers of no interest below
+    stack_ = top - 8;  // space for six registers, whose values do not matter
   }
   void SwitchTo(Context& other) { wt_switch_stack(&stack_, other.stack_); }
 
@@ -100,10 +102,10 @@ struct Fiber {
 
 struct Warp {
   Slot slots[2][kWarp];
-  int parity = 0;  // of the exchange under way
+  int parity = 0;  // of the current exchange
 };
 
-// A block that is running; fibers and their stacks are kept from one to the next.
+// A running block. Fibers and their stacks are reused by later blocks.
 class BlockRun {
  public:
   bool start_reversed = false;
@@ -154,7 +156,7 @@ class BlockRun {
     }
     warps_.assign(static_cast<size_t>(threads / kWarp), Warp());
     shared_bytes_ = static_cast<size_t>(shared_bytes);
-    // Exactly as large as asked for, so that address sanitizers see what lies beyond.
+    // Only the requested size, rounded up to 128 bytes: address sanitizers then detect accesses beyond it.
     shared_.reset(static_cast<char*>(aligned_alloc(128, (shared_bytes_ + 127) / 128 * 128)));
   }
 
@@ -182,7 +184,7 @@ class BlockRun {
     }
   }
 
-  // Until all of its lanes are at a barrier of the block, or done.
+  // Runs the warp until all of its lanes are at a barrier of the block, or done.
   void RunWarp(int warp, bool reverse) {
     const int first = warp * kWarp;
     for (;;) {
@@ -221,7 +223,7 @@ class BlockRun {
   int threads_ = 0, current_ = 0;
 };
 
-// Of the calling thread: ranks of a test may be threads.
+// One per calling thread, since the ranks of a test may be threads.
 BlockRun& Running() {
   static thread_local BlockRun run;
   return run;
@@ -232,7 +234,7 @@ void BlockRun::Enter() {
   (*run.body_)();
   if (!run.fiber().open.empty() || !run.fiber().groups.empty())
     Abort("a thread ends with asynchronous copies that were not waited for");
-  run.Wait(State::kDone);  // for good
+  run.Wait(State::kDone);  // never returns
 }
 
 }  // namespace

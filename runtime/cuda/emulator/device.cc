@@ -8,7 +8,7 @@
 namespace windtunnel {
 namespace {
 
-// As of a small device, so that grids are shorter than the work and blocks take several turns.
+// The traits of a small device, so that grids are smaller than the work and blocks take several turns.
 constexpr cuda_emulated::Traits kTraits = {.multiprocessors = 2, .shared_bytes = 227 << 10};
 
 class EmulatedDevice : public Device {
@@ -17,7 +17,8 @@ class EmulatedDevice : public Device {
                 const KernelContext& context) override {
     if (std::holds_alternative<Gemm>(kind) || std::holds_alternative<GroupedGemm>(kind))
       return cpu_->Launch(kind, reads, writes, context);
-    // Not a byte more than the kernels ask for, so that address sanitizers see what lies beyond.
+    // Only the bytes that the kernels ask for, rounded up to 256: address sanitizers then detect accesses
+    // beyond them.
     const int64_t bytes = cuda_emulated::ScratchBytesOf(kind, kTraits);
     const std::unique_ptr<void, decltype(&free)> scratch(
         aligned_alloc(256, static_cast<size_t>((bytes + 255) / 256 * 256)), free);

@@ -1,6 +1,6 @@
-// The cuda device's kernels on blocks of fibers (emulator/block.h), in the calling thread and in the host's memory: the same dispatch,
-// the same launches, the same arithmetic but for the device's fast exponential and division. For tests; matrix products are the cpu
-// device's.
+// Runs the cuda device's kernels on blocks of fibers (emulator/block.h), in the calling thread and in host
+// memory: with the same dispatch, the same launches and the same arithmetic, except for the device's fast
+// exponential and division. For tests. GEMMs run on the cpu device.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace windtunnel {
 
-// Faults that kernels report come back from Launch at once.
+// Launch returns the faults that kernels report at once.
 std::unique_ptr<Device> MakeEmulatedDevice();
 
 }  // namespace windtunnel

@@ -1,4 +1,4 @@
-// Queue for blocks of fibers: what the driver does for memory.
+// The memory operations of Queue for blocks of fibers.
 #include "runtime/cuda/kernels/queue.h"
 
 #include <cstring>

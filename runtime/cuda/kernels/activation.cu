@@ -54,7 +54,7 @@ struct ActivationBackwardKernel {
   }
 };
 
-// y = Gate(g) Up(u) of rows of gates and values; a thread has the same columns of all its rows.
+// y = Gate(g) Up(u) for rows of gates and values. A thread processes the same columns of all its rows.
 template <typename T, typename Gate, typename Up>
 struct GatedForwardKernel {
   static constexpr int kThreads = 128, kWidth = kVector<T>;

@@ -11,7 +11,8 @@
 namespace windtunnel::WT_KERNELS {
 namespace {
 
-// products[batch, heads, seq] = the products of the rows of out and dout [batch, seq, heads, head_dim]: a warp has a row.
+// products[batch, heads, seq] = the dot products of the rows of out and dout [batch, seq, heads, head_dim];
+// one warp per row.
 template <typename T>
 struct RowProductsKernel {
   static constexpr int kThreads = 256, kWarps = kThreads / kWarp, kWidth = kVector<T>;
@@ -37,7 +38,7 @@ struct RowProductsKernel {
   }
 };
 
-// (out, log_sum_exp) of two sets of keys become those of both together: a warp has a row.
+// Merges (out, log_sum_exp) of two sets of keys into those of both together; one warp per row.
 template <typename T>
 struct MergeKernel {
   static constexpr int kThreads = 256, kWarps = kThreads / kWarp, kWidth = kVector<T>;
@@ -54,7 +55,7 @@ struct MergeKernel {
       const int64_t head = row % heads, token = row / heads;
       const int64_t statistic = (token / seq * heads + head) * seq + token % seq;
       const float a = sums[statistic], b = other_sums[statistic], most = Maximum()(a, b);
-      SyncWarp();  // all lanes have read what the first one overwrites
+      SyncWarp();  // all lanes have read what the first one overwrites below
       if (b == -std::numeric_limits<float>::infinity()) continue;
       const float of_a = std::exp(a - most), of_b = std::exp(b - most), total = of_a + of_b;
       ForEachPiece<kWidth>(n, aligned, Lane(), kWarp, [&](auto width, int64_t i) {
@@ -100,7 +101,7 @@ int64_t StatisticElements(const AttentionShape& shape) {
   return static_cast<int64_t>(shape.batch) * shape.heads * shape.seq;
 }
 
-// Of packed projections, or of gradients in their place.
+// The parts of packed projections, or of their gradients.
 template <typename Parts, typename T>
 Parts PackedParts(const AttentionShape& shape, T* qkv) {
   T* keys = qkv + shape.heads * shape.head_dim;

@@ -1,5 +1,6 @@
-// Causal attention with grouped keys and values: flash (own kernels on tensor cores for 16-bit types, without them for fp32) and eager, and
-// that of context-parallel ranks (operands: plan/op.h). Gradients are summed in one order by one block each, so runs repeat their bits.
+// Causal attention with grouped keys and values: flash (this project's kernels, on tensor cores for 16-bit
+// types, without them for fp32), eager, and that of context-parallel ranks (operands: plan/op.h). Each
+// gradient is summed in a fixed order by one block, so runs are bitwise reproducible.
 #pragma once
 
 #include "plan/op.h"
@@ -7,10 +8,11 @@
 
 namespace windtunnel::WT_KERNELS {
 
-// Of kernels without tensor cores.
+// The limit of the kernels without tensor cores.
 inline constexpr int64_t kMostHeadDim = 256;
 
-// REQUIRES: SharedBytes(op) fits the device, head_dim is at most kMostHeadDim, and seq of context-parallel ranks is even.
+// REQUIRES: PlainSharedBytes(head_dim) fits the device, head_dim is at most kMostHeadDim, and seq of
+// context-parallel ranks is even.
 void Run(Queue& queue, const AttentionForward& op, const Operands& operands);
 void Run(Queue& queue, const AttentionBackward& op, const Operands& operands);
 void Run(Queue& queue, const ContextAttentionForward& op, const KernelContext& context,
@@ -22,7 +24,8 @@ void Run(Queue& queue, const MergeAttention& op, const Operands& operands);
 int64_t ScratchBytes(const AttentionBackward& op, const Traits& traits);
 int64_t ScratchBytes(const ContextAttentionBackward& op, const Traits& traits);
 
-// Shared memory that a block of the kernels without tensor cores needs; those with them need less than any device has that runs them.
+// Shared memory of a block of the kernels without tensor cores. The others need less than any device that
+// runs them has.
 int64_t PlainSharedBytes(int64_t head_dim);
 
 }  // namespace windtunnel::WT_KERNELS

@@ -1,6 +1,7 @@
-// Where queries, keys and values lie, and which keys a query sees. One description for attention over whole sequences and for that of
-// context-parallel ranks: both are rows in chunks of consecutive positions, and key k is visible to query q where position(k) <=
-// position(q), and, of whole sequences with a window, position(k) > position(q) - window.
+// The places of queries, keys and values, and the keys that a query sees. One description covers attention
+// over whole sequences and that of context-parallel ranks: rows lie in chunks of consecutive positions, and
+// key k is visible to query q if position(k) <= position(q) and, for whole sequences with a window,
+// position(k) > position(q) - window.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +10,11 @@
 
 namespace windtunnel::WT_KERNELS {
 
-// The chunks that the rows of one operand are in: one that begins at position 0 (ranks is 0); or, of each of some ranks' rows, two of
-// the 2 x ranks chunks of a sequence, split in zigzag (plan/op.h, TokenSplit).
+// The chunks of one operand's rows: either one chunk that begins at position 0 (ranks is 0); or, of each of
+// several ranks, two of the 2 x ranks chunks of a sequence that is split in zigzag (plan/op.h, TokenSplit).
 struct Chunks {
   int count = 1, length = 0;
-  int ranks = 0, first_rank = 0;  // chunks 2 i and 2 i + 1 are rank first_rank + i's
+  int ranks = 0, first_rank = 0;  // chunks 2 i and 2 i + 1 belong to rank first_rank + i
 
 #if defined(WT_DEVICE)
   WT_DEVICE int Position(int chunk) const {
@@ -26,28 +27,29 @@ struct Chunks {
 
 struct AttentionShape {
   int batch = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  int seq = 0;  // rows of a sequence that one rank has
+  int seq = 0;  // tokens of a sequence on one rank
   Chunks queries, keys;
-  int window = 0;  // 0: none; else of one chunk
+  int window = 0;  // 0: none; only with a single chunk
   float scale = 1.0f;
-  int64_t query_stride = 0, key_stride = 0,
-          out_stride = 0;  // distances of rows, of operands and their gradients alike
+  // Strides of the rows of operands and of their gradients.
+  int64_t query_stride = 0, key_stride = 0, out_stride = 0;
 
 #if defined(WT_DEVICE)
   WT_DEVICE bool Sees(int query_position, int key_position) const {
     return key_position <= query_position && (window == 0 || key_position > query_position - window);
   }
-  // Whether all of `queries` from `first_query` on see all of `keys` from `first_key` on.
+  // Whether each of the `queries` queries from `first_query` on sees each of the `keys` keys from `first_key`
+  // on.
   WT_DEVICE bool AllSee(int first_query, int queries, int first_key, int keys) const {
     return first_key + keys - 1 <= first_query &&
            (window == 0 || first_key > first_query + queries - 1 - window);
   }
   WT_DEVICE int KeyHead(int head) const { return head / (heads / kv_heads); }
-  // The row that a chunk begins with, of one sequence.
+  // The first row of a chunk of one sequence.
   WT_DEVICE int64_t Row(int sequence, int chunk) const {
     return static_cast<int64_t>(chunk / 2 * batch + sequence) * seq + chunk % 2 * (seq / 2);
   }
-  // Where the log-sum-exp (and the like, [batch, heads, seq]) of a chunk of queries begins.
+  // Offset of a chunk of queries in the log-sum-exp and similar tensors of [batch, heads, seq].
   WT_DEVICE int64_t Statistic(int sequence, int head, int chunk) const {
     return static_cast<int64_t>(sequence * heads + head) * seq + chunk % 2 * (seq / 2);
   }
@@ -66,7 +68,7 @@ struct AttentionGradients {
 
 // A run of rows of one chunk that a block works on together.
 struct Tile {
-  int chunk = 0, first = 0, rows = 0;  // rows: those that there are, at most the tile's size
+  int chunk = 0, first = 0, rows = 0;  // rows: existing rows, at most the tile's size
   int position = 0;                    // of the first row
 };
 
@@ -80,7 +82,8 @@ WT_DEVICE Tile TileAt(const Chunks& chunks, int size, int index) {
   return {chunk, first, rows, chunks.Position(chunk) + first};
 }
 
-// The tiles of keys that some row of a tile of queries sees, in order: for (…; !tiles.done(); tiles.Next()) tiles.tile().
+// The tiles of keys that any row of a tile of queries sees, in order: for (…; !tiles.done(); tiles.Next())
+// tiles.tile().
 class VisibleKeys {
  public:
   WT_DEVICE VisibleKeys(const AttentionShape& shape, int size, const Tile& queries)
@@ -100,7 +103,7 @@ class VisibleKeys {
   }
 
  private:
-  // The first visible tile of `chunk` or of a later one.
+  // Enters the first visible tile of `chunk` or of a later chunk.
   WT_DEVICE void Enter(int chunk) {
     for (; chunk < keys_.count; ++chunk) {
       const int seen = last_ - keys_.Position(chunk) + 1;
@@ -119,11 +122,12 @@ class VisibleKeys {
 
   const Chunks& keys_;
   int size_, last_, visible_ = 0;
-  int first_ = 0;  // key of a chunk
+  int first_ = 0;  // key within a chunk
   Tile tile_;
 };
 
-// The tiles of queries, of each of the heads that share a key head in turn, that see some row of a tile of keys.
+// The tiles of queries that see any row of a tile of keys: for each of the heads that share the key head, in
+// turn.
 class SeeingQueries {
  public:
   WT_DEVICE SeeingQueries(const AttentionShape& shape, int size, const Tile& keys)
@@ -154,7 +158,7 @@ class SeeingQueries {
     }
     tile_.chunk = chunk;
     if (chunk >= queries_.count) return;
-    const int before = key_ - queries_.Position(chunk);  // queries of the chunk that see nothing
+    const int before = key_ - queries_.Position(chunk);  // queries of the chunk that see none of the keys
     Place(before > 0 ? before / size_ * size_ : 0);
   }
   WT_DEVICE void Place(int first) {
@@ -166,7 +170,7 @@ class SeeingQueries {
 
   const Chunks& queries_;
   int size_, key_, heads_, head_ = 0;
-  int end_ = 0;  // position behind the last that sees any of the keys; 0: all behind do
+  int end_ = 0;  // one past the last position that sees any of the keys; 0: no limit
   Tile tile_;
 };
 

@@ -1,4 +1,5 @@
-// Many tensors in one launch: their pointers travel as the kernel's operand, and blocks take chunks of the tensors in turn.
+// Many tensors in one launch: the kernel's operand contains their pointers, and blocks process chunks of the
+// tensors in turn.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,14 @@ namespace windtunnel::WT_KERNELS {
 
 inline constexpr int64_t kChunk = 8192;
 
-// Which chunks are which tensor's: tensor i has the chunks from first[i] up to first[i + 1].
+// Assigns chunks to tensors: tensor i has the chunks from first[i] up to first[i + 1].
 template <int kMax>
 struct ChunkTable {
   int32_t tensors = 0;
   int32_t first[kMax + 1] = {};
   int64_t elements[kMax] = {};
 
-  // The host's side. Whether another tensor has room.
+  // For the host. Whether the table has no room for another tensor.
   bool Full() const { return tensors == kMax; }
   void Add(int64_t n) {
     elements[tensors] = n;

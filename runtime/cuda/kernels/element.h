@@ -1,4 +1,4 @@
-// The element types of kernels: what lies in memory. Arithmetic is fp32 whatever they are.
+// The element types of kernels, as they lie in memory. Arithmetic is always fp32.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace windtunnel::WT_KERNELS {
 
-// The upper half of an fp32; and IEEE 754's binary16.
+// The upper half of an fp32, and IEEE 754's binary16.
 enum class BFloat16 : uint16_t {};
 enum class Float16 : uint16_t {};
 

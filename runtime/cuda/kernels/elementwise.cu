@@ -84,7 +84,7 @@ struct SumPartsKernel {
   }
 };
 
-// A thread has the same columns of all its rows, so the bias is read once.
+// A thread processes the same columns of all its rows, so it reads the bias once.
 template <typename T>
 struct AddBiasKernel {
   static constexpr int kThreads = 128, kWidth = kVector<T>;
@@ -108,7 +108,8 @@ struct AddBiasKernel {
   }
 };
 
-// Sums of the rows [first, end) of the block's part: 32 lanes side by side with kPiece columns each, over kRows rows at a time.
+// Sums over the block's share of the rows: 32 lanes side by side with kPiece columns each, kRows rows at a
+// time.
 template <typename T, int kPiece>
 struct ColumnSumKernel {
   static constexpr int kThreads = 256, kRows = kThreads / kWarp, kColumns = kWarp * kPiece;
@@ -129,7 +130,7 @@ struct ColumnSumKernel {
         for (int j = 0; j < kPiece; ++j) sum.at[j] += x.at[j];
       }
     }
-    // Lane by lane for each j, so that neighbouring lanes meet different banks.
+    // Stored lane by lane for each j, so that neighbouring lanes access different banks.
     WT_UNROLL
     for (int j = 0; j < kPiece; ++j) place[row_of_block * kColumns + j * kWarp + Lane()] = sum.at[j];
     SyncThreads();
@@ -142,7 +143,7 @@ struct ColumnSumKernel {
   }
 };
 
-// Enough blocks for the device, whatever the columns' number, each with several rows a thread.
+// Enough blocks for the device whatever the number of columns, each with several rows per thread.
 int64_t PartsOf(const ColumnSum& op, const Traits& traits) {
   constexpr int kColumns = 256, kRows = 32;
   return Queue::BlocksOn(traits, op.rows, kRows, CeilDivide(8, CeilDivide(op.columns, kColumns)));

@@ -1,4 +1,5 @@
-// Copies between types, scaling, filling, adding a bias to rows, the sum over rows that is its gradient, and sums of parts (operands: plan/op.h).
+// Copies between types, scaling, filling, adding a bias to rows, its gradient (the sum over rows), and sums
+// of parts (operands: plan/op.h).
 #pragma once
 
 #include "plan/op.h"

@@ -7,7 +7,7 @@
 namespace windtunnel::WT_KERNELS {
 namespace {
 
-// The rows of the vocabulary that a table holds.
+// The rows of the vocabulary in a rank's table.
 struct VocabRows {
   int64_t first, count, all;
   bool ends;
@@ -22,7 +22,7 @@ struct VocabRows {
   WT_DEVICE bool Hold(int64_t id) const { return id >= first && id < first + count; }
 };
 
-// A token a block.
+// One block per token.
 template <typename T>
 struct EmbeddingForwardKernel {
   static constexpr int kThreads = 128, kWidth = kVector<T>;
@@ -62,9 +62,10 @@ struct EmbeddingForwardKernel {
   }
 };
 
-// Gradients of the rows that tokens use. The block of the first token with an id finds the others and adds up their gradients in their
-// order, so each row is written once, by one block, and runs repeat their bits. Comparing all ids with each other costs tokens^2 / 2
-// comparisons of what lies in the cache: by an estimate 0.2 ms for 32,768 tokens on 100 multiprocessors; sorting would take several launches.
+// Gradients of the rows that tokens use. The block of the first token with an id finds the others and adds
+// their gradients in order. Each row is thus written once, by one block, and runs are bitwise reproducible.
+// Comparing all ids with each other takes tokens^2 / 2 comparisons of cached values, by an estimate 0.2 ms
+// for 32,768 tokens on 100 multiprocessors; sorting would take several launches.
 template <typename T>
 struct EmbeddingBackwardKernel {
   static constexpr int kThreads = 128, kWidth = kVector<T>, kWarps = kThreads / kWarp;
@@ -76,7 +77,7 @@ struct EmbeddingBackwardKernel {
   T* dtable;
   Fault* fault;
 
-  // Columns of a block: those of one piece for each thread.
+  // Columns of a block: one piece per thread.
   WT_DEVICE int64_t ColumnsOfBlock() const { return aligned ? kThreads * kWidth : kThreads; }
 
   WT_DEVICE void operator()() const {
@@ -93,7 +94,7 @@ struct EmbeddingBackwardKernel {
     }
   }
 
-  // The same for all threads of the block.
+  // Returns the same in all threads of the block.
   WT_DEVICE bool UsedBefore(int64_t t) const {
     const int32_t id = ids[t];
     for (int64_t first = 0; first < t; first += kThreads) {
@@ -147,7 +148,7 @@ struct EmbeddingBackwardKernel {
   }
 };
 
-// A position a block: the sum over sequences.
+// One block per position: the sum over sequences.
 template <typename T>
 struct PositionBackwardKernel {
   static constexpr int kThreads = 128, kWidth = kVector<T>;
@@ -213,7 +214,7 @@ void Run(Queue& queue, const EmbeddingBackward& op, const KernelContext& context
     using Positions = PositionBackwardKernel<T>;
     const int64_t all = op.seq * op.context.ranks * op.hidden;
     T* dpositions = operands.Out<T>(1, all);
-    // Positions of other context-parallel ranks' tokens get nothing.
+    // Positions of other context-parallel ranks' tokens get no gradient.
     if (op.context.ranks > 1 && !op.accumulate_positions) queue.Clear(dpositions, all * kSize);
     queue.Launch(
         Positions{op.tokens, op.seq, op.hidden, op.hidden % Kernel::kWidth == 0 && Aligned(dx, dpositions),

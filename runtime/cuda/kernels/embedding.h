@@ -1,5 +1,5 @@
-// Token and position embeddings, forward and backward (operands: plan/op.h). An id outside the vocabulary is reported as a fault and
-// gives a row of zeros, and no gradient.
+// Token and position embeddings, forward and backward (operands: plan/op.h). An id outside the vocabulary is
+// reported as a fault; its row becomes zero and it gets no gradient.
 #pragma once
 
 #include "plan/op.h"

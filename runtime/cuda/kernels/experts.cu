@@ -6,12 +6,13 @@
 namespace windtunnel::WT_KERNELS {
 namespace {
 
-// A token a thread: its top_k largest logits, of equal ones the first, and the softmax among them (among all where top_k is 1). The
-// numbers of the experts go where their slots will be.
+// One thread per token: its top_k largest logits (ties: the first), and the softmax among them (among all if
+// top_k is 1). Writes the experts' numbers where their slots will be.
 template <typename T>
 struct ChooseExpertsKernel {
   static constexpr int kThreads = 128;
-  int64_t tokens, experts, top_k, groups, top_k_groups;  // groups: 0 where experts are not limited to some
+  // groups: 0 if experts are not limited to some groups.
+  int64_t tokens, experts, top_k, groups, top_k_groups;
   const T* logits;
   float *probabilities, *weights;
   int32_t* slots;
@@ -36,7 +37,7 @@ struct ChooseExpertsKernel {
     for (int64_t k = 0; k < top_k; ++k) weight[k] = p[chosen[k]];
   }
 
-  // A bit for each of those whose largest logits are the largest; of equal ones the first.
+  // One bit for each of the groups with the largest best logits (ties: the first).
   WT_DEVICE uint64_t BestGroups(const T* x) const {
     uint64_t best_groups = 0;
     const int64_t each = groups > 0 ? experts / groups : 0;
@@ -57,7 +58,7 @@ struct ChooseExpertsKernel {
     return best_groups;
   }
 
-  // The largest of those behind expert `last` in the order of falling logits; of equal ones the first.
+  // The next expert after `last` in the order of falling logits (ties: the first).
   WT_DEVICE int32_t NextLargest(const T* x, int32_t last, uint64_t best_groups) const {
     int32_t best = -1;
     for (int32_t e = 0; e < experts; ++e) {
@@ -76,7 +77,7 @@ struct ChooseExpertsKernel {
   }
 };
 
-// An expert a block: gives the tokens that chose it room in their order.
+// One block per expert: assigns slots to the tokens that chose it, in their order.
 struct TakeSlotsKernel {
   static constexpr int kThreads = 256, kWarps = kThreads / kWarp;
   int64_t choices, capacity;
@@ -104,7 +105,8 @@ struct TakeSlotsKernel {
   }
 };
 
-// A token a thread. d softmax: p (g - sum p g), with the gradients g of the chosen experts' weights.
+// One thread per token. Gradient of the softmax: p (g - sum p g), where g are the gradients of the chosen
+// experts' weights.
 template <typename T>
 struct RouteBackwardKernel {
   static constexpr int kThreads = 128;
@@ -135,7 +137,7 @@ struct RouteBackwardKernel {
   }
 };
 
-// A choice a block: the token's row into its slot.
+// One block per choice: copies the token's row into its slot.
 template <typename T>
 struct DispatchKernel {
   static constexpr int kThreads = 128, kWidth = kVector<T>;
@@ -157,7 +159,7 @@ struct DispatchKernel {
   }
 };
 
-// A token a block: the sum of its slots' rows, times their weights.
+// One block per token: the sum of its slots' rows times their weights.
 template <typename T>
 struct CombineKernel {
   static constexpr int kThreads = 128, kWidth = kVector<T>;
@@ -165,7 +167,7 @@ struct CombineKernel {
   bool aligned;
   const T* x;
   const int32_t* slots;
-  const float* weights;  // null: 1
+  const float* weights;  // null: all are 1
   T* y;
 
   WT_DEVICE void operator()() const {
@@ -186,7 +188,7 @@ struct CombineKernel {
   }
 };
 
-// A choice a block: the gradients of its slot's row and of its weight.
+// One block per choice: the gradients of its slot's row and of its weight.
 template <typename T>
 struct CombineBackwardKernel {
   static constexpr int kThreads = 128, kWidth = kVector<T>;
@@ -238,7 +240,7 @@ void Run(Queue& queue, const RouteTokens& op, const Operands& operands) {
                         operands.Out(1, choices), slots},
                  {queue.BlocksFor(op.tokens, Kernel::kThreads)});
   });
-  // Numbers of experts are read by every expert's block, while each overwrites its own: from a copy.
+  // Every expert's block reads all experts' numbers and overwrites its own entries, so they read from a copy.
   int32_t* chosen = queue.Scratch<int32_t>(choices);
   queue.CopyMemory(chosen, slots, choices * 4);
   queue.Launch(TakeSlotsKernel{choices, op.capacity, chosen, slots}, {op.experts},

@@ -1,4 +1,4 @@
-// Routing tokens to experts and adding up what comes back (operands: plan/op.h).
+// Routing tokens to experts and combining the experts' outputs (operands: plan/op.h).
 #pragma once
 
 #include "plan/op.h"
@@ -6,10 +6,10 @@
 
 namespace windtunnel::WT_KERNELS {
 
-// Groups that tokens' experts are limited to; a bit each.
+// The most groups that a token's experts may be limited to some of: one bit each.
 inline constexpr int64_t kMostExpertGroups = 64;
 
-// REQUIRES: a capacity, without which rows have no place of their own; at most kMostExpertGroups groups.
+// REQUIRES: a capacity (without one, rows have no fixed place), and at most kMostExpertGroups groups.
 void Run(Queue& queue, const RouteTokens& op, const Operands& operands);
 int64_t ScratchBytes(const RouteTokens& op, const Traits& traits);
 void Run(Queue& queue, const RouteTokensBackward& op, const Operands& operands);

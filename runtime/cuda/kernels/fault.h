@@ -1,4 +1,4 @@
-// How a kernel reports what is wrong in its input.
+// How a kernel reports errors in its input.
 #pragma once
 
 #include "runtime/cuda/kernels/queue.h"

@@ -4,7 +4,8 @@
 namespace windtunnel::WT_KERNELS {
 namespace {
 
-// A row's log-sum-exp, base 2, where there is such a row; infinity, which makes probabilities zero, where not.
+// A row's log-sum-exp in base 2. For a row that does not exist it is infinity, which makes its probabilities
+// zero.
 WT_DEVICE float LogSumExpAt(const float* log_sum_exp, int row, int rows) {
   return row < rows ? log_sum_exp[row] * kLog2E : std::numeric_limits<float>::infinity();
 }
@@ -23,7 +24,7 @@ struct FlashQueryGradientKernel {
   bool accumulate;
   T* dqueries;
 
-  // Of the rows lane / 4 and lane / 4 + 8 of sixteen.
+  // The statistics of rows lane / 4 and lane / 4 + 8 of sixteen.
   struct RowStatistics {
     float log_sum_exp[2], product[2];
   };
@@ -110,14 +111,14 @@ struct FlashQueryGradientKernel {
   }
 };
 
-// A block has 64 kTiles keys of one key head, a warp 16 kTiles of them: dV = P^T dO, dK = dS^T Q, summed over the queries of all heads that
-// share it.
+// A block has 64 kTiles keys of one key head, a warp 16 kTiles of them: dV = P^T dO, dK = dS^T Q, summed over
+// the queries of all heads that share the key head.
 template <typename T, int kHeadDim, int kTiles, int kQueries>
 struct FlashKeyGradientKernel {
   static constexpr int kThreads = kFlashThreads, kWarpRows = 16 * kTiles, kRows = kFlashWarps * kWarpRows;
   using KeyTile = FlashTile<T, kRows, kHeadDim>;
   using QueryTile = FlashTile<T, kQueries, kHeadDim>;
-  // Behind the tiles: of each stage's queries, log-sum-exp and products with the gradient.
+  // After the tiles come, for each stage's queries, the log-sum-exp and the products of out and dout.
   static constexpr int64_t kTileElements = 2 * KeyTile::kElements + 2 * 2 * QueryTile::kElements;
   static constexpr int64_t kSharedBytes = 2 * kTileElements + 2 * 2 * kQueries * 4;
 
@@ -198,8 +199,9 @@ struct FlashKeyGradientKernel {
     AddResultsTimes<T>(d, StageTile(stage, 0), of_keys);
   }
 
-  // Scores (keys down, queries across) of queries that do not see the key: minus infinity. Keys that there are not have rows of their own,
-  // which nobody stores; queries that there are not have an infinite log-sum-exp.
+  // Sets to minus infinity the scores (keys down, queries across) of queries that do not see the key. Keys
+  // that do not exist need no masking: their rows are never stored. Queries that do not exist have an
+  // infinite log-sum-exp.
   WT_DEVICE void HideFromBlind(int key_position, int query_position, Results<kQueries / 8>& p) const {
     WT_UNROLL
     for (int n = 0; n < kQueries / 8; ++n) {
@@ -222,7 +224,7 @@ struct FlashKeyGradientKernel {
     }
   }
 
-  // d: gradients of the probabilities -> of the scores.
+  // d: gradients of the probabilities -> gradients of the scores.
   WT_DEVICE void ScoreGradients(int stage, const Results<kQueries / 8>& p, Results<kQueries / 8>& d) const {
     const float* const products = Statistics(stage, 1);
     WT_UNROLL
@@ -251,7 +253,7 @@ void Backward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T
 
 }  // namespace
 
-// As many rows and columns as registers allow.
+// Tiles have as many rows and columns as registers allow.
 template <typename T>
 void FlashBackward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in,
                    const AttentionSaved<T>& saved, bool accumulate_queries,

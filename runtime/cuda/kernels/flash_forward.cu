@@ -4,7 +4,7 @@
 namespace windtunnel::WT_KERNELS {
 namespace {
 
-// Rows of a warp are 16 kTiles queries, of the same head; a block has those of four warps.
+// A warp has 16 kTiles queries of one head; a block has those of four warps.
 template <typename T, int kHeadDim, int kTiles, int kKeys>
 struct FlashForwardKernel {
   static constexpr int kThreads = kFlashThreads, kWarpRows = 16 * kTiles, kRows = kFlashWarps * kWarpRows;
@@ -18,7 +18,7 @@ struct FlashForwardKernel {
   T* out;
   float* log_sum_exp;
 
-  // Of the warp's rows: what there is of the softmax, base 2, and of the output.
+  // The warp's rows so far: the softmax's maximum and sum, and the unnormalised output.
   struct State {
     float most[kTiles][2], sum[kTiles][2];
     float result[kTiles][kHeadDim / 8][4];
@@ -28,7 +28,7 @@ struct FlashForwardKernel {
     T* const shared = SharedMemory<T>();
     const QueryTile query_tile{shared};
     const int head = BlockY(), sequence = BlockZ();
-    // The last queries see the most keys: they go first, so that no block is left over at the end.
+    // The last queries see the most keys. Their blocks go first, so that no long block remains at the end.
     const int tiles = static_cast<int>(GridX());
     const Tile queries = TileAt(shape.queries, kRows, tiles - 1 - BlockX());
     const int64_t first_row = shape.Row(sequence, queries.chunk) + queries.first;
@@ -77,7 +77,8 @@ struct FlashForwardKernel {
     AddResultsTimes<T>(s, value_tile, state.result);
   }
 
-  // Scores of one row of four lanes become 2^(scale score - scale maximum), and what was summed up so far shrinks to the new maximum.
+  // Scores of a row, which four lanes share, become 2^(scale score - scale maximum). The sums so far are
+  // scaled down to the new maximum.
   static WT_DEVICE void Exponentiate(int half, float scale, Results<kKeys / 8>& s, State& state, int m) {
     float most = state.most[m][half];
     WT_UNROLL

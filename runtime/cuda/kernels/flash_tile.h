@@ -9,13 +9,13 @@
 namespace windtunnel::WT_KERNELS {
 
 inline constexpr int kFlashThreads = 128, kFlashWarps = kFlashThreads / kWarp;
-inline constexpr int kPieceElements = 8;      // of 16 bits in 16 bytes
-inline constexpr float kLog2E = 1.44269504f;  // exponentials are of base 2
+inline constexpr int kPieceElements = 8;      // 16-bit elements in 16 bytes
+inline constexpr float kLog2E = 1.44269504f;  // exponentials are computed in base 2
 
 #if defined(WT_DEVICE)
 
-// kRows rows of kColumns elements, a piece apart more than they are long: so the eight rows that a matrix load reads lie in
-// different banks.
+// kRows rows of kColumns elements. The stride is one piece longer than a row, so that the eight rows that a
+// matrix load reads lie in different banks.
 template <typename T, int kRows, int kColumns>
 struct FlashTile {
   static constexpr int kStride = kColumns + kPieceElements, kElements = kRows * kStride;
@@ -23,9 +23,9 @@ struct FlashTile {
 
   WT_DEVICE const T* Piece(int row, int column) const { return at + row * kStride + column; }
 
-  // Begins to fetch `rows` rows of `columns` elements; zeros around them.
+  // Starts fetching `rows` rows of `columns` elements; fills the rest of the tile with zeros.
   WT_DEVICE void Fetch(const T* from, int64_t row_stride, int rows, int columns) const {
-    const int stride = static_cast<int>(row_stride);  // a tile is no longer than 2^31 elements
+    const int stride = static_cast<int>(row_stride);  // a tile spans fewer than 2^31 elements
     constexpr int kPieces = kColumns / kPieceElements;
     WT_UNROLL
     for (int i = 0; i < kRows * kPieces / kFlashThreads; ++i) {
@@ -37,18 +37,19 @@ struct FlashTile {
     static_assert(kRows * kPieces % kFlashThreads == 0);
   }
 
-  // As the left factor: rows [row, row + 16), columns [column, column + 16).
+  // The left factor's fragment: rows [row, row + 16), columns [column, column + 16).
   WT_DEVICE void Left(int row, int column, uint32_t (&a)[4]) const {
     LoadMatrices(a, Piece(row + Lane() % 16, column + Lane() / 16 * 8));
   }
-  // As the transposed right factor, x times tile^T: rows [row, row + 16) are 16 columns of the result, in two fragments; columns
-  // [column, column + 16) are summed over.
+  // The right factor's fragments for x times tile^T. Rows [row, row + 16) are 16 columns of the result, in
+  // two fragments; the sum is over columns [column, column + 16).
   WT_DEVICE void RightTransposed(int row, int column, uint32_t (&b)[2][2]) const {
     uint32_t all[4];
     LoadMatrices(all, Piece(row + Lane() / 16 * 8 + Lane() % 8, column + Lane() / 8 % 2 * 8));
     b[0][0] = all[0], b[0][1] = all[1], b[1][0] = all[2], b[1][1] = all[3];
   }
-  // As the right factor, x times tile: rows [row, row + 16) are summed over, columns [column, column + 16) are 16 columns of the result.
+  // The right factor's fragments for x times tile. The sum is over rows [row, row + 16); columns [column,
+  // column + 16) are 16 columns of the result.
   WT_DEVICE void Right(int row, int column, uint32_t (&b)[2][2]) const {
     uint32_t all[4];
     LoadMatricesTransposed(all, Piece(row + Lane() % 16, column + Lane() / 16 * 8));
@@ -56,7 +57,8 @@ struct FlashTile {
   }
 };
 
-// use(tile, stage) for every tile of `coming`, whose fetch(coming, stage), begun a tile ahead, is done by then; stages are 0 and 1 in turn.
+// Calls use(tile, stage) for every tile of `coming`. fetch(coming, stage) of a tile is issued one tile ahead
+// and has completed by then. Stages alternate between 0 and 1.
 template <typename Tiles, typename Fetch, typename Use>
 WT_DEVICE void ForEachFetched(Tiles& coming, Fetch fetch, Use use) {
   int stage = 0;
@@ -76,7 +78,7 @@ WT_DEVICE void ForEachFetched(Tiles& coming, Fetch fetch, Use use) {
   AsyncWait<0>();
 }
 
-// Begins to fetch a tile of the block's keys and values.
+// Starts fetching a tile of the block's keys and values.
 template <typename T, typename KeyTile>
 WT_DEVICE void FetchKeysAndValues(const AttentionShape& shape, const AttentionInputs<T>& in, const Tile& tile,
                                   const KeyTile& keys, const KeyTile& values) {
@@ -86,8 +88,8 @@ WT_DEVICE void FetchKeysAndValues(const AttentionShape& shape, const AttentionIn
   values.Fetch(in.values + at, shape.key_stride, tile.rows, shape.head_dim);
 }
 
-// 16 rows by 8 kCount columns of results, as a warp holds them: of fragment n, a lane has columns 8 n + 2 (lane % 4) and the next of rows
-// lane / 4 (elements 0 and 1) and lane / 4 + 8 (2 and 3).
+// 16 rows by 8 kCount columns of results, as a warp holds them. Of fragment n, a lane has columns 8 n + 2
+// (lane % 4) and the next one: elements 0 and 1 are in row lane / 4, elements 2 and 3 in row lane / 4 + 8.
 template <int kCount>
 using Results = float[kCount][4];
 
@@ -105,7 +107,7 @@ WT_DEVICE void LeftOfResults(const Results<kCount>& x, int k, uint32_t (&a)[4]) 
   a[3] = Packed<T>(x[2 * k + 1][2], x[2 * k + 1][3]);
 }
 
-// Of several times 16 rows, each fragment of the right factor is loaded once for all of them.
+// The following functions load each fragment of the right factor once for several times 16 rows.
 
 // sums += rows [row, row + 16 kTiles) of `left` times the transposed rows of `right`.
 template <typename T, int kTiles, int kCount, typename LeftTile, typename RightTile>
@@ -163,7 +165,8 @@ WT_DEVICE void ClearResults(float (&x)[kTiles][kCount][4]) {
   }
 }
 
-// Scores of keys that the rows' queries do not see, or that there are not: minus infinity. The rows begin at `first_position`.
+// Sets to minus infinity the scores of keys that the rows' queries do not see, or that do not exist. The
+// first row's position is `first_position`.
 template <int kCount>
 WT_DEVICE void Hide(const AttentionShape& shape, const Tile& keys, int first_position, Results<kCount>& s) {
   WT_UNROLL
@@ -177,7 +180,8 @@ WT_DEVICE void Hide(const AttentionShape& shape, const Tile& keys, int first_pos
   }
 }
 
-// Rows of results times scale[half] (of rows lane / 4 and lane / 4 + 8) to memory, up to `rows` rows and `columns` columns; (acc).
+// Stores the rows of results times scale[half] (for rows lane / 4 and lane / 4 + 8), up to `rows` rows and
+// `columns` columns; adds them to memory if `accumulate`.
 template <typename T, int kCount>
 WT_DEVICE void StoreResults(const Results<kCount>& x, const float (&scale)[2], int rows, int columns,
                             bool accumulate, T* to, int64_t row_stride) {

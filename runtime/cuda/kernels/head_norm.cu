@@ -9,10 +9,10 @@ namespace {
 
 inline constexpr int kHeadNormThreads = 256, kHeadNormWarps = kHeadNormThreads / kWarp;
 
-// Where a head of packed projections is, and what is to be done to it.
+// The heads of packed projections, numbered over all tokens, and whether each is a query, key or value.
 struct HeadPlaces {
   int64_t tokens;
-  int queries, keys, n;  // heads, as many values as keys; n elements each
+  int queries, keys, n;  // numbers of heads; there are as many values as keys; n elements each
 
   WT_DEVICE int heads() const { return queries + 2 * keys; }
   WT_DEVICE int64_t all() const { return tokens * heads(); }
@@ -82,7 +82,7 @@ struct HeadNormBackwardKernel {
   const T *dy, *x, *query_gamma, *key_gamma;
   const float* statistics;
   T* dx;
-  float* partials;  // [GridX, 2, n]: of the queries' weight, of the keys'
+  float* partials;  // [GridX, 2, n]: of the queries' weight, then of the keys'
 
   WT_DEVICE void operator()() const {
     const int n = places.n;

@@ -1,7 +1,8 @@
 // RMS norm of each head of queries and of keys in packed projections (operands: plan/op.h; the formula: runtime/cpu/head_norm.h).
 //
-// A warp has a head of a token at a time. Going backward, each adds up the weights' gradients of its heads in a place of its own in
-// shared memory, blocks add up their warps', and a second kernel the blocks' (kernels/partials.h).
+// A warp processes one head of one token at a time. In backward, each warp sums its heads' weight gradients
+// in its own part of shared memory, each block sums those of its warps, and a second kernel those of the
+// blocks (kernels/partials.h).
 #pragma once
 
 #include "plan/op.h"

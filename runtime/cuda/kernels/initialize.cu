@@ -12,8 +12,9 @@ WT_DEVICE int64_t SumOfQuarters(uint64_t x) {
   return static_cast<int64_t>((pairs & 0xFFFFFFFFULL) + (pairs >> 32));
 }
 
-// Elements of one set of runs: element i of it is element first + (i / length) * stride + i % length of the parameter. Each product
-// and sum in double precision is exact but one, so that contracting them changes nothing.
+// Writes the elements of one set of runs: its element i is the parameter's element first + (i / length) *
+// stride + i % length. All but one of the products and sums in double precision are exact, so contracting
+// them to fused multiply-adds changes nothing.
 struct InitializeKernel {
   static constexpr int kThreads = 256;
   InitializeParameter::Distribution distribution;

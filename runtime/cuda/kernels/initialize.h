@@ -1,4 +1,4 @@
-// A parameter's first values: the bits of runtime/cpu/initialize.h (operands: plan/op.h).
+// A parameter's initial values: the same bits as runtime/cpu/initialize.h (operands: plan/op.h).
 #pragma once
 
 #include "plan/op.h"

@@ -12,9 +12,9 @@ namespace {
 
 inline constexpr int kLossThreads = 512;
 inline constexpr int64_t kLossSharedBytes = kLossThreads / kWarp * 4;
-inline constexpr int64_t kReservedShared = 1024;  // of each block, by the device
+inline constexpr int64_t kReservedShared = 1024;  // that the device reserves in each block
 
-// The largest of some logits, and the sum of e^(logit - it).
+// The maximum of some logits, and the sum of e^(logit - maximum).
 struct SoftmaxSum {
   float maximum = -std::numeric_limits<float>::infinity(), sum = 0.0f;
 
@@ -30,7 +30,8 @@ struct SoftmaxSum {
   }
 };
 
-// Over the logits of one row, by the whole block; `place` as ReduceBlock's. A thread that had none adds nothing.
+// Over the logits of one row, by the whole block; `place` is ReduceBlock's. A thread without logits adds
+// nothing.
 template <typename T>
 WT_DEVICE SoftmaxSum SoftmaxSumOfRow(int64_t n, const T* row, float* place) {
   SoftmaxSum own;
@@ -43,13 +44,14 @@ WT_DEVICE SoftmaxSum SoftmaxSumOfRow(int64_t n, const T* row, float* place) {
   return all;
 }
 
-// What the gradient of the mean is multiplied by: `scale`, and the loss scale where there is one (not null).
+// The factor of the mean's gradient: `scale`, times the loss scale if that is not null.
 WT_DEVICE float WithLossScale(float scale, const float* loss_scale) {
   return loss_scale == nullptr ? scale : scale * *loss_scale;
 }
 
-// row = e^(logits - maximum) * factor (0 of a row that does not count, whatever is in it), less `scale` at `target` (-1: nowhere).
-// `logits`, the row or a copy of it, begins as many elements behind 16 bytes as `row`.
+// row = e^(logits - maximum) * factor, minus `scale` at `target` (-1: nowhere). If factor is 0 (the row does
+// not count), the exponentials are taken as 0 whatever the logits are. `logits` is the row or a copy of it,
+// and has the same offset from a 16-byte boundary as `row`.
 template <typename T>
 WT_DEVICE void WriteGradient(int64_t n, const T* logits, float maximum, float factor, int64_t target,
                              float scale, T* row) {
@@ -61,7 +63,7 @@ WT_DEVICE void WriteGradient(int64_t n, const T* logits, float maximum, float fa
       WT_UNROLL
       for (int j = 0; j < kPiece; ++j) x.at[j] = ExpFast(x.at[j] - maximum) * factor;
     }
-    const int64_t hit = target - i;  // of one piece of one thread
+    const int64_t hit = target - i;  // index within this thread's piece
     if (hit >= 0 && hit < kPiece) {
       WT_UNROLL
       for (int j = 0; j < kPiece; ++j) x.at[j] -= j == hit ? scale : 0.0f;
@@ -70,8 +72,8 @@ WT_DEVICE void WriteGradient(int64_t n, const T* logits, float maximum, float fa
   });
 }
 
-// A row a block: one pass for maximum and sum together, one for the gradient, which finds the logits in shared memory where there is
-// room for them.
+// One block per row: one pass computes maximum and sum together, another the gradient. The second finds the
+// logits in shared memory if there is room for them.
 template <typename T, bool kKeepsRow>
 struct CrossEntropyKernel {
   static constexpr int kThreads = kLossThreads;
@@ -101,8 +103,8 @@ struct CrossEntropyKernel {
     }
   }
 
-  // All of the row's loads are under way before the first is waited for. A thread reads what it has copied itself, but the row before
-  // may have been others'.
+  // Issues all loads of the row before waiting for the first. A thread reads only what it has copied itself,
+  // but other threads may still read the previous row.
   WT_DEVICE const T* Keep(const T* row) const {
     constexpr int kWidth = kVector<T>;
     SyncThreads();
@@ -117,13 +119,14 @@ struct CrossEntropyKernel {
   }
 };
 
-// Shared memory of a row wherever it begins, and two rows' on a multiprocessor: one is computed while the other is moved.
+// Shared memory for a row wherever it begins. Two rows must fit on a multiprocessor: one is computed while
+// the other is moved.
 template <typename T>
 int64_t KeptBytes(int64_t columns) {
   return (columns + 2 * kVector<T>)*static_cast<int64_t>(sizeof(T));
 }
 
-// ---- over the columns of the logits that a tensor rank has, from `first` of the vocabulary on
+// ---- over the columns of the logits that a tensor-parallel rank holds, from `first` of the vocabulary on
 
 template <typename T>
 struct RowMaximaKernel {
@@ -204,7 +207,7 @@ struct VocabParallelLossKernel {
   }
 };
 
-// The gradient, and each block's sum of squared differences.
+// Writes the gradient and each block's sum of squared differences.
 template <typename T>
 struct SquaredErrorKernel {
   static constexpr int kThreads = 256, kWidth = kVector<T>;
@@ -240,7 +243,7 @@ struct SquaredErrorKernel {
   }
 };
 
-// The last operand, where the loss is scaled; else null.
+// The loss scale is the last operand if the loss is scaled; else null.
 template <typename Op>
 const float* LossScaleOf(const Op& op, const Operands& operands) {
   return op.scaled ? operands.In(operands.reads.size() - 1, kLossScaleNumbers) : nullptr;

@@ -1,5 +1,6 @@
-// Losses with their gradients: cross-entropy in place over the logits, whole or in the three passes over a tensor rank's part of them; mean
-// squared error (operands: plan/op.h). A target outside the vocabulary is reported as a fault; its row's gradient is the softmax's.
+// Losses with their gradients: cross-entropy in place over the logits, on the whole vocabulary or in three
+// passes over a tensor-parallel rank's part of it; mean squared error (operands: plan/op.h). A target outside
+// the vocabulary is reported as a fault; its row's gradient is the softmax's.
 #pragma once
 
 #include "plan/op.h"

@@ -1,4 +1,5 @@
-// The functions of the activations: those of runtime/cpu/vector_math.h, by the device's fast exponential and division.
+// The activations' functions as in runtime/cpu/vector_math.h, with the device's fast exponential and
+// division.
 #pragma once
 
 #include "runtime/cuda/kernels/simt.h"
@@ -11,7 +12,8 @@ struct NormalDistribution {
   float cdf, density;
 };
 
-// Phi(x) and phi(x): e^(-x^2/2) t Q(t) with t = 1 / (1 + 0.35 |x|) for the tail, coefficients and their source in vector_math.h.
+// Phi(x) and phi(x). The tail is e^(-x^2/2) t Q(t) with t = 1 / (1 + 0.35 |x|); vector_math.h has the source
+// of the coefficients.
 WT_DEVICE NormalDistribution Normal(float x) {
   constexpr float kInverseSqrt2Pi = 0.398942280f;
   const float gauss = ExpFast(-0.5f * x * x);

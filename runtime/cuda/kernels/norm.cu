@@ -8,7 +8,7 @@ namespace windtunnel::WT_KERNELS {
 namespace {
 
 inline constexpr int kNormThreads = 256, kNormWarps = kNormThreads / kWarp;
-// Behind what rows need of shared memory, for the sums over their threads.
+// Shared memory after that of the rows, for the sums over their threads.
 inline constexpr int64_t kReduceBytes = 128;
 
 template <typename T>
@@ -20,7 +20,7 @@ struct ForwardOperands {
   float* statistics;
   float epsilon;
 
-  // x, or x + branch as it is stored, since backward sees no other.
+  // x, or x + branch after rounding, since backward sees only the rounded sum.
   template <int kPiece>
   WT_DEVICE Pack<float, kPiece> Input(int64_t i) const {
     const Pack<float, kPiece> v = Load<kPiece>(x + i);
@@ -34,7 +34,7 @@ struct ForwardOperands {
     Store(sum + i, v);
     return v;
   }
-  // The piece of a row that begins at its element i, from the same of what Input gave.
+  // Writes the output from `v`, the piece of a row (as Input returned it) that begins at the row's element i.
   template <int kPiece>
   WT_DEVICE void WriteOutput(int64_t row, int64_t i, Pack<float, kPiece> v, float mean, float inverse) const {
     const Pack<float, kPiece> g = Load<kPiece>(gamma + i);
@@ -58,8 +58,9 @@ struct ForwardOperands {
 };
 
 // With h = (x - mean) / deviation and g = dy * gamma, both rows:
-//   dx = (g - mean(g) - h mean(g h)) / deviation,   dgamma += dy h,   dbeta += dy;   for RMS norm the mean is zero, and mean(g) left out.
-// dx may be dy or dresidual: each element of them is read before the same element of dx is written, by the same thread.
+//   dx = (g - mean(g) - h mean(g h)) / deviation,   dgamma += dy h,   dbeta += dy.
+// For RMS norm the mean is zero, and mean(g) is left out. dx may be dy or dresidual: each element of those is
+// read before the same element of dx is written, by the same thread.
 template <typename T>
 struct BackwardOperands {
   bool rms, aligned;
@@ -73,10 +74,10 @@ struct BackwardOperands {
   WT_DEVICE float Inverse(int64_t row) const { return rms ? statistics[row] : statistics[2 * row + 1]; }
 };
 
-// ---- rows that a few warps have in their registers
+// ---- rows held in the registers of a few warps
 
-// Sums over the kLanes threads of a row; rows of several warps are summed by all of the block together. `place`: kCount floats for each
-// warp of the block.
+// Sums over the kLanes threads of a row. If a row has several warps, the whole block takes part. `place`:
+// kCount floats for each warp of the block.
 template <int kLanes, int kCount>
 WT_DEVICE void SumOverRow(float (&sums)[kCount], float* place) {
   WT_UNROLL
@@ -99,12 +100,14 @@ WT_DEVICE void SumOverRow(float (&sums)[kCount], float* place) {
   }
 }
 
-// kLanes threads have up to kPieces pieces of 16 bytes each of a row, and a block has kRows rows at a time. Rows are whole pieces.
+// kLanes threads share a row, up to kPieces pieces of 16 bytes each; a block has kRows rows at a time. Rows
+// are whole pieces.
 template <int kLanes, int kPieces>
 struct RowsInRegisters {
   static constexpr int kThreads = kNormThreads, kRows = kThreads / kLanes;
 
-  // Calls f(row, whether there is one) for the rows of this thread, as often in each thread of the block.
+  // Calls f(row, whether the row exists) for the rows of this thread, equally often in each thread of the
+  // block.
   template <typename F>
   static WT_DEVICE void ForEachRow(int64_t rows, F f) {
     for (int64_t first = static_cast<int64_t>(BlockX()) * kRows; first < rows;
@@ -113,7 +116,7 @@ struct RowsInRegisters {
       f(row, row < rows);
     }
   }
-  // Calls f(k, i) for the thread's pieces of a row of n: the k-th begins at element i.
+  // Calls f(k, i) for the thread's pieces of a row of n elements: the k-th begins at element i.
   template <int kWidth, typename F>
   static WT_DEVICE void ForEachOwnPiece(int64_t n, F f) {
     const int64_t own = static_cast<int64_t>(Thread() % kLanes) * kWidth;
@@ -125,7 +128,8 @@ struct RowsInRegisters {
   }
 };
 
-// Two passes over the registers for the statistics, mean first: the one-pass formula cancels where the mean is large.
+// Two passes over the registers for the statistics, mean first: the one-pass formula suffers from
+// cancellation if the mean is large.
 template <typename T, int kLanes, int kPieces>
 struct NormForwardKernel : RowsInRegisters<kLanes, kPieces> {
   static constexpr int kWidth = kVector<T>, kResidentBlocks = kPieces > 3 ? 2 : kPieces > 2 ? 3 : 4;
@@ -141,7 +145,7 @@ struct NormForwardKernel : RowsInRegisters<kLanes, kPieces> {
     Words<T> x[kPieces], branch[kPieces];
     float sum[1] = {};
     const int64_t n = exists ? o.n : 0, at = row * o.n;
-    // All of them before the first store, behind which no load may move.
+    // Loads everything before the first store, since no load may move across a store.
     this->template ForEachOwnPiece<kWidth>(n, [&](int k, int64_t i) {
       x[k] = LoadPiece(o.x + at + i);
       if (o.branch != nullptr) branch[k] = LoadPiece(o.branch + at + i);
@@ -171,8 +175,8 @@ struct NormForwardKernel : RowsInRegisters<kLanes, kPieces> {
   }
 };
 
-// x, dy and dresidual stay as they lie in memory between the two passes, and the sums of the parameters' gradients in registers until
-// the block has no more rows.
+// Between the two passes, registers keep x, dy and dresidual in their memory format. The sums of the
+// parameters' gradients stay in registers until the block has no more rows.
 template <typename T, int kLanes, int kPieces>
 struct NormBackwardKernel : RowsInRegisters<kLanes, kPieces> {
   using Rows = RowsInRegisters<kLanes, kPieces>;
@@ -196,7 +200,7 @@ struct NormBackwardKernel : RowsInRegisters<kLanes, kPieces> {
       dy[k] = LoadPiece(o.dy + at + i);
       if (o.dresidual != nullptr) dresidual[k] = LoadPiece(o.dresidual + at + i);
     });
-    float sums[2] = {};  // of g, and of g h
+    float sums[2] = {};  // of g and of g h
     this->template ForEachOwnPiece<kWidth>(n, [&](int k, int64_t i) {
       const Pack<float, kWidth> v = Floats(x[k]), d = Floats(dy[k]), gamma = Load<kWidth>(o.gamma + i);
       WT_UNROLL
@@ -224,7 +228,7 @@ struct NormBackwardKernel : RowsInRegisters<kLanes, kPieces> {
     });
   }
 
-  // The rows of the block one after the other, so that sums have one order.
+  // Adds the rows of the block one after the other, so that sums have a fixed order.
   WT_DEVICE void WritePartials(const Own& dgamma, const Own& dbeta) const {
     float* const sums = SharedMemory<float>();  // [2, n]
     for (int turn = 0; turn < Rows::kRows; ++turn) {
@@ -249,7 +253,7 @@ struct NormBackwardKernel : RowsInRegisters<kLanes, kPieces> {
   }
 };
 
-// ---- rows of any length, wherever they begin: a block has one at a time
+// ---- rows of any length and alignment: a block has one at a time
 
 template <typename T>
 struct NormForwardByBlock {
@@ -298,7 +302,8 @@ struct NormBackwardByBlock {
 
   WT_DEVICE void operator()() const {
     const int64_t n = o.n;
-    float* const sums = SharedMemory<float>();  // [2, n], of which a thread has the elements that it works on
+    // [2, n]; each thread updates the elements that it works on.
+    float* const sums = SharedMemory<float>();
     for (int64_t i = Thread(); i < 2 * n; i += kThreads) sums[i] = 0.0f;
     SyncThreads();
     for (int64_t row = BlockX(); row < o.rows; row += GridX()) AddRow(row, sums, sums + n);
@@ -348,7 +353,7 @@ struct NormBackwardByBlock {
 
 // ----
 
-// Calls f(rows) with the smallest RowsInRegisters that has room for `pieces`; whether there is one.
+// Calls f(rows) with the smallest RowsInRegisters that has room for `pieces`; returns whether there is one.
 template <typename F>
 bool WithRows(int64_t pieces, F f) {
   if (pieces <= 32 * 3) f(RowsInRegisters<32, 3>());
@@ -385,7 +390,7 @@ void LaunchBackward(Queue& queue, RowsInRegisters<kLanes, kPieces>, const Backwa
 int64_t SharedBytes(const NormForward& op) { return (op.columns + 3) / 4 * 16 + kReduceBytes; }
 int64_t SharedBytes(const NormBackward& op) { return 2 * op.columns * 4 + kReduceBytes; }
 
-// As many as stay resident, whichever kernel it is.
+// As many blocks as stay resident with any of the kernels.
 int64_t BackwardBlocks(const NormBackward& op, const Traits& traits) {
   return Queue::BlocksOn(traits, op.rows, 1, 2);
 }

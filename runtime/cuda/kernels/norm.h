@@ -2,8 +2,9 @@
 //
 //   layer norm: y = (x - mean) / deviation * gamma + beta     RMS norm: y = x / rms * gamma     (epsilon under the root)
 //
-// A block has a row at a time: in shared memory in fp32 going forward; going backward it keeps its rows' share of the parameters'
-// gradients there instead, which a second kernel adds up (kernels/partials.h).
+// A block processes one or several rows at a time, in registers or, for long or unaligned rows, one in shared
+// memory. In backward it keeps its rows' share of the parameters' gradients, and a second kernel sums those
+// of all blocks (kernels/partials.h).
 #pragma once
 
 #include "plan/op.h"
@@ -15,7 +16,7 @@ void Run(Queue& queue, const NormForward& op, const Operands& operands);
 void Run(Queue& queue, const NormBackward& op, const Operands& operands);
 int64_t ScratchBytes(const NormBackward& op, const Traits& traits);
 
-// Shared memory that they need; a device may have less.
+// The most shared memory that they need; a device may have less.
 int64_t SharedBytes(const NormForward& op);
 int64_t SharedBytes(const NormBackward& op);
 

@@ -1,4 +1,5 @@
-// The operands of one operator, in the order that its kind documents in plan/op.h, and what kernels ask about pointers.
+// The operands of one operator, in the order that its kind documents in plan/op.h, and helpers for their
+// types and pointers.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ namespace windtunnel::WT_KERNELS {
 struct Operands {
   std::span<const TensorRef> reads, writes;
 
-  // `elements` elements of type T of the index-th operand, at least.
+  // At least `elements` elements of type T of the index-th operand.
   template <typename T = float>
   const T* In(size_t index, int64_t elements) const {
     return static_cast<const T*>(At(reads, index, elements).data);
@@ -26,7 +27,8 @@ struct Operands {
   }
 
  private:
-  // A program that hands over less than its operator promises is broken: aborts, naming what and how much.
+  // A program whose operands are smaller than its operator promises is broken: aborts, naming the operand and
+  // the size needed.
   [[noreturn]] static void Mismatch(size_t index, size_t operands, int64_t needed);
   static const TensorRef& At(std::span<const TensorRef> tensors, size_t index, int64_t elements) {
     if (index >= tensors.size() || tensors[index].elements < elements)
@@ -35,7 +37,7 @@ struct Operands {
   }
 };
 
-// f(T()) with the element type that `dtype` names. REQUIRES: it is fp32, bf16 or fp16.
+// Calls f(T()) with the element type T of `dtype`. REQUIRES: it is fp32, bf16 or fp16.
 template <typename F>
 auto WithElement(DType dtype, F&& f) {
   if (dtype == DType::kBFloat16) return f(BFloat16());
@@ -43,7 +45,7 @@ auto WithElement(DType dtype, F&& f) {
   return f(float());
 }
 
-// Whether all of them begin on 16 bytes; null pointers do.
+// Whether all of them are aligned to 16 bytes; null pointers are.
 template <typename... Pointers>
 bool Aligned(Pointers... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);

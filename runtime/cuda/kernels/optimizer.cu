@@ -15,19 +15,19 @@ namespace {
 
 inline constexpr int kFloats = kVector<float>;
 
-// Whether a piece of each may be loaded at once; null pointers may.
+// Whether a piece may be loaded at once through each of the pointers; null pointers may.
 template <typename... Pointers>
 WT_DEVICE bool AlignedHere(Pointers... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) | ...)) % 16 == 0;
 }
 
-// Blocks of a launch over the chunks of its tensors.
+// The number of blocks of a launch over the table's chunks.
 template <int kMost>
 int64_t ChunkBlocks(const Queue& queue, const ChunkTable<kMost>& table) {
   return queue.BlocksFor(table.chunks(), 1);
 }
 
-// Each block's sum of squares; a tensor's times its weight.
+// Each block's sum of squares, weighted by tensor.
 struct SquaresKernel {
   static constexpr int kThreads = 512, kMost = 96;
   ChunkTable<kMost> table = {};
@@ -61,7 +61,7 @@ struct SquareRootKernel {
   }
 };
 
-// change(element) for every element of the block's chunks.
+// Calls change(element) for every element of the block's chunks.
 template <int kThreads, int kMost, typename Change>
 WT_DEVICE void ChangeEach(const ChunkTable<kMost>& table, float* const (&x)[kMost], Change change) {
   table.ForEachOfBlock([&](int tensor, int64_t begin, int64_t end) {
@@ -85,7 +85,7 @@ struct ClipKernel {
 
   WT_DEVICE void operator()() const {
     const double factor = max_norm / (static_cast<double>(*norm) + 1e-6);
-    if (factor >= 1.0) return;  // a NaN norm goes on, and spreads
+    if (factor >= 1.0) return;  // a NaN norm passes this test and spreads
     const float scale = static_cast<float>(factor);
     ChangeEach<kThreads>(table, x, [&](float& value) { value *= scale; });
   }
@@ -99,7 +99,7 @@ struct ClearKernel {
   }
 };
 
-// found_inf was cleared before; whichever threads find something write the same.
+// found_inf was cleared before; all threads that find an infinity or NaN write the same value.
 struct UnscaleKernel {
   static constexpr int kThreads = 512, kMost = 96;
   ChunkTable<kMost> table = {};
@@ -130,7 +130,7 @@ struct UpdateScaleKernel {
   }
 };
 
-// What one rule has to do with one element.
+// The values of one element that an update rule reads and writes.
 struct Element {
   float gradient, parameter, m, v;
 };
@@ -160,7 +160,7 @@ struct AdamRule {
   AdamConstants c;  // runtime/adam_constants.h has the formulas
   double lr, beta1, beta2, t;
 
-  // The bias corrections where `steps` of those before this one were skipped.
+  // Corrects the bias corrections if `steps` of the earlier steps were skipped.
   WT_DEVICE void Skip(float steps) {
     const double done = t - static_cast<double>(steps);
     c.step_size = static_cast<float>(lr / (1.0 - std::pow(beta1, done)));
@@ -183,7 +183,7 @@ struct UpdateKernel {
   Rule rule;
   const float* gradient[kMost] = {};
   float* parameter[kMost] = {};
-  float* m[kMost] = {};  // where the rule has them
+  float* m[kMost] = {};  // if the rule has them
   float* v[kMost] = {};
   const float* found_inf = nullptr;  // null: not guarded
   const float* loss_scale = nullptr;
@@ -222,8 +222,8 @@ struct UpdateKernel {
   }
 };
 
-// Launches `kernel` over all tensors, as many at a time as its operands hold: add(i) enters tensor i's pointers at
-// kernel.table.tensors, launch() is called when they are full or all.
+// Launches `kernel` over all tensors, as many at a time as its operands hold. add(at, i) enters tensor i's
+// pointers at index `at`; launch() is called when the table is full and after the last tensor.
 template <typename Kernel, typename Add, typename Launch>
 void ForEachTable(Kernel& kernel, std::span<const TensorRef> tensors, Add add, Launch launch) {
   for (size_t i = 0; i < tensors.size(); ++i) {

@@ -1,5 +1,6 @@
-// The optimizer and gradient clipping over all parameters of a step, many tensors a launch (operands: plan/op.h; the rules:
-// runtime/cpu/optimizer.h). Operands are fp32: master weights of models in 16 bits.
+// The optimizer and gradient clipping over all parameters of a step, many tensors per launch (operands:
+// plan/op.h; the rules: runtime/cpu/optimizer.h). Operands are fp32; for 16-bit models they are the master
+// weights.
 #pragma once
 
 #include "plan/op.h"

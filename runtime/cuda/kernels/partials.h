@@ -1,5 +1,5 @@
-// Sums over rows, one for each column, in two steps: blocks leave partial sums behind, and a second kernel adds those up in order. So a
-// run repeats its bits, which atomic additions would not.
+// Sums over rows, one per column, in two steps: blocks write partial sums, and a second kernel adds those in
+// order. Runs are therefore bitwise reproducible, unlike with atomic additions.
 #pragma once
 
 #include "runtime/cuda/kernels/operands.h"
@@ -10,7 +10,8 @@ namespace windtunnel::WT_KERNELS {
 
 #if defined(WT_DEVICE)
 
-// out[c] (+)= sum over parts p of partials[p * stride + c]; behind the first `columns` come those of `second`, where it is not null.
+// out[c] (+)= sum over parts p of partials[p * stride + c]. If `second` is not null, its columns follow the
+// first `columns` ones.
 template <typename T>
 struct AddPartials {
   static constexpr int kThreads = 512, kColumns = kWarp, kRows = kThreads / kColumns;
@@ -46,7 +47,7 @@ void LaunchAddPartials(Queue& queue, int64_t parts, int64_t columns, int64_t str
                       {CeilDivide(all, Kernel::kColumns)}, Kernel::kThreads * sizeof(float));
 }
 
-// *out = scale * sum of n numbers, in double precision; its square root with `root`. One block.
+// *out = scale * sum of n numbers, in double precision; the square root of that if `root`. One block.
 template <typename Number>
 struct SumNumbers {
   static constexpr int kThreads = 512;

@@ -11,17 +11,18 @@ namespace {
 inline constexpr int kPlainThreads = 256, kRowLanes = 8,
                      kPlainTile = kPlainThreads / kRowLanes;  // rows and columns
 inline constexpr int kColumnsPerLane = kPlainTile / kRowLanes;
-inline constexpr int kMostPerLane = static_cast<int>(kMostHeadDim) / kRowLanes;  // elements of a row of heads
+inline constexpr int kMostPerLane = static_cast<int>(kMostHeadDim) / kRowLanes;  // elements of a head's row
 inline constexpr int kScoreStride = kPlainTile + 1;
 
-// Tiles of rows of fp32 in shared memory, one element apart more than they are long, so that rows begin in different banks.
+// Tiles of fp32 rows in shared memory. The stride is one element longer than a row, so that rows begin in
+// different banks.
 struct PlainTiles {
   float* at;
   int head_dim;
 
   WT_DEVICE int stride() const { return head_dim + 1; }
   WT_DEVICE float* Tile(int index) const { return at + index * kPlainTile * stride(); }
-  // Behind `tiles` of them: the tile of scores.
+  // The tile of scores follows `tiles` tiles of rows.
   WT_DEVICE float* Scores(int tiles) const { return Tile(tiles); }
 
   template <typename T>
@@ -37,7 +38,7 @@ struct PlainTiles {
 WT_DEVICE int RowOfThread() { return Thread() / kRowLanes; }
 WT_DEVICE int LaneOfRow() { return Thread() % kRowLanes; }
 
-// The products of the thread's row of tile `a` with its columns' rows of tile `b`.
+// Dot products of the thread's row of tile `a` with those rows of tile `b` that are its columns.
 WT_DEVICE void Products(const PlainTiles& tiles, int a, int b, float (&out)[kColumnsPerLane]) {
   const float* const row = tiles.Tile(a) + RowOfThread() * tiles.stride();
   WT_UNROLL
@@ -73,7 +74,7 @@ WT_DEVICE void StoreRow(const float (&values)[kMostPerLane], float scale, int he
   }
 }
 
-// A block has a tile of queries of one head.
+// One block per tile of queries of one head.
 template <typename T>
 struct PlainForwardKernel {
   static constexpr int kThreads = kPlainThreads;
@@ -147,7 +148,7 @@ struct PlainForwardKernel {
     return column < keys.rows && shape.Sees(queries.position + RowOfThread(), keys.position + column);
   }
 
-  // Once more over all keys, the hidden ones too: their probabilities are zero.
+  // Runs over all keys again, including the hidden ones, whose probabilities are zero.
   WT_DEVICE void KeepProbabilities(const PlainTiles& tiles, const Tile& queries, float of_row) const {
     T* const square =
         probabilities + static_cast<int64_t>(BlockZ() * shape.heads + BlockY()) * shape.seq * shape.seq;
@@ -170,7 +171,8 @@ struct PlainForwardKernel {
   }
 };
 
-// The probability that query `query` has for key `key`, of two tiles; 0 where it does not see it.
+// The probability of key `key` for query `query`, both indices within tiles; 0 if the query does not see the
+// key.
 template <typename T>
 WT_DEVICE float ProbabilityOf(const AttentionShape& shape, const AttentionSaved<T>& saved, int sequence,
                               int head, const Tile& queries, int query, const Tile& keys, int key,
@@ -182,7 +184,7 @@ WT_DEVICE float ProbabilityOf(const AttentionShape& shape, const AttentionSaved<
   return std::exp(product * shape.scale - saved.log_sum_exp[row]);
 }
 
-// A block has a tile of queries of one head: dQ = dS K, dS = P (dO V^T - D) scale.
+// One block per tile of queries of one head: dQ = dS K, dS = P (dO V^T - D) scale.
 template <typename T>
 struct PlainQueryGradientKernel {
   static constexpr int kThreads = kPlainThreads;
@@ -234,7 +236,8 @@ struct PlainQueryGradientKernel {
   }
 };
 
-// A block has a tile of keys of one key head: dV = P^T dO, dK = dS^T Q, summed over the queries of all heads that share it.
+// One block per tile of keys of one key head: dV = P^T dO, dK = dS^T Q, summed over the queries of all heads
+// that share the key head.
 template <typename T>
 struct PlainKeyGradientKernel {
   static constexpr int kThreads = kPlainThreads;

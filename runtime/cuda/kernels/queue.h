@@ -1,5 +1,5 @@
-// Where kernels are launched: a CUDA stream with what kernels need beside their operands. With WT_EMULATED, blocks of fibers on the
-// host instead (runtime/cuda/emulator/queue.cc).
+// Launches kernels: in a CUDA stream, together with what kernels need besides their operands; with
+// WT_EMULATED, in blocks of fibers on the host instead (runtime/cuda/emulator/queue.cc).
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,8 @@ struct Grid {
   int64_t x = 1, y = 1, z = 1;
 };
 
-// What a kernel found wrong in its input, in memory that host and device share: the first thread to find something fills it in.
+// An error that a kernel found in its input, in memory shared by host and device. The first thread to find
+// one fills it in.
 struct Fault {
   enum Kind : int32_t { kNone, kTokenId, kTarget };
   int32_t kind = kNone;
@@ -28,7 +29,7 @@ struct Fault {
   int64_t position = 0, bound = 0;
 };
 
-// What launches depend on of the device.
+// The properties of the device that launches depend on.
 struct Traits {
   int multiprocessors = 1;
   int64_t shared_bytes = 48 << 10;  // the most shared memory that one block may have
@@ -37,21 +38,23 @@ struct Traits {
 // The kernels of one queue run in order.
 class Queue {
  public:
-  // `stream` is a cudaStream_t of the current device. `scratch` is memory of the device for sums until they are rounded, aligned to 256
-  // bytes, whose contents do not outlive an operator. `fault`, in the device's address space, may be null: then nothing is reported.
+  // `stream` is a cudaStream_t of the current device. `scratch` is device memory for sums until they are
+  // rounded, aligned to 256 bytes; its contents do not outlive an operator. `fault`, in the device's address
+  // space, may be null: then nothing is reported.
   Queue(void* stream, const Traits& traits, void* scratch, int64_t scratch_bytes, Fault* fault)
       : stream_(stream), traits_(traits), scratch_(scratch), scratch_bytes_(scratch_bytes), fault_(fault) {}
 
-  // After a launch that was refused (or after an error of a kernel that ran before, which shows here too) later ones do nothing, and
-  // failure() says which and why.
+  // After a refused launch (or an error of an earlier kernel, which shows here too) later launches do
+  // nothing, and failure() says which one failed and why.
   template <typename Kernel>
   void Launch(const Kernel& kernel, Grid grid, int64_t shared_bytes = 0);
 
-  // Zeroes, and copies between any two memories that the device can reach (pinned host memory is one).
+  // Zero and copy memory. Copies go between any two memories that the device can reach (pinned host memory is
+  // one).
   void Clear(void* to, int64_t bytes);
   void CopyMemory(void* to, const void* from, int64_t bytes);
 
-  // Null, and a failure, where there is less.
+  // Null, with a failure noted, if there is less.
   template <typename T = float>
   T* Scratch(int64_t elements) {
     return static_cast<T*>(ScratchBytes(elements * static_cast<int64_t>(sizeof(T))));
@@ -60,14 +63,15 @@ class Queue {
   struct Failure {
     int error = 0;  // a cudaError_t, or kTooLittleScratch; 0: none
     const char* what = "";
-    int64_t bytes = 0;  // of shared memory that the kernel asked for, or of scratch
+    int64_t bytes = 0;  // shared memory that the kernel asked for, or scratch
   };
   static constexpr int kTooLittleScratch = -1;
   const Failure& failure() const { return failure_; }
 
   const Traits& traits() const { return traits_; }
   Fault* fault() const { return fault_; }
-  // Blocks that share `work` items, `per_block` at a time, when each multiprocessor has `resident` of them: no more than are needed.
+  // The number of blocks that share `work` items, `per_block` at a time, with `resident` blocks on each
+  // multiprocessor; no more than are needed.
   int64_t BlocksFor(int64_t work, int64_t per_block, int64_t resident = 8) const {
     return BlocksOn(traits_, work, per_block, resident);
   }
@@ -99,7 +103,7 @@ inline int64_t Queue::BlocksOn(const Traits& traits, int64_t work, int64_t per_b
 
 template <typename Kernel>
 void Queue::Launch(const Kernel& kernel, Grid grid, int64_t shared_bytes) {
-  // What a device refuses: cudaErrorInvalidValue and cudaErrorInvalidConfiguration.
+  // The device refuses these launches, too: with cudaErrorInvalidValue and cudaErrorInvalidConfiguration.
   if (shared_bytes > traits_.shared_bytes) Note(1, __PRETTY_FUNCTION__, shared_bytes);
   if (grid.x < 1 || grid.y < 1 || grid.z < 1 || grid.y > 65535 || grid.z > 65535)
     Note(9, __PRETTY_FUNCTION__, 0);
@@ -110,7 +114,7 @@ void Queue::Launch(const Kernel& kernel, Grid grid, int64_t shared_bytes) {
 
 #elif defined(__CUDACC__)
 
-// A kernel that needs registers to be few says for how many blocks of a multiprocessor.
+// A kernel that must use few registers defines how many of its blocks a multiprocessor should hold.
 template <typename Kernel>
 constexpr int ResidentBlocks() {
   if constexpr (requires { Kernel::kResidentBlocks; }) {
@@ -130,7 +134,7 @@ template <typename Kernel>
 void Queue::Launch(const Kernel& kernel, Grid grid, int64_t shared_bytes) {
   static_assert(sizeof(Kernel) <= 4096, "the operands of a kernel");
   if (failure_.error != 0) return;
-  // Beyond this a kernel must say that it means it.
+  // A kernel that uses more must opt in.
   constexpr int64_t kSharedWithoutAsking = 48 << 10;
   if (shared_bytes > kSharedWithoutAsking) {
     Note(cudaFuncSetAttribute(RunKernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,

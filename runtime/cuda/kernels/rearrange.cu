@@ -8,14 +8,14 @@
 namespace windtunnel::WT_KERNELS {
 namespace {
 
-// ---- runs of bytes, at regular distances
+// ---- runs of bytes at regular distances
 
-// Distances in bytes.
+// Strides in bytes.
 struct Strides {
   int64_t block, row;
 };
 
-// `blocks` x `rows` runs of `pieces` pieces.
+// Copies `blocks` x `rows` runs of `pieces` pieces.
 template <typename Piece>
 struct CopyRunsKernel {
   static constexpr int kThreads = 256;
@@ -49,7 +49,7 @@ void LaunchCopyRuns(Queue& queue, int64_t blocks, int64_t rows, int64_t bytes, c
                {queue.BlocksFor(blocks * rows * pieces, 2 * Kernel::kThreads)});
 }
 
-// In pieces as large as everything is a multiple of.
+// Copies in the largest pieces that divide all sizes, strides and addresses.
 void CopyRuns(Queue& queue, int64_t blocks, int64_t rows, int64_t bytes, const char* from,
               Strides from_strides, char* to, Strides to_strides) {
   const int64_t all = bytes | from_strides.block | from_strides.row | to_strides.block | to_strides.row |
@@ -82,7 +82,7 @@ void Run(Queue& queue, const SplitColumns& op, const Operands& operands) {
   const int64_t part = all / op.ranks;
   int64_t first = 0;
   for (int64_t columns : op.columns) {
-    const int64_t own = columns / op.ranks * size;  // bytes of a rank in a row
+    const int64_t own = columns / op.ranks * size;  // bytes of one rank's part in a row
     const Strides joined = {own, all * size}, split = {op.rows * part * size, part * size};
     const int64_t joined_first = first * size, split_first = first / op.ranks * size;
     if (op.join) {
@@ -102,11 +102,11 @@ void Run(Queue& queue, const SwapBlocks& op, const Operands& operands) {
 
 // ---- many tensors
 
-// out = in * scale, and zeros behind it.
+// out = in * scale, followed by zeros.
 template <typename From, typename To>
 struct CopyTensorsKernel {
   static constexpr int kThreads = 256, kMost = 96, kWidth = kCommonVector<From, To>;
-  ChunkTable<kMost> table = {};  // of elements and zeros together
+  ChunkTable<kMost> table = {};  // counts elements and zeros together
   float scale = 1.0f;
   const From* in[kMost] = {};
   To* out[kMost] = {};
@@ -132,7 +132,7 @@ struct CopyTensorsKernel {
   }
 };
 
-// Collects copies, and launches them as often as the operands of one launch are full.
+// Collects copies and launches them whenever the operands of one launch are full.
 template <typename From, typename To>
 class TensorCopies {
  public:
@@ -171,14 +171,14 @@ void Run(Queue& queue, const CopyTensors& op, const Operands& operands) {
   });
 }
 
-// One rank's part of one tensor: `elements` of it from `begin` on, which lie at `flat` among the shards; `padding` elements follow
-// there.
+// One rank's part of one tensor: its `elements` elements from `begin` on. They lie at `flat` among the shards
+// and are followed there by `padding` elements.
 struct ShardPart {
   size_t tensor;
   int64_t begin, elements, flat, padding;
 };
 
-// Calls visit(part) for every part, in the order of the flat layout; tensors as long as they say.
+// Calls visit(part) for every part, in the order of the flat layout. The tensors have their whole sizes.
 template <typename Visit>
 void ForEachShard(int ranks, const std::vector<int64_t>& shard_elements, std::span<const TensorRef> tensors,
                   Visit visit) {

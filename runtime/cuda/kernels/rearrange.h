@@ -1,5 +1,5 @@
-// Copies that put elements into another order: columns, heads of ranks, blocks; many tensors at once; whole tensors to and from the flat
-// layout of shards (operands: plan/op.h).
+// Copies that rearrange elements: columns, heads of ranks, blocks; copies of many tensors at once; whole
+// tensors to and from the flat layout of shards (operands: plan/op.h).
 #pragma once
 
 #include "plan/op.h"

@@ -1,4 +1,5 @@
-// Sums and maxima over the threads of a warp and of a block, in one order whatever happens: the same run gives the same bits.
+// Sums and maxima over the threads of a warp and of a block, always in the same order: the same run gives the
+// same bits.
 #pragma once
 
 #include "runtime/cuda/kernels/simt.h"
@@ -12,12 +13,12 @@ struct Sum {
   }
 };
 struct Maximum {
-  WT_DEVICE float operator()(float a, float b) const {
-    return fmaxf(a, b);
-  }  // of a NaN and a number, the number
+  // The number, if one of the two is a NaN.
+  WT_DEVICE float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-// Over lanes that differ in the lowest bits of their index, kLanes a power of two; all of them get the result.
+// Reduces over kLanes lanes (a power of two) whose indices differ in the lowest bits only; all of them get
+// the result.
 template <int kLanes = kWarp, typename T, typename Combine>
 WT_DEVICE T ReduceLanes(T value, Combine combine) {
   WT_UNROLL
@@ -25,7 +26,8 @@ WT_DEVICE T ReduceLanes(T value, Combine combine) {
   return value;
 }
 
-// Over the block; all threads get the result. `place` has an element of shared memory for each warp, and may be used again at once.
+// Reduces over the block; all threads get the result. `place` has one element of shared memory per warp and
+// may be reused at once.
 template <int kThreads, typename T, typename Combine>
 WT_DEVICE T ReduceBlock(T value, T identity, T* place, Combine combine) {
   constexpr int kWarps = kThreads / kWarp;

@@ -9,8 +9,8 @@
 namespace windtunnel::WT_KERNELS {
 namespace {
 
-// A token a block: its sines and cosines once, for all heads. Angles are reduced in double precision, since the largest are a hundred
-// thousand radians.
+// One block per token computes the sines and cosines once for all heads. Angles are reduced in double
+// precision, since the largest are a hundred thousand radians.
 template <typename T>
 struct RopeKernel {
   static constexpr int kThreads = 128, kWidth = kVector<T>;
@@ -20,7 +20,8 @@ struct RopeKernel {
   bool aligned;
   TokenPlace place;
   T* qkv;
-  double half_turns[kMostRopeHeadDim / 2];  // by frequency, for each position
+  // By frequency: half turns per position.
+  double half_turns[kMostRopeHeadDim / 2];
 
   WT_DEVICE void operator()() const {
     float* const cosines = SharedMemory<float>();  // [half], then the sines
@@ -39,7 +40,7 @@ struct RopeKernel {
     }
   }
 
-  // Pairs of one head: those of a piece are, since `half` is a whole number of them.
+  // The pairs of a piece belong to one head, since `half` is a whole number of pieces.
   template <typename Piece>
   WT_DEVICE void Rotate(Piece, int64_t t, int64_t pair, const float* cosines, const float* sines) const {
     constexpr int kPiece = Piece::value;

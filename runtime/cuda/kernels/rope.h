@@ -1,4 +1,5 @@
-// Rotary positions in place, by halves as Llama's (operands: plan/op.h; the formula: runtime/cpu/rope.h).
+// Rotary positions in place, rotating halves as Llama does (operands: plan/op.h; the formula:
+// runtime/cpu/rope.h).
 #pragma once
 
 #include "plan/op.h"

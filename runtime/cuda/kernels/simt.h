@@ -1,6 +1,6 @@
-// What a kernel says to its thread block. Kernels are function objects that say it through this header only, and so the same source is
-// compiled twice: by nvcc for GPUs, and, with WT_EMULATED, by the host's compiler for blocks of fibers (runtime/cuda/emulator), where
-// tests hold it against the cpu device.
+// What a kernel may use of its thread block. Kernels are function objects that use the device through this
+// header only, so the same source is compiled twice: by nvcc for GPUs, and, with WT_EMULATED, by the host's
+// compiler for blocks of fibers (runtime/cuda/emulator), where tests compare it with the cpu device.
 //
 //   struct Doubled {                                  // a kernel: its operands, its block size, what each thread does
 //     static constexpr int kThreads = 256;
@@ -10,7 +10,7 @@
 //       for (int64_t i = FirstIndex<kThreads>(); i < n; i += IndexStride<kThreads>()) x[i] *= 2.0f;
 //     }
 //   };
-//   WT_RETURN_IF_ERROR(queue.Launch(Doubled{n, x}, queue.BlocksFor(n, 256)));      // kernels/queue.h
+//   queue.Launch(Doubled{n, x}, {queue.BlocksFor(n, 256)});      // kernels/queue.h
 //
 // Instructions that only GPUs have (mma.sync, ldmatrix, cp.async) are emulated with the layout of PTX ISA 8.x, section "Matrix
 // Fragments for mma.m16n8k16 with floating point type".
@@ -66,7 +66,7 @@ WT_DEVICE T ShuffleXor(T value, int mask) {
   memcpy(&result, emulator::Exchange(&value, sizeof value)[(Thread() % kWarp) ^ mask].bytes, sizeof result);
   return result;
 }
-// Bit i: whether lane i says so.
+// Bit i is lane i's `yes`.
 WT_DEVICE uint32_t Ballot(bool yes) {
   const emulator::Slot* slots = emulator::Exchange(&yes, sizeof yes);
   uint32_t bits = 0;
@@ -83,7 +83,7 @@ WT_DEVICE float AsFloat(uint32_t bits) {
 WT_DEVICE float ExpFast(float x) { return std::exp(x); }
 WT_DEVICE float Exp2Fast(float x) { return std::exp2(x); }
 WT_DEVICE float DivideFast(float x, float y) { return x / y; }
-// Of an angle in half turns.
+// Sine and cosine of an angle in half turns.
 WT_DEVICE void SineCosine(float half_turns, float& sine, float& cosine) {
   const double angle = 3.14159265358979323846 * half_turns;
   sine = static_cast<float>(std::sin(angle));
@@ -108,20 +108,20 @@ WT_DEVICE Float16 Rounded<Float16>(float x) {
   return static_cast<Float16>(cpu::FromFloat<cpu::Float16>(x));
 }
 
-// Whether `*place` was `expected`, and is `desired` now.
+// Sets `*place` to `desired` if it is `expected`; returns whether it was.
 WT_DEVICE bool CompareAndSwap(int32_t* place, int32_t expected, int32_t desired) {
   if (*place != expected) return false;
   *place = desired;
   return true;
 }
 
-// The first (0, the lower half) or the second of two neighbours in memory.
+// One of two elements that are neighbours in memory: the first (0, the lower half) or the second.
 template <typename T>
 WT_DEVICE float OneOf(uint32_t pair, int which) {
   return Float(static_cast<T>(static_cast<uint16_t>(pair >> (16 * which))));
 }
 
-// d[16,8] += a[16,16] b[16,8]; the lane's parts of each.
+// d[16,8] += a[16,16] b[16,8]; the operands are the lane's fragments.
 template <typename T>
 WT_DEVICE void MatrixMultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   struct Fragments {
@@ -141,7 +141,8 @@ WT_DEVICE void MatrixMultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const ui
   }
 }
 
-// Four 8 x 8 matrices of 16-bit elements from shared memory, whose rows of 16 bytes begin where lanes 0-7, 8-15, … say.
+// Loads four 8 x 8 matrices of 16-bit elements from shared memory. Lanes 0-7, 8-15, … pass the addresses of
+// their rows of 16 bytes.
 WT_DEVICE void LoadMatrices(uint32_t (&out)[4], const void* row, bool transposed) {
   const emulator::Slot* slots = emulator::Exchange(&row, sizeof row);
   const int lane = Thread() % kWarp;
@@ -160,10 +161,10 @@ WT_DEVICE void LoadMatrices(uint32_t (&out)[4], const void* row, bool transposed
 WT_DEVICE void LoadMatrices(uint32_t (&out)[4], const void* row) { LoadMatrices(out, row, false); }
 WT_DEVICE void LoadMatricesTransposed(uint32_t (&out)[4], const void* row) { LoadMatrices(out, row, true); }
 
-// 16 bytes to global memory at once.
+// Stores 16 bytes to global memory in one instruction.
 WT_DEVICE void StoreWords(void* to, const uint32_t (&words)[4]) { memcpy(to, words, sizeof words); }
 
-// 16 bytes into shared memory, or zeros.
+// Copies 16 bytes into shared memory; zeros if not `valid`.
 WT_DEVICE void AsyncCopy16(void* to, const void* from, bool valid) {
   emulator::AsyncCopy16(to, from, valid ? 16 : 0);
 }
@@ -173,7 +174,7 @@ WT_DEVICE void AsyncWait() {
   emulator::AsyncWait(kPending);
 }
 
-// Two numbers as neighbours in memory, the first in the lower half.
+// Two elements as neighbours in memory, the first in the lower half.
 template <typename T>
 WT_DEVICE uint32_t Packed(float first, float second) {
   return static_cast<uint32_t>(static_cast<uint16_t>(Rounded<T>(first))) |
@@ -204,13 +205,14 @@ WT_DEVICE uint32_t Ballot(bool yes) { return __ballot_sync(0xffffffffu, yes); }
 WT_DEVICE int CountBits(uint32_t bits) { return __popc(bits); }
 WT_DEVICE float AsFloat(uint32_t bits) { return __uint_as_float(bits); }
 
-// Results below 2^-126 are zero: what it takes to have them costs more than the rest (__expf and __fdividef have them).
+// Results below 2^-126 become zero: producing them would cost more than the rest (__expf and __fdividef do
+// produce them).
 WT_DEVICE float Exp2Fast(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
-// Within 2^-21 of the result for |x| <= 16, beyond in proportion to |x|.
+// Within 2^-21 of the result for |x| <= 16; beyond that the error grows in proportion to |x|.
 WT_DEVICE float ExpFast(float x) { return Exp2Fast(x * 1.44269504f); }
 // Within 2 ulp; 0 for y from 2^126 on.
 WT_DEVICE float DivideFast(float x, float y) {
@@ -266,7 +268,8 @@ WT_DEVICE void MatrixMultiplyAdd<Float16>(float (&d)[4], const uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Volatile, and a clobber: the compiler must not move them over barriers and copies, which it does not see to touch the same memory.
+// Volatile with a memory clobber: the compiler does not know that barriers and copies touch the same memory,
+// and must not move these across them.
 WT_DEVICE void LoadMatrices(uint32_t (&out)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -280,7 +283,7 @@ WT_DEVICE void LoadMatricesTransposed(uint32_t (&out)[4], const void* row) {
                : "memory");
 }
 
-// The compiler makes four stores of some assignments of 16 bytes.
+// The compiler splits some 16-byte assignments into four stores.
 WT_DEVICE void StoreWords(void* to, const uint32_t (&words)[4]) {
   asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};"
                :
@@ -319,7 +322,7 @@ WT_DEVICE uint32_t Packed<Float16>(float first, float second) {
 
 WT_DEVICE int Lane() { return Thread() % kWarp; }
 
-// Of a loop over elements that all threads of a one-dimensional grid share.
+// For a loop over elements that is shared by all threads of a one-dimensional grid.
 template <int kThreads>
 WT_DEVICE int64_t FirstIndex() {
   return static_cast<int64_t>(BlockX()) * kThreads + Thread();

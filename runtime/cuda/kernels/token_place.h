@@ -1,4 +1,5 @@
-// Where the tokens of a context-parallel rank are in their whole sequence: plan/op.h's WholePosition, for kernels.
+// Positions of a context-parallel rank's tokens in their whole sequence: plan/op.h's WholePosition, for
+// kernels.
 #pragma once
 
 #include "plan/op.h"
@@ -15,7 +16,7 @@ struct TokenPlace {
       : tokens(of_tokens), ranks(split.ranks), rank(of_rank), zigzag(split.zigzag) {}
 
 #if defined(WT_DEVICE)
-  // Of row `row` of [batch, tokens].
+  // The position of row `row` of [batch, tokens].
   WT_DEVICE int64_t PositionOf(int64_t row) const {
     const int64_t token = row % tokens;
     if (!zigzag) return rank * tokens + token;

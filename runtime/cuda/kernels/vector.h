@@ -1,4 +1,5 @@
-// Memory in pieces of 16 bytes: kernels that memory bounds move as much as an instruction can.
+// Memory accesses in pieces of 16 bytes, so that memory-bound kernels move as much per instruction as they
+// can.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace windtunnel::WT_KERNELS {
 // Elements of T in 16 bytes.
 template <typename T>
 inline constexpr int kVector = 16 / static_cast<int>(sizeof(T));
-// Elements that take a whole piece of the wider, or the narrower, of two types.
+// Elements in a piece of the narrower of two types.
 template <typename A, typename B>
 inline constexpr int kCommonVector = kVector<A> > kVector<B> ? kVector<A> : kVector<B>;
 
@@ -24,7 +25,8 @@ struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
 template <int kWidth>
 using Width = std::integral_constant<int, kWidth>;
 
-// Rows of fp32 may lie in shared memory; 16-bit elements are in global memory only.
+// Loads kWidth elements as fp32. fp32 rows may lie in shared memory; 16-bit elements must be in global
+// memory.
 template <int kWidth, typename T>
 WT_DEVICE Pack<float, kWidth> Load(const T* from) {
   Pack<float, kWidth> values;
@@ -40,7 +42,8 @@ WT_DEVICE Pack<float, kWidth> Load(const T* from) {
   return values;
 }
 
-// 16 bytes as they lie in memory: a piece that is wanted later takes half the registers of its elements in fp32, if they are of 16 bits.
+// 16 bytes as they lie in memory. If a piece of 16-bit elements is needed later, this takes half the
+// registers of its elements in fp32.
 template <typename T>
 struct alignas(16) Words {
   uint32_t at[4];
@@ -77,8 +80,8 @@ WT_DEVICE void Store(T* to, const Pack<float, kWidth>& values) {
   }
 }
 
-// Calls f(Width<w>(), i) for elements [i, i + w), which together are the `n` there are: w is kWidth for whole pieces where `aligned`,
-// else 1. Piece or element j is thread `first` + k `stride`'s.
+// Calls f(Width<w>(), i) for elements [i, i + w), which together cover all `n`. w is kWidth for whole pieces
+// if `aligned`, else 1. Piece or element j belongs to thread `first` if j = first + k * stride for some k.
 template <int kWidth, typename F>
 WT_DEVICE void ForEachPiece(int64_t n, bool aligned, int64_t first, int64_t stride, F f) {
   const int64_t pieces = aligned ? n / kWidth : 0;
@@ -86,13 +89,14 @@ WT_DEVICE void ForEachPiece(int64_t n, bool aligned, int64_t first, int64_t stri
   for (int64_t i = pieces * kWidth + first; i < n; i += stride) f(Width<1>(), i);
 }
 
-// How many elements a row begins behind a whole piece.
+// How many elements behind a 16-byte boundary a row begins.
 template <int kWidth, typename T>
 WT_DEVICE int64_t OffPieces(const T* row) {
   return static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) / sizeof(T)) % kWidth;
 }
 
-// The same over a row that begins anywhere: single elements up to the first whole piece, and after the last.
+// Like ForEachPiece for a row that begins anywhere: single elements up to the first whole piece and after the
+// last.
 template <int kWidth, typename T, typename F>
 WT_DEVICE void ForEachPieceOfRow(int64_t n, const T* row, int first, int stride, F f) {
   const int64_t off = OffPieces<kWidth>(row);

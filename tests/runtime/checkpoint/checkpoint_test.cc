@@ -34,7 +34,8 @@ Scenario Bf16(Scenario s) {
   return s;
 }
 
-// The first steps overflow, so that the scale and the skipped steps are others than those that a job begins with.
+// The first steps overflow, so that the loss scale and the number of skipped steps differ from those with
+// which a job begins.
 Scenario Fp16(Scenario s, Precision param = Precision::kFp16) {
   s.precision.param = param;
   s.precision.compute = Precision::kFp16;
@@ -92,7 +93,7 @@ class EveryLayout : public testing::TestWithParam<Layout> {};
 INSTANTIATE_TEST_SUITE_P(Layouts, EveryLayout, testing::ValuesIn(Layouts()),
                          [](const auto& info) { return info.param.name; });
 
-// From a step whose program is a first one's, and from a steady one.
+// Resumes at one of the first steps, which have programs of their own, and at a steady one.
 TEST_P(EveryLayout, GoesOnBitByBitAsIfItHadNotStopped) {
   const Plan plan = *CompilePlan(GetParam().scenario);
   const std::string undisturbed = EmptyDirectory(std::string("whole") + GetParam().name);
@@ -105,7 +106,8 @@ TEST_P(EveryLayout, GoesOnBitByBitAsIfItHadNotStopped) {
   }
 }
 
-// The scale and what was skipped go along; of a job that does not scale its loss the number of skipped steps stays.
+// A checkpoint carries the loss scale and the number of skipped steps. A job that does not scale its loss
+// keeps only the number of skipped steps.
 TEST(LossScaleInCheckpoints, GoesOnWhereItWas) {
   const auto keep = [](Scenario&) {};
   const Plan fp16 = *CompilePlan(Fp16(Changed(TinyGpt(2), keep)));
@@ -123,7 +125,7 @@ TEST(LossScaleInCheckpoints, GoesOnWhereItWas) {
   RunSteps(fp32, {.checkpoints = EmptyDirectory("onward"), .resume_from = through}, 6);
 }
 
-// Another layout, another number of ranks, and back: no bit changes.
+// Loading in another layout, on another number of ranks, and back again changes no bit.
 TEST_P(EveryLayout, LoadsWhatEveryOtherLayoutHasSaved) {
   const Plan ddp = *CompilePlan(Changed(TinyGpt(2), [](Scenario&) {}));
   const Plan own = *CompilePlan(GetParam().scenario);
@@ -137,7 +139,7 @@ TEST_P(EveryLayout, LoadsWhatEveryOtherLayoutHasSaved) {
   ExpectSameTensors(saved, back);
 }
 
-// Up to the order in which losses are added up, evaluation knows nothing of the layout.
+// The evaluated loss does not depend on the layout, except for the order in which losses are summed.
 TEST_P(EveryLayout, EvaluatesLikeOneDevice) {
   Scenario scenario = GetParam().scenario;
   if (scenario.precision.compute != Precision::kFp32) GTEST_SKIP() << "computes in 16 bits";
@@ -174,7 +176,7 @@ TEST_P(EveryLayout, EvaluatesLikeOneDevice) {
   EXPECT_NEAR(evaluate(plan), expected, 1e-5 * expected);
 }
 
-// Experts lie on other ranks than the rest, and in other shards.
+// Experts are distributed over ranks, and sharded, differently from the other parameters.
 std::vector<Layout> LayoutsOfExperts() {
   const auto with = [](int64_t ranks, int64_t expert_ranks, DataParallelKind kind, int version = 2,
                        int64_t shard_size = 0) {
@@ -204,7 +206,7 @@ TEST(CheckpointOfExperts, GoesOnBitByBitAndLoadsInEveryOtherLayout) {
   RunSteps(first, {.checkpoints = resumed, .resume_from = CheckpointDirectory(saved).PathOf(2)}, 4);
   ExpectSameTensors(saved, resumed);
   std::string from = saved;
-  for (const Layout& layout : layouts) {  // each from what the one before it has saved
+  for (const Layout& layout : layouts) {  // each loads what the one before it has saved
     SCOPED_TRACE(layout.name);
     const std::string to = EmptyDirectory(std::string("experts_") + layout.name);
     SaveWhatIsLoaded(*CompilePlan(layout.scenario), from, to);
@@ -257,8 +259,7 @@ TEST_F(Saved, SoAreAFileThatIsCutOffOneThatIsMissingAndDamagedMetadata) {
       << ErrorOf(checkpoint_);
 }
 
-// Whatever one byte becomes: either an error, or the very same values (white space between JSON's words).
-// A reader of a pipe that nobody writes to waits for ever.
+// A reader of a pipe to which nobody writes would wait for ever.
 TEST_F(Saved, APipeIsNoFile) {
   const std::string file = checkpoint_ + "/metadata.json";
   std::filesystem::remove(file);
@@ -266,6 +267,8 @@ TEST_F(Saved, APipeIsNoFile) {
   EXPECT_EQ(ErrorOf(checkpoint_), file + ": is no regular file");
 }
 
+// Whatever one byte becomes, the result is either an error or the very same values (a change in the white
+// space between JSON's tokens).
 TEST_F(Saved, NoByteCanChangeUnnoticed) {
   const auto original = Checkpoint::Open(checkpoint_);
   ASSERT_TRUE(original);
@@ -308,7 +311,7 @@ TEST_F(Saved, LatestIsTheNewestThatIsComplete) {
   std::filesystem::remove(directory_ + "/latest");
   EXPECT_EQ(directory.Latest(), directory.PathOf(2));
   EXPECT_EQ(CheckpointDirectory(directory_ + "/nothing").Latest(), std::nullopt);
-  // What a rank gives up is its own; the directory goes with the last.
+  // A rank abandons only its own files; the last rank to do so removes the directory.
   ASSERT_TRUE(directory.Begin(9));
   for (const char* file : {"rank_00000.safetensors", "rank_00001.safetensors", "rank_00001.pieces.json"})
     std::ofstream(directory.UnfinishedPathOf(9) + "/" + file) << "half";
@@ -327,7 +330,7 @@ TEST(WriteFileAtomically, LeavesNothingOfWhatItCouldNotWrite) {
   EXPECT_FALSE(std::filesystem::exists(directory + "/taken.tmp"));
 }
 
-// A rank that is stopped, or whose file system does not answer, does not hold up the others for ever.
+// A rank that is stopped, or whose file system does not answer, does not block the others for ever.
 TEST(RunCheckpoints, NamesTheRankThatWritesNothingOfItsPart) {
   std::atomic<bool> failed = false;
   WithRanks(CompilePlan(TinyGpt(2)).value(), [&](RankSession& session, Store& store) -> Status {
@@ -411,7 +414,7 @@ TEST(RunCheckpoints, RefuseAnotherModelSeedOptimizerOrAShorterRun) {
   other = scenario;
   other.optimizer.kind = OptimizerKind::kSgd;
   EXPECT_NE(error(other, 9).find("optimizer.kind is sgd"), std::string::npos);
-  // Also where all tensors that the other model wants are there.
+  // These are errors even though the checkpoint has all tensors that the other model needs.
   other = scenario;
   other.model.layers -= 1;
   EXPECT_NE(error(other, 9).find("model.layers is "), std::string::npos);
@@ -424,7 +427,8 @@ TEST(RunCheckpoints, RefuseAnotherModelSeedOptimizerOrAShorterRun) {
   EXPECT_EQ(error(other, 9), "no error");
 }
 
-// Two replicas of four sequences see what one of eight does, also from the middle of an epoch on.
+// Two replicas with four sequences each see the same samples as one with eight, also from the middle of an
+// epoch on.
 TEST(BatchLoader, GoesOnWithTheSameSamplesOnAnotherNumberOfReplicas) {
   Scenario scenario = Changed(TinyGpt(1), [](Scenario& s) { s.batch.micro = 8; });
   const auto ids_of = [&](int64_t micro, int64_t replicas, bool resumed) {

@@ -50,7 +50,7 @@ Scenario Qwen3Moe() {
   return s;
 }
 
-// Trains a step, so that no two tensors are alike, and exports.
+// Trains, so that no two tensors are alike, and exports the weights.
 std::string Exported(const Scenario& scenario, const std::string& name) {
   const std::string saved = EmptyDirectory(name + "_saved"), exported = EmptyDirectory(name + "_exported");
   RunSteps(*CompilePlan(scenario), {.checkpoints = saved}, 2);
@@ -102,7 +102,7 @@ TEST_P(EveryArchitecture, HasAConfigurationThatGivesTheSameModel) {
       ParseScenario("model: {config: config.json}\nbatch: {micro: 2}\n", "s.yaml", exported, {});
   ASSERT_TRUE(scenario) << scenario.error().message;
   ModelSpec model = scenario->model;
-  model.attention = GetParam().model.attention;  // of which the configuration says nothing
+  model.attention = GetParam().model.attention;  // not part of the configuration
   model.preset = GetParam().model.preset;
   if (model.experts) model.experts->capacity_factor = 2;
   EXPECT_EQ(model, GetParam().model);
@@ -184,7 +184,7 @@ TEST(HuggingFaceWeights, OfOtherMixturesOfExpertsHaveNoNames) {
             std::string::npos);
 }
 
-// Half of a model is another model.
+// A model with half of the layers is another model, so left-over weights are an error.
 TEST(HuggingFaceWeights, ThatTheModelHasNoPlaceForAreRefused) {
   const std::string exported = Exported(TinyLlama(2), "left_over");
   ModelSpec shallow = TinyLlama(2).model;
@@ -241,7 +241,8 @@ TEST(HuggingFaceWeights, SayWhichTensorIsMissingOrHasAnotherShape) {
             "Hugging Face's names are not known of models with model.mtp");
 }
 
-// As on the hub: names without a prefix, and files that an index names.
+// As on the Hugging Face hub: tensor names may lack the prefix `transformer.`, and the tensors may be spread
+// over several files that an index lists.
 TEST(HuggingFaceWeights, AreReadWithoutPrefixAndFromSeveralFiles) {
   const std::string exported = Exported(Gpt2(), "parts"), parts = EmptyDirectory("parts_apart");
   std::filesystem::create_directories(parts);

@@ -11,7 +11,7 @@ namespace {
 
 std::string PathOf(const std::string& name) { return testing::TempDir() + "/" + name; }
 
-// The format by hand: length, header, values.
+// Writes the format by hand: the header's length, the header, the values.
 std::string Write(const std::string& name, const std::string& header, const std::string& values,
                   std::optional<uint64_t> length = std::nullopt) {
   const uint64_t bytes = length.value_or(header.size());

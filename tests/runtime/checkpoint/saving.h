@@ -21,7 +21,7 @@ inline std::string EmptyDirectory(const std::string& name) {
   return path;
 }
 
-// Runs the steps up to `steps` that `options` leave to do, as windtunnel run does.
+// Runs the steps up to `steps` that are still to be done according to `options`, as windtunnel run does.
 inline void RunSteps(const Plan& plan, const RunOptions& options, int64_t steps) {
   WithRanks(plan, [&](RankSession& session, Store& store) -> Status {
     RunCheckpoints checkpoints(session, store, options, steps);
@@ -34,7 +34,7 @@ inline void RunSteps(const Plan& plan, const RunOptions& options, int64_t steps)
   });
 }
 
-// Saves what a session of `plan` has right after loading `from`.
+// Saves to `to` the state that a session of `plan` has right after it has loaded `from`.
 inline void SaveWhatIsLoaded(const Plan& plan, const std::string& from, const std::string& to) {
   WithRanks(plan, [&](RankSession& session, Store& store) -> Status {
     RunOptions options;
@@ -46,7 +46,7 @@ inline void SaveWhatIsLoaded(const Plan& plan, const std::string& from, const st
   });
 }
 
-// Every bit of every tensor.
+// Expects two checkpoints to agree in every bit of every tensor.
 inline void ExpectSameTensors(const std::string& a, const std::string& b) {
   const auto one = Checkpoint::Open(a), other = Checkpoint::Open(b);
   ASSERT_TRUE(one) << one.error().message;

@@ -1,4 +1,4 @@
-// Ranks' shares of attention, put together, are attention.
+// The ranks' parts of attention, put together, are attention over the whole sequences.
 #include "runtime/cpu/context_attention.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class ContextAttentionKernel : public testing::TestWithParam<bool> {
   const Values dout = RandomValues(2, whole.out_elements());
   Tensor workspace = Tensor(AttentionWorkspaceElements(whole.seq, true));
 
-  // Rows of `columns` elements, of the rank's tokens.
+  // Elements [first, first + count) of the rows of the rank's tokens; rows have `columns` elements.
   Values PartOf(const Values& of_all, int rank, int64_t columns, int64_t first, int64_t count) const {
     Values part;
     for (int64_t token = 0; token < tokens; ++token) {

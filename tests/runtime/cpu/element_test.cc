@@ -31,7 +31,7 @@ double Nearest(const Format& format, double x) {
   return std::fabs(rounded) > format.largest ? std::copysign(HUGE_VAL, x) : rounded;
 }
 
-// What the 16 bits mean.
+// The number that the 16 bits stand for.
 double Meaning(const Format& format, uint16_t bits) {
   const int exponent_field = (bits & 0x7fff) >> format.mantissa_bits;
   const double fraction = bits & ((1 << format.mantissa_bits) - 1);
@@ -63,7 +63,7 @@ void ExpectNearest(const Format& format) {
   for (uint64_t i = 0; i < 1'000'000; ++i) {
     const float any = std::bit_cast<float>(static_cast<uint32_t>(random.At(i)));
     if (any == 0.0f || !std::isfinite(any)) continue;
-    // As it comes, and scaled to where fp16 has its numbers.
+    // The number as drawn, and scaled to where fp16 has its numbers.
     const float scaled = std::ldexp(any, -std::ilogb(any) + static_cast<int>(i % 44) - 26);
     for (float x : {any, scaled}) ASSERT_EQ(ToFloat(FromFloat<T>(x)), Nearest(format, x)) << x;
   }

@@ -18,7 +18,7 @@ using test::TypeOf;
 using test::Values;
 using test::ValuesOf;
 
-// Three experts' rows, of which each has its own sums and its own bias.
+// Three experts' rows. Each expert has its own column sums and its own bias.
 TEST(ColumnSumKernel, KeepsExpertsApart) {
   constexpr int64_t kExperts = 3, kRows = 10, kColumns = 7;
   const Values in = RandomValues(1, kExperts * kRows * kColumns);

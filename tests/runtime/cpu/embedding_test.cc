@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Accumulate, EmbeddingBackwardKernel,
 TEST_P(EmbeddingBackwardKernel, SumsTheGradientsOfEveryUseOfARow) {
   const Values dx = RandomValues(1, kTokens * kHidden);
   std::vector<int32_t> ids = RandomIndices(2, kTokens, kVocab);
-  ids[3] = ids[4];  // a token met twice in a row
+  ids[3] = ids[4];  // the same token twice in a row
   Values dtable = GetParam().table ? RandomValues(3, kVocab * kHidden) : Values(kVocab * kHidden);
   Values dpositions = GetParam().positions ? RandomValues(4, kSeq * kHidden) : Values(kSeq * kHidden);
   Tensor dx32 = dx, dtable32 = GetParam().table ? Tensor(dtable) : Tensor(kVocab * kHidden);

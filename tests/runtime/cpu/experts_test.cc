@@ -15,7 +15,7 @@ using test::Tensor;
 using test::Values;
 using test::ValuesOf;
 
-// Three tokens, three experts, two a token, room for two at each.
+// Three tokens, three experts, two experts per token, room for two tokens at each expert.
 TEST(RouteKernel, ChoosesTheLargestAndGivesRoomInOrder) {
   Tensor logits = Values{3, 1, 2, 3, 3, 0, 5, 1, 4}, probabilities(9), weights(6);
   std::vector<int32_t> slots(6);
@@ -29,15 +29,15 @@ TEST(RouteKernel, ChoosesTheLargestAndGivesRoomInOrder) {
   EXPECT_LT(RelativeError(probabilities, Values{p, 0, 1 - p, 0.5, 0.5, 0, p, 0, 1 - p}), 1e-6);
 }
 
-// Three groups of two experts: a token's are in the two groups that have the largest logits, even where others are larger than the
-// second in there; of equal groups the first.
+// Three groups of two experts. A token's experts are in the two groups with the largest logits, even if other
+// logits are larger than the second ones in those groups. Of equal groups the first are taken.
 TEST(RouteKernel, ChoosesAmongTheBestGroups) {
   Tensor logits = Values{5, -9, 4, 3, 4, 4.5, 1, 1, 1, 1, 1, 1}, probabilities(12), weights(6);
   std::vector<int32_t> slots(6);
   const RouteTokens op{.tokens = 2, .experts = 6, .top_k = 3, .capacity = 2, .groups = 3, .top_k_groups = 2};
   ASSERT_EQ(Launch(op, {logits.ref()}, {probabilities.ref(), weights.ref(), RefOf(slots)}), "");
   EXPECT_EQ(slots, (std::vector<int32_t>{0, 10, 8, 1, 2, 4}));
-  EXPECT_EQ(probabilities[2], 0);  // 4, of the group in between
+  EXPECT_EQ(probabilities[2], 0);  // logit 4, of the group in between, which is not chosen
 }
 
 TEST(RouteKernel, WeighsASingleExpertAmongAll) {
@@ -50,7 +50,8 @@ TEST(RouteKernel, WeighsASingleExpertAmongAll) {
   EXPECT_NEAR(weights[0], 0.75, 1e-6);
 }
 
-// Also where it is the best of one group of several: among those of the others, too.
+// The softmax is over all experts even if one group of several is chosen: it includes the other groups'
+// experts.
 TEST(RouteKernel, WeighsASingleExpertOfAGroupAmongAll) {
   Tensor logits = Values{0, 0, std::log(2.0), 0}, probabilities(4), weights(1);
   std::vector<int32_t> slots(1);
@@ -105,7 +106,7 @@ TEST(RouteKernel, BackwardIsTheDerivativeOfTheWeights) {
   }
 }
 
-// Token 0 in slots 0 and 3, token 1 in slot 2 and dropped; slot 1 is empty.
+// Token 0 is in slots 0 and 3, token 1 in slot 2 and dropped at its other expert; slot 1 is empty.
 TEST(ExpertTokens, GoToTheirSlotsAndAreAddedUpByWeight) {
   std::vector<int32_t> slots = {0, 3, 2, -1};
   Tensor x = Values{1, 2, 3, 4}, rows(8), y(4), weights = Values{0.25, 0.75, 0.5, 0.5};

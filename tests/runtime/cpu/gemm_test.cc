@@ -20,7 +20,7 @@ using test::Tensor;
 using test::TensorOf;
 using test::Values;
 
-// What Gemm promises, by the reference.
+// The result that Gemm promises, computed with the reference.
 Values Expected(const Gemm& op, const Values& a, const Values& b, const Values& bias, const Values& c) {
   Values result = reference::Gemm(op.m, op.n, op.k, op.transpose_a, op.transpose_b, a, b);
   for (int64_t i = 0; i < op.m * op.n; ++i) {
@@ -90,8 +90,8 @@ TEST(GemmEngine, EveryLibraryGivesTheSameProductOfStridedOperands) {
   }
 }
 
-// What processors without AVX-512 BF16 do, and fp16 everywhere: over several blocks in each direction, with
-// operands that are corners of wider ones.
+// The path of bf16 on processors without AVX-512 BF16, and of fp16 everywhere. The product spans several
+// blocks in each direction and is a corner of a wider matrix.
 template <typename T>
 void ExpectTheProductInBlocks(double tolerance) {
   constexpr int64_t kRows = 260, kColumns = 520, kDepth = 600, kBeyond = 7;

@@ -21,7 +21,7 @@ struct HeadNormCase {
   int64_t elements() const { return tokens * packed(); }
 };
 
-// The RMS norm of the reference, a head at a time.
+// The reference's RMS norm, applied to one head at a time.
 struct Reference {
   HeadNormCase c;
   Values x, query_gamma, key_gamma;
@@ -103,8 +103,8 @@ TYPED_TEST(HeadNormKernel, MatchesTheReferenceForwardAndBackward) {
 }
 
 TEST(HeadNormKernelEpsilon, IsTheOperators) {
-  test::Tensor x = Values{3, 4, 1}, gamma = Values{1}, y(3),
-               statistics(2);  // a query, a key, a value of one element
+  // One head each of queries, keys and values, of one element.
+  test::Tensor x = Values{3, 4, 1}, gamma = Values{1}, y(3), statistics(2);
   HeadNormForward op{.tokens = 1, .heads = 1, .kv_heads = 1, .head_dim = 1};
   op.epsilon = 27;  // 3^2 + 27 = 6^2
   ASSERT_EQ(Launch(op, {x.ref(), gamma.ref(), gamma.ref()}, {y.ref(), statistics.ref()}), "");

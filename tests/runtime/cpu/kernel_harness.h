@@ -1,5 +1,5 @@
-// What the tests of the cpu device share: values in, an operator launched, values out, and how far those are
-// from the reference.
+// Helpers of the cpu device's tests: make input values, launch an operator, read its results, and measure how
+// far those are from the reference.
 #pragma once
 
 #include <cmath>
@@ -35,8 +35,8 @@ inline std::vector<int32_t> RandomIndices(uint64_t stream, int64_t n, int64_t bo
   return indices;
 }
 
-// Operands of element type T, from doubles or uninitialised: NaN, so that whatever a kernel should have
-// written shows.
+// An operand of element type T, made from doubles, or filled with NaN, so that elements that a kernel fails
+// to write are noticed.
 template <typename T>
 struct TensorOf : std::vector<T> {
   TensorOf(const Values& values) {  // NOLINT: meant to convert
@@ -62,7 +62,7 @@ Values ValuesOf(const std::vector<T>& tensor) {
   return values;
 }
 
-// What is left of the values in type T: so that kernel and reference start from the same numbers.
+// The values rounded to type T, so that kernel and reference start from the same numbers.
 template <typename T>
 Values RoundedTo(const Values& values) {
   return ValuesOf(TensorOf<T>(values));
@@ -72,7 +72,7 @@ inline TensorRef RefOf(std::vector<int32_t>& integers) {
   return {integers.data(), static_cast<int64_t>(integers.size())};
 }
 
-// One device for a whole test program: making its primitives takes longer than running them.
+// One device for the whole test program, since making its primitives takes longer than running them.
 inline Device& CpuDevice() {
   static const std::unique_ptr<Device> device = MakeCpuDevice();
   return *device;

@@ -1,4 +1,5 @@
-// Heads are put together from latents and taken apart again; attention with narrower values is that with values padded by zeros.
+// Heads are joined from latents and split again. Attention with values narrower than its heads is attention
+// with those values padded by zeros.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +22,8 @@ double Dot(const Tensor& a, const Tensor& b) {
 }
 
 TEST(LatentHeads, LieAsAttentionTakesThem) {
-  // One token at position 0, where nothing turns: two heads of three columns and two rotated ones, values of two.
+  // One token at position 0, where RoPE rotates by no angle. Two heads of three plain and two rotated
+  // columns, and values of two columns.
   const JoinLatentHeads join{.batch = 1, .seq = 1, .heads = 2, .head_dim = 5, .rope_dim = 2, .value_dim = 2};
   Tensor q = Values{0, 1, 2, 3, 4, 10, 11, 12, 13, 14}, key = Values{90, 91};
   Tensor kv = Values{20, 21, 22, 30, 31, 40, 41, 42, 50, 51}, qkv(24);
@@ -43,7 +45,8 @@ TEST(LatentHeads, BackwardIsTheTranspose) {
   EXPECT_NEAR(Dot(dqkv, qkv), Dot(dq, q) + Dot(dkv, kv) + Dot(dkey, key), 1e-3);
 }
 
-// Rows of `columns`, of which the last `values` * heads are heads of values, each padded to `head_dim`.
+// Takes rows of `columns` elements, of which the last `values` * `heads` are the heads' values, and pads each
+// head's values to `head_dim`.
 Values Padded(const Values& rows, int64_t columns, int64_t heads, int64_t values, int64_t head_dim) {
   Values padded;
   for (size_t row = 0; row < rows.size(); row += static_cast<size_t>(columns)) {

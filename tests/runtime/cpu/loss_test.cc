@@ -37,7 +37,8 @@ TEST(CrossEntropyKernel, MatchesTheReferenceAndScalesTheGradient) {
   }
 }
 
-// Of fp16's gradient nothing is left without it: 1e-8 is less than half of its smallest number.
+// Without the loss scale nothing would be left of an fp16 gradient: 1e-8 is less than half of fp16's smallest
+// number.
 TEST(CrossEntropyKernel, TimesTheLossScaleBeforeTheGradientIsRounded) {
   std::vector<int32_t> targets = {0};
   Tensor scale = Values{65536, 0, 0}, plain = Values{0, 0}, scaled = Values{0, 0}, loss(1), same(1);
@@ -77,7 +78,7 @@ TEST(CrossEntropyKernel, RefusesATargetOutsideTheVocabulary) {
   EXPECT_NE(error.find("target -1"), std::string::npos) << error;
 }
 
-// The mean is over the share that counts, on whichever rank those are.
+// The mean is over the share of rows that have a target (`counted`), on whichever rank those rows are.
 TEST(CrossEntropyKernel, RowsWithoutATargetHaveNoLossAndNoGradient) {
   const int64_t vocab = 7;
   const Values logits = RandomValues(1, 4 * vocab, /*scale=*/4.0);

@@ -133,7 +133,7 @@ TEST(UnscaleGradientsKernel, FindsOneElementThatIsInfiniteOrNoNumber) {
   }
 }
 
-// torch.amp.GradScaler's rule, three steps to a growth.
+// torch.amp.GradScaler's rule, with a growth interval of three steps.
 TEST(UpdateLossScaleKernel, HalvesAfterAnOverflowAndDoublesAfterAnIntervalWithout) {
   Tensor numbers = Values{1024, 0, 0};
   const UpdateLossScale op{.growth_interval = 3};
@@ -161,7 +161,8 @@ TEST(UpdateLossScaleKernel, NeverGrowsToInfinity) {
   EXPECT_EQ(numbers[0], 3.0e38f);
 }
 
-// The step is skipped: nothing moves, not the moments either. One that is not counts as the step before the skipped ones.
+// A step that overflows is skipped: neither parameters nor moments change. A later step counts as if the
+// skipped ones had not been: step 8 after three skipped steps counts as step 5.
 TEST(GuardedOptimizerKernel, SkipsOverflowsAndDoesNotCountThem) {
   const OptimizerSpec adam{.kind = OptimizerKind::kAdam, .lr = 0.01};
   const auto update = [&](bool guarded, double found, double skipped, int64_t step) {

@@ -175,7 +175,7 @@ Values RopeBackward(const AttentionShape& shape, const Values& dqkv) { return Ro
 
 namespace {
 
-// A function and its derivative at one place.
+// The value and the derivative of a function at one point.
 struct Point {
   double value, slope;
 };
@@ -185,7 +185,7 @@ Point SiluAt(double x, double steepness) {
   const double s = Sigmoid(steepness * x);
   return {x * s, s * (1.0 + steepness * x * (1.0 - s))};
 }
-// Within [lowest, highest].
+// x clamped to [lowest, highest].
 Point ClampAt(double x, double lowest, double highest) {
   return {std::clamp(x, lowest, highest), x < lowest || x > highest ? 0.0 : 1.0};
 }

@@ -1,6 +1,6 @@
 // The operators of plan/op.h in double precision, written for clarity: each forward function is its formula,
-// each backward function the formula's derivative. reference_test.cc holds the derivatives against finite
-// differences, and the tests of the cpu device hold its kernels against these.
+// each backward function the formula's derivative. reference_test.cc compares the derivatives with finite
+// differences, and the tests of the cpu device compare its kernels with these functions.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ NormGradients NormBackward(NormKind kind, int64_t rows, int64_t columns, const V
 
 struct AttentionShape {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t window = 0;  // keys that a query sees, its own the last of them; 0: all before
+  // The number of keys that a query sees, of which its own is the last; 0: its own and all before.
+  int64_t window = 0;
 
   // The first key that query `query` sees.
   int64_t FirstKey(int64_t query) const { return window == 0 ? 0 : std::max<int64_t>(0, query + 1 - window); }
@@ -59,7 +60,7 @@ LossResult CrossEntropy(int64_t rows, int64_t vocab, const Values& logits,
                         const std::vector<int32_t>& targets);
 LossResult MeanSquaredError(const Values& prediction, const Values& target);
 
-// One update of one parameter; m and v are the states that the optimizer has (plan/op.h).
+// One update of one parameter; m and v are the optimizer's states (plan/op.h).
 void OptimizerUpdate(const OptimizerSpec& spec, int64_t step, const Values& gradient, Values& parameter,
                      Values& m, Values& v);
 

@@ -1,4 +1,4 @@
-// Holds the reference operators' derivatives against central finite differences.
+// Compares the reference operators' derivatives with central finite differences.
 #include "tests/runtime/cpu/reference.h"
 
 #include <gtest/gtest.h>
@@ -113,7 +113,8 @@ TEST_P(ActivationReference, BackwardIsTheDerivative) {
               }));
 }
 
-// By hand, with what gpt-oss does beyond its limits: a gate of 9 is one of 7, a value of -8 one of -7, and neither has a gradient.
+// Computed by hand. Beyond its limits, as in gpt-oss, a gate of 9 counts as 7 and a value of -8 as -7, and
+// neither has a gradient.
 TEST(ActivationReference, ClampedSwigluStaysWithinItsLimits) {
   const auto of = [](double gate, double value) {
     return Activation(ActivationKind::kClampedSwiglu, 1, 1, {gate, value})[0];
@@ -121,7 +122,7 @@ TEST(ActivationReference, ClampedSwigluStaysWithinItsLimits) {
   EXPECT_DOUBLE_EQ(of(2, 3), 2 / (1 + std::exp(-1.702 * 2)) * 4);
   EXPECT_DOUBLE_EQ(of(9, 3), of(7, 3));
   EXPECT_DOUBLE_EQ(of(2, -8), of(2, -7));
-  EXPECT_LT(std::abs(of(-40, 3)), 1e-25);  // no limit below for the gate
+  EXPECT_LT(std::abs(of(-40, 3)), 1e-25);  // the gate has no lower limit
   EXPECT_EQ(ActivationBackward(ActivationKind::kClampedSwiglu, 1, 1, {1}, {9, -8}), (Values{0, 0}));
 }
 

@@ -45,7 +45,8 @@ class ShardsKernel : public testing::TestWithParam<ShardsCase> {
   }
 };
 
-// Shards that fit, one that lacks some, ranks with nothing of a tensor, a tensor of nothing, one rank.
+// Full shards, a last shard that is partly padding, ranks that have nothing of a tensor, an empty tensor, one
+// rank.
 INSTANTIATE_TEST_SUITE_P(Shapes, ShardsKernel,
                          testing::Values(ShardsCase{2, {8, 2}, {4, 1}}, ShardsCase{2, {5, 2}, {3, 1}},
                                          ShardsCase{4, {5, 1, 1000}, {2, 1, 250}},

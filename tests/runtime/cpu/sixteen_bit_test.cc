@@ -1,5 +1,5 @@
-// Every kernel in bf16 and fp16, against the reference in double precision on the same rounded numbers: the
-// result is what fp32 arithmetic and one rounding give. Where every fp32 operation is exact (whole numbers),
+// Compares every kernel in bf16 and fp16 with the reference in double precision on the same rounded numbers:
+// the result is what fp32 arithmetic and one rounding give. If every fp32 operation is exact (whole numbers),
 // that is the rounded exact result.
 #include <gtest/gtest.h>
 
@@ -44,8 +44,8 @@ class SixteenBit : public testing::Test {
  protected:
   using Typed = TensorOf<T>;
   static constexpr DType kType = TypeOf<T>();
-  // A rounding is wrong by half a unit in the last place at most, of 8 significant bits or 11: this is one
-  // unit.
+  // A rounding to 8 or 11 significant bits is wrong by at most half a unit in the last place. The tolerance
+  // is one unit.
   static constexpr double kTolerance = kType == DType::kBFloat16 ? 0x1p-8 : 0x1p-11;
 
   static Values Random(uint64_t stream, int64_t n, double scale = 1.0) {
@@ -165,7 +165,7 @@ void ExpectAttention(const AttentionRun& run, double scale, double tolerance) {
   EXPECT_LT(RelativeError(out, expected.out), tolerance);
   EXPECT_LT(RelativeError(saved, eager ? expected.probabilities : expected.log_sum_exp),
             eager ? tolerance : 1e-5);
-  // What backward reads of forward was rounded before, so its result has more than its own rounding.
+  // Backward reads results of forward that were rounded, so its result has more than its own rounding.
   EXPECT_LT(RelativeError(dqkv, reference::AttentionBackward(s, dout, qkv)), 2 * tolerance);
 }
 

@@ -1,5 +1,5 @@
-// Kernels over a tensor rank's part, in every element type: what the ranks make, put together as the collectives between the kernels
-// do, is what the kernel over the whole makes.
+// Kernels over a tensor rank's part, in every element type. The ranks' results, combined as the collectives
+// between the kernels do, are those of the kernel over the whole.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -162,7 +162,7 @@ TYPED_TEST(TensorParallel, EmbeddingsOfThePartsOfATableAddUpToTheWholes) {
     ASSERT_EQ(Launch(op, {RefOf(ids), part.ref(), at.ref()}, {x.ref()}, Rank(rank, kRanks)), "");
     sum = test::Plus(sum, ValuesOf(x));
   }
-  EXPECT_EQ(sum, ValuesOf(whole));  // of every row all but one are zero
+  EXPECT_EQ(sum, ValuesOf(whole));  // for each token, all but one rank's row are zero
 }
 
 TYPED_TEST(TensorParallel, GradientsOfThePartsOfATableAreThePartsOfTheWholes) {
@@ -221,7 +221,8 @@ TEST(GradientNorm, CountsAShareOfWhatOtherRanksHaveToo) {
 
 // ---- first values
 
-// A tensor of 12 rows (queries 8, keys 2, values 2) and 6 columns on two ranks: rows in blocks, and columns.
+// A tensor of 12 rows (queries 8, keys 2, values 2) and 6 columns on two ranks, split by rows in blocks and
+// by columns.
 TEST(InitializePart, MakesTheElementsOfTheWholeThatTheRankHas) {
   constexpr int64_t kColumns = 6, kElements = 12 * kColumns;
   const TensorPart rows = {{0, 4 * kColumns}, {8 * kColumns, kColumns}, {10 * kColumns, kColumns}};

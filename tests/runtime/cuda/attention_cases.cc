@@ -1,4 +1,4 @@
-// Cases of attention: forward, and backward by what the forward gave.
+// Cases of attention: forward, and backward with forward's results.
 #include <algorithm>
 
 #include "tests/runtime/cuda/case_list.h"
@@ -15,8 +15,8 @@ struct AttentionSizes {
   int64_t batch, seq, heads, kv_heads, head_dim, window = 0;
 };
 
-// Head sizes of every kernel and between them; sequences of less than a tile, of whole tiles, and with a tail; windows of less than a tile and
-// of more than one.
+// Head sizes of every kernel and between them. Sequences of less than a tile, of whole tiles, and with a
+// tail. Windows of less than a tile and of more than one.
 std::vector<AttentionSizes> AttentionShapes(bool large) {
   std::vector<AttentionSizes> all = {{2, 17, 2, 1, 64},      {1, 140, 2, 2, 64},      {1, 64, 4, 2, 32},
                                      {1, 70, 2, 1, 80},      {1, 40, 1, 1, 96},       {1, 100, 2, 1, 128},
@@ -31,7 +31,8 @@ std::vector<AttentionSizes> AttentionShapes(bool large) {
 
 }  // namespace
 
-// Gradients by the log-sum-exp and the output that belong to the inputs: from the reference, the cpu device in fp32 being as good.
+// Backward needs the output and the log-sum-exp that belong to its inputs. The cpu device, which is the
+// reference, computes them.
 void AddAttention(Cases& c) {
   for (const AttentionSizes& s : AttentionShapes(c.large)) {
     const int64_t tokens = s.batch * s.seq, packed = (s.heads + 2 * s.kv_heads) * s.head_dim,
@@ -68,7 +69,8 @@ void AddAttention(Cases& c) {
   }
 }
 
-// All blocks of keys together, or those of one rank, which the queries of another see in part, wholly, or not at all.
+// The keys of all ranks together, or those of one rank, which another rank's queries see in part, wholly, or
+// not at all.
 void AddContextAttention(Cases& c) {
   for (const AttentionSizes& s : {AttentionSizes{2, 24, 2, 1, 64}, {1, 140, 1, 1, 80}, {1, 12, 2, 1, 20}}) {
     const int64_t tokens = s.batch * s.seq, packed = (s.heads + 2 * s.kv_heads) * s.head_dim,
@@ -87,7 +89,8 @@ void AddContextAttention(Cases& c) {
                           .Write(kFloat, rows)
                           .Workspace(AttentionWorkspaceElements(s.seq * blocks, false));
       const Outcome outcome = OnCpu(forward);
-      // Of one block, the log-sum-exp is finite for the rows that another block is behind, too.
+      // Backward takes the log-sum-exp over all blocks. It is finite also for rows that see nothing of this
+      // one block.
       Buffer sums = outcome.writes[1];
       auto* values = reinterpret_cast<float*>(sums.bytes.data());
       for (int64_t i = 0; i < rows; ++i) values[i] = std::max(values[i], 0.0f) + (blocks > 1 ? 0.0f : 1.0f);
@@ -102,7 +105,7 @@ void AddContextAttention(Cases& c) {
             .ReadValues(forward.buffers[1])
             .ReadValues(outcome.writes[0])
             .ReadValues(blocks > 1 ? outcome.writes[1] : sums);
-        // Only the queries' columns are written.
+        // Of the packed gradients, only the queries' columns are written.
         backward.Update(c.dtype, tokens * packed)
             .Write(c.dtype, blocks * tokens * keys)
             .Workspace(AttentionWorkspaceElements(s.seq * blocks, true));

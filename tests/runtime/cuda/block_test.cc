@@ -1,4 +1,5 @@
-// The emulator itself: that it shows what a GPU would leave to chance; and the fragments of products on tensor cores, tile by tile.
+// The emulator itself, which must expose errors that a GPU would leave to chance; and the fragments of
+// products on tensor cores, tile by tile.
 #include "runtime/cuda/emulator/block.h"
 
 #include <gtest/gtest.h>
@@ -60,7 +61,8 @@ TEST(EmulatedBlock, AsynchronousCopiesArriveAtTheWait) {
   });
 }
 
-// A sum that reads its neighbour without a barrier comes out differently when threads run the other way around.
+// A thread that reads its neighbour's value without a barrier gets another result when threads run in reverse
+// order.
 TEST(EmulatedBlock, AMissingBarrierShows) {
   std::vector<float> once(64), again(64);
   const auto race = [](std::vector<float>& out) {
@@ -159,7 +161,7 @@ TEST(FlashTile, ResultsTimesATileAreTheProductOfThree) {
   });
 }
 
-// Which keys a query sees, by every pair: tiles must cover those pairs, each once.
+// Checks every pair of query and key: the tiles must cover each visible pair exactly once.
 void ExpectCovered(const AttentionShape& shape) {
   const Chunks &queries = shape.queries, &keys = shape.keys;
   const int all_keys = keys.count * keys.length;
@@ -213,7 +215,7 @@ TEST(VisibleTiles, CoverEveryVisiblePairOnce) {
   }
 }
 
-// A tile that no query of a window sees is not worked on.
+// Tiles that lie outside the window are skipped.
 TEST(VisibleTiles, AreFewWithinAWindow) {
   AttentionShape shape;
   shape.heads = shape.kv_heads = 1;

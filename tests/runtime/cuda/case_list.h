@@ -1,4 +1,4 @@
-// Cases of operators in the making: what the files of this folder add theirs to.
+// The list to which the files of this folder add their operator cases.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Every operator on a GPU, held against the cpu device: sizes that reach every path of a kernel, small enough for compute-sanitizer
-// (--gtest_filter=*Small*), and those of real models.
+// Compares every operator on a GPU with the cpu device: in sizes that reach every path of a kernel, small
+// enough for compute-sanitizer (--gtest_filter=*Small*), and in those of real models.
 #include <gtest/gtest.h>
 
 #include "plan/segment_source.h"
@@ -15,7 +15,7 @@ namespace {
     if (auto status = (expression); !status) FAIL() << status.error().message; \
   } while (false)
 
-// Every launch by way of a graph of its own.
+// Launches every operator through a CUDA graph of its own.
 class InGraphs : public Device {
  public:
   explicit InGraphs(Device& device) : device_(device) {}
@@ -138,7 +138,7 @@ TEST_P(CudaOperator, ProductIsTheCpuDevices) {
   ExpectTheCpuDevices(test::GemmCases(GetParam().dtype, GetParam().large));
 }
 
-// Nothing that an operator reads or writes depends on the order in which blocks happen to run.
+// No result depends on the order in which blocks happen to run.
 TEST_P(CudaOperator, RepeatsItsBits) {
   for (const test::OperatorCase& c : test::OperatorCases(GetParam().dtype, GetParam().large)) {
     SCOPED_TRACE(c.name + ": " + CostKey(c.kind));
@@ -151,7 +151,7 @@ TEST_P(CudaOperator, RepeatsItsBits) {
   }
 }
 
-// Captured after a launch that is not, as the runtime does it.
+// The captured launch comes after one without a graph, as in the runtime.
 TEST_P(CudaOperator, IsTheSameInAGraph) {
   std::vector<test::OperatorCase> cases = test::OperatorCases(GetParam().dtype, GetParam().large);
   for (test::OperatorCase& product : test::GemmCases(GetParam().dtype, GetParam().large))
@@ -176,7 +176,7 @@ TEST_P(CudaOperator, IsTheSameInAGraph) {
   }
 }
 
-// Where cuDNN is there it computes attention, and does not quietly leave it to own kernels.
+// If cuDNN is installed, it computes attention: the device does not silently use its own kernels.
 class CudnnAttention : public CudaOperator {
  protected:
   template <typename Attention>

@@ -1,5 +1,5 @@
-// The cuda device's kernels on blocks of fibers, held against the cpu device: index arithmetic, masks, tails, barriers and formulae, on
-// machines without a GPU.
+// Compares the cuda device's kernels, run on blocks of fibers, with the cpu device: index arithmetic, masks,
+// tails, barriers and formulae, on machines without a GPU.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Whole training steps on the cuda device's kernels as blocks of fibers: what the plan hands to them, in its order and layouts, gives the
-// losses and weights of the cpu device.
+// Whole training steps on the cuda device's kernels, run on blocks of fibers. Given operators in the plan's
+// order and operands in its layouts, they compute the losses and weights of the cpu device.
 #include <gtest/gtest.h>
 
 #include "plan/plan.h"
@@ -55,7 +55,8 @@ TEST_P(EmulatedTraining, LossesAreTheCpuDevicesInBf16) {
     EXPECT_NEAR(emulated.losses[step], cpu.losses[step], 1e-2 * cpu.losses[step]) << "step " << step;
 }
 
-// torch.autocast, and with fp16 scaled losses: the scale that both end up with is the same. The first overflows.
+// torch.autocast to bf16, and to fp16 with scaled losses. The first scale overflows, and both devices end up
+// with the same scale.
 TEST_P(EmulatedTraining, LossesAreTheCpuDevicesUnderAutocast) {
   for (Precision compute : {Precision::kBf16, Precision::kFp16}) {
     Scenario s = GetParam().scenario;

@@ -1,5 +1,5 @@
-// A driver without a device: it loads every module and launches nothing. cuDNN compiles kernels for a described device with it. (NVIDIA's own
-// stub of the driver refuses modules.)
+// A driver without a device: it loads every module and launches nothing. With it, cuDNN compiles kernels for
+// a device of which it has only a description. (NVIDIA's own stub of the driver refuses modules.)
 namespace {
 
 constexpr int kStubLibrary = 34;  // CUDA_ERROR_STUB_LIBRARY

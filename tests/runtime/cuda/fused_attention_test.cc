@@ -1,5 +1,6 @@
-// What cuDNN is asked for, without a device: it recognises the graphs of attention and compiles their kernels for an H200 that is only
-// described. That those kernels are right, a GPU tells (device_operator_test).
+// What cuDNN is asked for, without a device: it recognises the graphs of attention and compiles their kernels
+// for an H200 of which it has only a description. A GPU is needed to check that those kernels are right
+// (device_operator_test).
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@
 namespace windtunnel::cuda {
 namespace {
 
-// As cuDNN writes the properties of a device.
+// Device properties in cuDNN's JSON.
 constexpr std::string_view kA100 = R"({
   "deviceName": "NVIDIA A100-SXM4-80GB", "cudaDeviceId": 0, "deviceVer": 800, "driverVer": 13000, "pciDeviceId": 0,
   "multiProcessorCount": 108,
@@ -29,7 +30,8 @@ constexpr std::string_view kH200 = R"({
   "smClockRateKHz": 1980000, "memClockRateKHz": 3201000, "l2CacheSize": 62914560, "totalGlobalMem": 150754820096,
   "isTccDriver": 0, "supportCoopLaunch": 1})";
 
-// What was executed last: where the operands of which tensors were. A variant pack tells nothing back, so what is set is noted.
+// The last execution: the tensors, and the address of each. A variant pack cannot be read back, so its
+// attributes are noted when they are set.
 struct Noted {
   decltype(CudnnApi::set_attribute) set = nullptr;
   std::vector<int64_t> tensors;
@@ -54,7 +56,7 @@ cudnnStatus_t NoteAndSet(cudnnBackendDescriptor_t descriptor, cudnnBackendAttrib
 cudnnStatus_t ExecuteNothing(cudnnHandle_t, cudnnBackendDescriptor_t, cudnnBackendDescriptor_t) {
   return CUDNN_STATUS_SUCCESS;
 }
-// Zero: it had no place.
+// The tensor's address in the last execution; zero if it had none.
 int64_t PlaceOf(GraphTensor tensor) {
   for (size_t i = 0; i < LastPack().tensors.size(); ++i)
     if (LastPack().tensors[i] == tensor) return reinterpret_cast<intptr_t>(LastPack().places[i]);
@@ -78,7 +80,7 @@ cudaError_t RecordFill(void* memory, size_t bytes, cudaStream_t) {
 class FusedAttentionTest : public testing::Test {
  protected:
   void SetUp() override {
-    // Before cuDNN asks for libcuda.so.1, which is this library's name.
+    // This must come before cuDNN asks for libcuda.so.1, which is this library's name.
     ASSERT_NE(dlopen("tests/runtime/cuda/libfake_driver.so", RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
     LastFilled() = {};
     auto api = OpenCudnn(SearchPlaces::OfThisProcess());
@@ -99,7 +101,7 @@ class FusedAttentionTest : public testing::Test {
   }
 
   GraphTarget target() const { return {.properties = &*properties_}; }
-  // `version`, where it is not null, for the library's own.
+  // `version`, if not null, replaces the library's own.
   std::unique_ptr<FusedAttention> Make(size_t (*version)() = nullptr) {
     CudnnApi api = api_;
     if (version != nullptr) api.version = version;
@@ -112,7 +114,8 @@ class FusedAttentionTest : public testing::Test {
   std::optional<CudnnDescriptor> properties_;
 };
 
-// Of GPT-2's four sizes, of Llama 1B and 8B, of the shortest and the longest sequences that are shipped, and of sequences that fill no tile.
+// Problems of GPT-2's four sizes, of Llama 1B and 8B, of the shortest and the longest sequences that are
+// shipped, and of sequences that fill no tile.
 TEST_F(FusedAttentionTest, HasKernelsForModelsThatAreShipped) {
   for (const std::string_view device : {kH200, kA100}) {
     Describe(device);
@@ -171,7 +174,8 @@ TEST_F(FusedAttentionTest, LeavesToOwnKernelsWhatIsNotForIt) {
   EXPECT_FALSE(takes(not_whole_tiles, good));
 }
 
-// Another failure than that there is no kernel is no reason to end a run, which goes on without; but it is said.
+// Any other failure than a missing kernel does not end a run either, which goes on with own kernels. But it
+// is reported, once.
 TEST_F(FusedAttentionTest, SaysWhatElseGoesWrong) {
   CudnnApi api = api_;
   api.finalize = [](cudnnBackendDescriptor_t) { return CUDNN_STATUS_INTERNAL_ERROR; };
@@ -199,7 +203,7 @@ TEST_F(FusedAttentionTest, LeavesToOwnKernelsWhatCudnnCallsUnsupported) {
   EXPECT_FALSE(*bytes);
 }
 
-// [batch, seq, (heads + 2 kv_heads) head_dim]: keys lie behind queries, values behind keys.
+// The layout is [batch, seq, (heads + 2 kv_heads) head_dim]: keys follow queries, values follow keys.
 TEST_F(FusedAttentionTest, FindsItsOperands) {
   const auto fused = Make();
   const AttentionForward op{2, 256, 8, 2, 64, AttentionKind::kFlash, DType::kBFloat16};
@@ -243,14 +247,14 @@ TEST_F(FusedAttentionTest, FindsItsOperandsAndScratchInBackward) {
   EXPECT_EQ(PlaceOf(plan->tensors.dqueries), int64_t{kDqkv});
   EXPECT_EQ(PlaceOf(plan->tensors.dkeys), int64_t{kDqkv} + kKeys);
   EXPECT_EQ(PlaceOf(plan->tensors.dvalues), int64_t{kDqkv} + kValues);
-  // Workspace, products and sums lie one behind the other in the scratch memory.
+  // Workspace, products and sums follow one another in the scratch memory.
   EXPECT_GE(PlaceOf(plan->tensors.products), int64_t{kScratch} + plan->plan.workspace_bytes());
   EXPECT_GE(PlaceOf(plan->tensors.query_sums), PlaceOf(plan->tensors.products) + kProducts);
   EXPECT_LE(PlaceOf(plan->tensors.query_sums) + kQuerySums, int64_t{kScratch} + *bytes);
   EXPECT_EQ(LastFilled().memory, nullptr);
 }
 
-// What came before 9.6 adds to whatever is there.
+// cuDNN before 9.6 adds the sums to whatever is in their memory.
 TEST_F(FusedAttentionTest, ClearsTheSumsForOlderVersions) {
   const auto fused = Make([] { return size_t{90500}; });
   const AttentionBackward op{2, 256, 8, 2, 64, AttentionKind::kFlash, DType::kBFloat16};

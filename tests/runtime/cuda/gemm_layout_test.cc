@@ -1,4 +1,4 @@
-// Whether what cuBLASLt is asked for is the product that the operator names: carried out here as cuBLASLt would.
+// Checks that the product for which cuBLASLt is asked is the operator's, by computing it as cuBLASLt would.
 #include "runtime/cuda/gemm_layout.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ Values Numbers(int64_t count, int seed) {
   return values;
 }
 
-// Element (row, column) of what the product takes: column-major, transposed when it says so.
+// Element (row, column) of an operand of the product: column-major, and transposed if the layout says so.
 float At(const Values& memory, const MatrixLayout& matrix, int64_t batch, int64_t row, int64_t column) {
   if (matrix.transpose) std::swap(row, column);
   EXPECT_LT(row, matrix.rows);
@@ -104,7 +104,7 @@ TEST(CudaProfileName, IsTheDatasheetsWhereThereIsOne) {
   EXPECT_EQ(name("NVIDIA A100-SXM4-80GB", 85), "a100-sxm-80g");
   EXPECT_EQ(name("NVIDIA A100-SXM4-40GB", 42), "a100-sxm-40g");
   EXPECT_EQ(name("NVIDIA GeForce RTX 4090", 25), "nvidia-geforce-rtx-4090-25g");
-  // What has the letters of one, and is another.
+  // Devices whose names contain that of a datasheet's device, but which are others.
   EXPECT_EQ(name("NVIDIA GH200 480GB", 102), "nvidia-gh200-480gb-102g");
   EXPECT_EQ(name("NVIDIA GH200 144G HBM3e", 151), "nvidia-gh200-144g-hbm3e-151g");
   EXPECT_EQ(name("NVIDIA H200 NVL", 150), "nvidia-h200-nvl-150g");

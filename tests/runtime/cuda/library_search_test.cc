@@ -1,4 +1,4 @@
-// Where CUDA's libraries are looked for, in trees made up for it.
+// Where CUDA's libraries are looked for, in directory trees made for the test.
 #include "runtime/cuda/library_search.h"
 
 #include <gmock/gmock.h>
@@ -104,7 +104,7 @@ TEST_F(LibrarySearch, WhatIsNoLibraryIsRefusedWithItsNameAndTheSearchGoesOn) {
   EXPECT_THAT(opened.error().message, HasSubstr("CUDA_HOME"));
 }
 
-// The C library is everywhere.
+// Uses the C library, which every machine has.
 TEST_F(LibrarySearch, AWrongVersionIsRefusedWithTheReason) {
   const auto opened =
       SharedLibrary::Open("Test", {"libc.so.6"}, places_, [](const SharedLibrary& library) -> Status {

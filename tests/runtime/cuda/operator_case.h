@@ -1,4 +1,4 @@
-// One operator with operands: what parity tests run on the cpu device and on another one, and compare.
+// One operator with operands. Parity tests run it on the cpu device and on another one, and compare.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@
 
 namespace windtunnel::test {
 
-// A buffer as the host has it. Writes begin as NaN (integers: -1), unless they are the buffer of a read.
+// A buffer's content on the host. Written buffers begin as NaN (integers: -1), unless the operator also reads
+// them.
 struct Buffer {
   DType dtype = DType::kFloat32;
   std::vector<uint8_t> bytes;
-  bool compared = true;  // what a kernel leaves in a workspace is nobody's business
+  bool compared = true;  // false for a workspace, whose content after the kernel does not matter
 
   int64_t elements() const { return static_cast<int64_t>(bytes.size()) / SizeOf(dtype).count(); }
 };
@@ -26,20 +27,21 @@ struct OperatorCase {
   KernelContext context = {};
   std::vector<Buffer> buffers = {};
   std::vector<size_t> reads = {}, writes = {};  // indices of buffers
-  // By how many elements each buffer lies off 16 bytes: kernels have a path for that.
+  // The elements by which each buffer is off a 16-byte boundary: kernels have a path for unaligned buffers.
   int64_t offset = 0;
-  bool repeats_bits = true;  // on every device
+  bool repeats_bits = true;  // whether every device gives the same bits each time
 
-  // Operands in the order of plan/op.h. Values are standard normal times `scale`, drawn by the buffer's number.
+  // Add operands in the order of plan/op.h. Values are standard normal times `scale`, drawn from a random
+  // stream by the buffer's index.
   OperatorCase& Read(DType dtype, int64_t elements, double scale = 1.0);
   OperatorCase& ReadIndices(int64_t elements, int64_t bound);
   OperatorCase& ReadIntegers(const std::vector<int32_t>& values);
   OperatorCase& ReadValues(const Buffer& buffer);
   OperatorCase& Write(DType dtype, int64_t elements);
   OperatorCase& Workspace(int64_t elements);
-  // A write with something in it before: an accumulator, or something updated in place.
+  // A write to a buffer that has content: an accumulator, or a tensor that is updated in place.
   OperatorCase& Update(DType dtype, int64_t elements, double scale = 1.0);
-  // A write that is the index-th read; a read that is the index-th write of the case so far.
+  // A write to the buffer of the `read`-th read.
   OperatorCase& WriteToRead(size_t read);
 };
 
@@ -48,11 +50,11 @@ class Bench {
  public:
   virtual ~Bench() = default;
   virtual Device& device() = 0;
-  // Memory that the device computes in, freed by Clear or with the bench.
+  // Memory in which the device computes, freed by Clear or with the bench.
   virtual void* Allocate(int64_t bytes) = 0;
   virtual void Clear() = 0;
   virtual void Upload(void* to, const std::vector<uint8_t>& bytes) = 0;
-  // After all launched work is done.
+  // Waits for all launched work first.
   virtual void Download(const void* from, std::vector<uint8_t>& bytes) = 0;
 };
 
@@ -71,24 +73,26 @@ class HostBench : public Bench {
   std::vector<std::unique_ptr<void, void (*)(void*)>> memory_;
 };
 
-// What the case's writes hold after the operator; the error's message where it has one.
+// The contents of the case's written buffers after the operator; the error's message if it failed.
 struct Outcome {
   std::string error;
   std::vector<Buffer> writes;
 };
 Outcome RunOn(Bench& bench, const OperatorCase& operator_case);
 
-// ||got - expected|| / ||expected||, Euclidean; 0 or 1 for integers that are the same or not; NaN where one of them is.
+// ||got - expected|| / ||expected||, Euclidean. Integers: 0 if all are equal, else 1. NaN if an element is
+// NaN.
 double RelativeError(const Buffer& got, const Buffer& expected);
 
-// Every operator that the cuda device has kernels for, in one element type: rows of whole 16-byte pieces and others, grids longer and
-// shorter than the device, tails, accumulation, operands in place. `large` is for devices that are fast.
+// Cases of every operator that the cuda device has kernels for, in one element type: rows that are multiples
+// of 16 bytes and rows that are not, grids larger and smaller than the device, tails, accumulation, operands
+// in place. `large` is for fast devices.
 std::vector<OperatorCase> OperatorCases(DType dtype, bool large);
 
-// And of matrix products, which are a library's there.
+// Cases of matrix products, which the cuda device leaves to a library.
 std::vector<OperatorCase> GemmCases(DType dtype, bool large);
 
-// What results in the type may differ by: an fp32 sum in another order, or one rounding to 16 bits.
+// The tolerance for results in the type: an fp32 sum in another order, or one rounding to 16 bits.
 double ToleranceOf(DType dtype);
 
 }  // namespace windtunnel::test

@@ -13,7 +13,8 @@ namespace {
 struct Matrix {
   int64_t rows, columns;
 };
-// Whole pieces of 16 bytes in every type; an odd number; fewer than a piece; more rows than blocks.
+// Rows of whole 16-byte pieces in every type; of an odd number of elements; of less than a piece; more rows
+// than blocks.
 std::vector<Matrix> Matrices(bool large) {
   std::vector<Matrix> all = {{3, 64}, {5, 1032}, {37, 33}, {2, 3}, {70, 8}};
   if (large) all.insert(all.end(), {{1024, 1600}, {512, 5120}, {1000, 1031}});
@@ -78,7 +79,8 @@ void AddActivations(Cases& c) {
   }
 }
 
-// Beside the others, rows of every number of threads that share one, and one that is too long for their registers.
+// In addition to the other matrices: rows for every number of threads that share one, and one row that is too
+// long for their registers.
 std::vector<Matrix> RowsOfNorms(bool large) {
   std::vector<Matrix> all = Matrices(large);
   all.insert(all.end(), {{19, 768}, {9, 1000}, {5, 1600}, {3, 4096}, {3, 8192}, {1, 16392}});
@@ -99,7 +101,8 @@ void AddNorms(Cases& c) {
           if (beta) forward.Read(c.dtype, columns);
           if (residual) forward.Write(c.dtype, n);
           forward.Write(c.dtype, n).Write(kFloat, statistics);
-          // What the forward pass finds of unit normal rows, about: any numbers will do.
+          // These are about the statistics that the forward pass computes of unit normal rows; any numbers
+          // will do.
           const bool accumulate = residual;
           auto& backward =
               c.Add("norm backward", NormBackward{kind, rows, columns, bias, residual, accumulate, c.dtype})
@@ -117,7 +120,7 @@ void AddNorms(Cases& c) {
   }
 }
 
-// The last id but one is none.
+// Makes the last id but one kNoToken.
 void EndBeforeLast(Buffer& ids) {
   reinterpret_cast<int32_t*>(ids.bytes.data())[std::max<int64_t>(ids.elements() - 2, 0)] = kNoToken;
 }
@@ -165,7 +168,7 @@ void AddLosses(Cases& c) {
   struct Shape {
     int64_t rows, vocab;
   };
-  // The last one's rows are too long for shared memory, two on a multiprocessor.
+  // The last shape's rows are so long that two of them do not fit into a multiprocessor's shared memory.
   std::vector<Shape> shapes = {{5, 4096}, {9, 5003}, {3, 10}, {12, 1}, {2, 60001}};
   if (c.large) shapes.push_back({256, 50257});
   for (const Shape& s : shapes) {
@@ -262,13 +265,13 @@ void AddHeadNorms(Cases& c) {
         .Write(c.dtype, n)
         .Write(kFloat, statistics);
     for (bool accumulate : {false, true}) {
-      auto& backward =
-          c.Add("head norm backward", HeadNormBackward{s.tokens, s.heads, s.kv_heads, s.head_dim, accumulate, c.dtype})
-              .Read(c.dtype, n)
-              .Read(c.dtype, n)
-              .Read(c.dtype, s.head_dim)
-              .Read(c.dtype, s.head_dim)
-              .Read(kFloat, statistics, 0.5);
+      auto& backward = c.Add("head norm backward",
+                             HeadNormBackward{s.tokens, s.heads, s.kv_heads, s.head_dim, accumulate, c.dtype})
+                           .Read(c.dtype, n)
+                           .Read(c.dtype, n)
+                           .Read(c.dtype, s.head_dim)
+                           .Read(c.dtype, s.head_dim)
+                           .Read(kFloat, statistics, 0.5);
       if (accumulate) backward.WriteToRead(0);
       else backward.Write(c.dtype, n);
       backward.Update(c.dtype, s.head_dim).Update(c.dtype, s.head_dim);
@@ -335,7 +338,8 @@ void AddExperts(Cases& c) {
         .Write(kFloat, s.tokens * s.experts)
         .Write(kFloat, choices)
         .Write(DType::kInt32, choices);
-    // Slots: each choice of a token another expert, tokens in turn; those without room say so.
+    // Slots: each choice of a token is another expert, and the next token begins three experts further on. A
+    // choice without room has the slot -1 - expert.
     std::vector<int32_t> slots;
     std::vector<int64_t> taken(static_cast<size_t>(s.experts));
     for (int64_t i = 0; i < choices; ++i) {
@@ -432,7 +436,7 @@ void AddOptimizers(Cases& c) {
         for (int64_t length : lengths) {
           update.Update(kFloat, length, 0.1);
           auto* values = reinterpret_cast<float*>(update.buffers.back().bytes.data());
-          for (int64_t i = 0; state == 1 && i < length; ++i) values[i] *= values[i];  // of squares
+          for (int64_t i = 0; state == 1 && i < length; ++i) values[i] *= values[i];  // averages of squares
         }
       }
     }
@@ -452,7 +456,7 @@ void AddInitialization(Cases& c) {
   }
 }
 
-// The cuda device's products are cuBLASLt's: these cases are for devices only.
+// The cuda device's products are computed by cuBLASLt, so these cases are for real devices only.
 void AddGemms(Cases& c) {
   struct Shape {
     int64_t m, n, k;

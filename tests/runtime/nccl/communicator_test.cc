@@ -1,5 +1,5 @@
-// The communicator over NCCL with a fake one in its place (fake_nccl.cc): what it asks NCCL for, in which order, and what it says when
-// NCCL fails it. Nothing here needs a GPU.
+// The communicator over NCCL, with a fake NCCL in its place (fake_nccl.cc): what it asks NCCL for, in which
+// order, and what it reports when NCCL fails. Nothing here needs a GPU.
 #include "runtime/nccl/communicator.h"
 
 #include <gmock/gmock.h>
@@ -62,7 +62,7 @@ class Nccl : public testing::TestWithParam<Shape> {
   int size() const { return GetParam().size; }
   int64_t elements() const { return GetParam().elements; }
 };
-// Also what does not divide among ranks, and nothing at all.
+// Includes sizes that do not divide evenly among ranks, and zero elements.
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Nccl, testing::Values(Shape{2, 1000}, Shape{2, 1}, Shape{2, 0}, Shape{3, 301}, Shape{4, 4096}),
     [](const auto& info) { return fmt::format("{}Ranks{}Elements", info.param.size, info.param.elements); });
@@ -162,7 +162,7 @@ TEST(NcclCommunicator, MessagesGoFromRankToRank) {
   });
 }
 
-// The host goes ahead: only queues wait.
+// The host runs ahead: only queues wait.
 TEST(NcclCommunicator, QueuesWaitForOperatorsAndOperatorsForQueues) {
   WithNccl(2, [](DeviceCommunicator& group, QueuedDevice& device) {
     DeviceQueues& queues = *device.queues();
@@ -179,7 +179,7 @@ TEST(NcclCommunicator, QueuesWaitForOperatorsAndOperatorsForQueues) {
       EXPECT_OK(group.LetWait(DeviceQueues::kCompute, ticket));
     }
     EXPECT_OK(queues.Restart());
-    // Halves of two ranks make a mean, which stays.
+    // The sum of both ranks' halves is their mean, which later rounds do not change.
     std::vector<float> mean = Sum(2, 0, 1000);
     for (float& value : mean) value /= 2;
     EXPECT_EQ(x, mean);
@@ -247,7 +247,7 @@ TEST(NcclCommunicator, ATimeOutNamesTheOperatorItsNumberAndWhoDidNotCome) {
         EXPECT_EQ(status.error().message.find(fmt::format("rank {} did not come", 2 - group.rank())),
                   std::string::npos)
             << status.error().message;
-        // Whatever comes later fails at once.
+        // Later operators fail at once.
         const auto begin = Communicator::Clock::now();
         EXPECT_FALSE(RunOne(group, barrier, {}, {}));
         EXPECT_LT(Communicator::Clock::now() - begin, milliseconds(500));
@@ -299,7 +299,8 @@ TEST(NcclCommunicator, AnUnknownOperandIsRefused) {
   });
 }
 
-// A late device would clear the memory of barriers when the group is gone already. Which of its queues are late goes by their number.
+// A late device would clear the barriers' memory after the group is gone. Which of its queues are late
+// depends on their number.
 TEST(NcclCommunicator, KeepsItsMemoryAsLongAsItsQueueIsBusy) {
   for (int others = 0; others < 8; ++others) {
     WithStores(1, [&](int, Store& store) {

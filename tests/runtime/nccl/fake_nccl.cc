@@ -1,9 +1,10 @@
-// NCCL's entry points over the memory of one process, whose threads are the ranks: a shared library that tests open in NCCL's place.
-// What it keeps of NCCL: operators wait in their stream until all ranks have come, a message until it is received, those of a group
-// together; connecting is in progress for a while; an abort ends what waits.
+// NCCL's entry points over the memory of one process, whose threads are the ranks: a shared library that
+// tests open in NCCL's place. It behaves like NCCL in this: collectives wait in their stream until all ranks
+// have come, a message waits until it is received, and the calls of a group run together; connecting is in
+// progress for a while; an abort ends what waits.
 //
-// The environment decides what is wrong with it: FAKE_NCCL_VERSION is the version that it tells, FAKE_NCCL_ASYNC_ERROR the number of
-// operators after which a communicator reports ncclRemoteError.
+// Environment variables make it deviate: FAKE_NCCL_VERSION is the version that it reports,
+// FAKE_NCCL_ASYNC_ERROR the number of operators after which a communicator reports ncclRemoteError.
 #include <nccl.h>
 #include <stdlib.h>
 
@@ -47,7 +48,7 @@ struct Message {
   bool taken = false;
 };
 
-// What the ranks of a communicator share.
+// The state that the ranks of a communicator share.
 struct World {
   std::mutex mutex;
   std::condition_variable changed;
@@ -103,7 +104,7 @@ namespace {
 
 using Work = std::function<void()>;
 
-// Of the calling thread's group: what was called in it, by stream.
+// The calling thread's open group: the calls in it, each with its stream.
 thread_local int group_depth = 0;
 struct Grouped {
   FakeStream* stream;
@@ -242,7 +243,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id,
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* made, ncclConfig_t*) {
-  // Who comes says so to the parent's world under the split's number and colour; the ranks' keys give their order.
+  // A rank that comes registers with the parent's world, under the split's number and colour; the ranks' keys
+  // give their order.
   const std::string name = parent->id + "/" + std::to_string(parent->splits++) + "/";
   static std::map<std::string, std::map<int, std::vector<int>>> arrived;  // by split: colour -> keys
   std::unique_lock lock(parent->world->mutex);

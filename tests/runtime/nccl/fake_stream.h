@@ -1,4 +1,4 @@
-// A stream of a device that is none, as the fake NCCL puts its work into it.
+// A stream of a fake device, into which the fake NCCL enqueues its work.
 #pragma once
 
 namespace windtunnel {

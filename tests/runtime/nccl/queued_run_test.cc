@@ -1,5 +1,6 @@
-// Does a device that is behind the host compute what one does that is not? The device here is late on purpose (queued_device.h), and its
-// ranks talk over the fake NCCL: an event that nobody waits for shows as another loss.
+// Expects that a device that runs behind the host computes the same as one that does not. The device here is
+// late on purpose (queued_device.h), and its ranks communicate over the fake NCCL: a missing wait for an
+// event shows as another loss.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -23,7 +24,7 @@ Equipment Late(int microseconds = 200) {
   return equipment;
 }
 
-// As it is compiled for a device with queues of its own.
+// The scenario as compiled for a device with its own queues.
 Scenario OnQueues(Scenario s) {
   s.cluster.device = "cuda";
   s.run.backend = Backend::kNccl;
@@ -110,7 +111,7 @@ Scenario Offloading(Scenario s, DataParallelKind kind, Offload offload) {
   return s;
 }
 
-// What the host keeps, the host works on, while the device waits, and the other way round.
+// The host works on what is offloaded to it while the device waits, and the other way round.
 INSTANTIATE_TEST_SUITE_P(
     Offload, QueuedRunParity,
     testing::Values(
@@ -139,7 +140,7 @@ Scenario InGraphs(Scenario s) {
   return s;
 }
 
-// Captured with the operands of a step before, and launched in later ones.
+// Graphs are captured with the operands of one step and launched in later ones.
 INSTANTIATE_TEST_SUITE_P(
     Graphs, QueuedRunParity,
     testing::Values(ParityCase{"OneRank", InGraphs(TinyGpt())},
@@ -178,7 +179,7 @@ TEST(QueuedRun, GraphsChangeNoBitOfALoss) {
   }
 }
 
-// From the third step of the same program on, all of them: memory comes to lie as in the step before.
+// From the third step of a program on, all graphs are launched, because memory lies as in the step before.
 TEST(QueuedRun, LaunchesGraphsInSteadySteps) {
   const Plan plan = *CompilePlan(OnQueues(InGraphs(Sharded(TinyGpt(2), kFsdp))));
   const Equipment equipment = Late();
@@ -197,7 +198,7 @@ TEST(QueuedRun, LaunchesGraphsInSteadySteps) {
           EXPECT_GT(graph.host, Duration());
         }
         EXPECT_EQ(launched, sizes);
-        // Who watches operators sees each of them.
+        // A step with spans launches operators one by one.
         WT_RETURN_IF_ERROR(session.Step(true));
         EXPECT_TRUE(session.executor().graph_times().empty());
         return Ok();
@@ -205,7 +206,8 @@ TEST(QueuedRun, LaunchesGraphsInSteadySteps) {
       &equipment);
 }
 
-// Moments on the host, 16-bit parameters on the device, and a loss scale that overflows at first: flag and scale are the device's.
+// Moments are on the host, 16-bit parameters on the device, and the loss scale overflows at first. The
+// overflow flag and the scale are on the device.
 TEST(QueuedRun, OffloadedAdamSkipsTheStepsThatTheCpuDeviceSkips) {
   constexpr int kSteps = 8;
   for (const auto& [kind, offload] :
@@ -250,7 +252,7 @@ TEST(QueuedRun, OffloadedAdamSkipsTheStepsThatTheCpuDeviceSkips) {
   }
 }
 
-// Spans are of the device's time, and the host's own.
+// Spans have the device's times, and the host's for operators that the host runs itself.
 class Spans : public testing::TestWithParam<Scenario> {};
 INSTANTIATE_TEST_SUITE_P(Strategies, Spans,
                          testing::Values(Sharded(TinyGpt(2), kDdp),
@@ -300,7 +302,7 @@ TEST(QueuedRun, WithoutSpansOnlyTheEndIsKnown) {
       &equipment);
 }
 
-// What the memory report says does not depend on who runs the program.
+// The memory report does not depend on what runs the program.
 TEST(QueuedRun, PeaksAreThoseOfTheProgram) {
   const Plan plan = *CompilePlan(OnQueues(Sharded(TinyGpt(2), kFsdp)));
   const Equipment equipment = Late(0);
@@ -317,7 +319,7 @@ TEST(QueuedRun, PeaksAreThoseOfTheProgram) {
   EXPECT_EQ(peaks[0].allocated, peaks[1].allocated);
 }
 
-// The measuring loops, on a device that is only issued to.
+// The measuring loops, on a device to which the host only issues work.
 struct Calibrated {
   const char* name;
   Offload offload = Offload::kNone;
@@ -368,7 +370,7 @@ TEST_P(Calibration, MeasuresTheDeviceAndTheHost) {
     EXPECT_GT(entry.time.p50(), Duration()) << entry.op;
     EXPECT_LT(entry.time.p50(), Milliseconds(100)) << entry.op;
   }
-  // What one process does is enough to predict a device of one's own.
+  // Measurements of one process suffice to predict ranks that each have their own device.
   const auto model = MakeProfileCostModel(profile, plan);
   EXPECT_FALSE(model->host_computes());
   EXPECT_EQ(model->cores_per_node(), 0);
