@@ -1,6 +1,7 @@
 #include "reports/explain.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -119,13 +120,67 @@ std::vector<PathStretch> Stretches(const Plan& plan, const std::vector<PathSegme
   return stretches;
 }
 
+// Consecutive stretches: a cycle of kinds, `repeats` times in a row.
+struct PathCycle {
+  size_t begin = 0, length = 1, repeats = 1;
+
+  size_t end() const { return begin + length * repeats; }
+};
+
+// The cycle at `begin` that covers the most; the shortest of those. A stretch on its own if none repeats at least
+// three times. A stretch repeats another one if it is of the same kind and has as many operators.
+PathCycle CycleAt(const std::vector<PathStretch>& stretches, size_t begin) {
+  constexpr size_t kLongest = 8, kFewestRepeats = 3;
+  const auto repeats = [&](size_t i, size_t length) {
+    return i + length < stretches.size() && stretches[i].kind == stretches[i + length].kind &&
+           stretches[i].operators == stretches[i + length].operators;
+  };
+  PathCycle best{begin};
+  for (size_t length = 1; length <= kLongest; ++length) {
+    size_t alike = 0;
+    while (repeats(begin + alike, length)) ++alike;
+    const PathCycle cycle{begin, length, 1 + alike / length};
+    if (cycle.repeats >= kFewestRepeats && cycle.end() > best.end()) best = cycle;
+  }
+  return best;
+}
+
+// All of a cycle as one: "79 × (rank 0 compute: backward, rank 0 compute: recompute)".
+PathStretch Joined(const std::vector<PathStretch>& stretches, const PathCycle& cycle) {
+  if (cycle.repeats == 1) return stretches[cycle.begin];
+  PathStretch joined;
+  joined.start = stretches[cycle.begin].start;
+  joined.end = stretches[cycle.end() - 1].end;
+  std::vector<std::string> kinds;
+  for (size_t i = cycle.begin; i < cycle.end(); ++i) {
+    joined.dispatch += stretches[i].dispatch;
+    joined.operators += stretches[i].operators;
+    if (i >= cycle.begin + cycle.length) continue;
+    PathStretch all = stretches[i];
+    all.last = stretches[i + cycle.length * (cycle.repeats - 1)].last;
+    kinds.push_back(all.Text());
+  }
+  joined.kind = fmt::format("{} × ({})", cycle.repeats, fmt::join(kinds, ", "));
+  return joined;
+}
+
+std::vector<PathStretch> WithCyclesJoined(const std::vector<PathStretch>& stretches) {
+  std::vector<PathStretch> joined;
+  for (size_t i = 0; i < stretches.size();) {
+    const PathCycle cycle = CycleAt(stretches, i);
+    joined.push_back(Joined(stretches, cycle));
+    i = cycle.end();
+  }
+  return joined;
+}
+
 std::string DescribeCriticalPath(const Plan& plan, const Prediction& prediction, Ink ink) {
   std::vector<PathSegment> path = CriticalPath(plan, prediction.timelines);
   std::string text = "\n" + ink.Bold("critical path") + "\n";
   text += ink.Dim(fmt::format("  {:>12}{:>12}{:>9}  {:>4}{:>12}  {}", "from", "time", "share", "ops",
                               "dispatch", "where")) +
           "\n";
-  const std::vector<PathStretch> stretches = Stretches(plan, path);
+  const std::vector<PathStretch> stretches = WithCyclesJoined(Stretches(plan, path));
   for (size_t i = 0; i < stretches.size(); ++i) {
     if (stretches.size() > kListedStretches && i == kListedStretches / 2) {
       const size_t left_out = stretches.size() - kListedStretches;

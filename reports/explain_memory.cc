@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -99,21 +100,56 @@ struct Carried {
   std::vector<std::pair<Bytes, size_t>> sizes;  // by collective: bytes and number of tensors
 };
 
+// What the collective carries, apart from the layer that it belongs to.
+std::string ContentOf(const Role& role, const Op& op, const Collective& collective) {
+  std::string content = fmt::format("{} {}", OperatorName(op.kind), MessageBytes(collective).count());
+  for (const int32_t index : op.parameters) {
+    const Parameter& parameter = role.parameters[index];
+    const std::string prefix = fmt::format("blocks.{}.", parameter.layer);
+    const bool has_layer = parameter.name.starts_with(prefix);
+    content += fmt::format(" {} {}", has_layer ? parameter.name.substr(prefix.size()) : parameter.name,
+                           fmt::join(parameter.shape, "x"));
+  }
+  return content;
+}
+
 Carried CarriedBy(const Role& role) {
   Carried carried;
   std::set<std::string> seen;  // a unit's several gathers and reductions carry the same
+  std::string content;         // of the collective that was listed last
+  std::vector<std::string> alike;  // collectives that follow it and carry the same for other layers
+  size_t listed = 0, left_out = 0;
+  const auto list_alike = [&] {
+    if (alike.size() == 1) carried.lines += fmt::format("  {}: the same\n", alike.front());
+    if (alike.size() > 1)
+      carried.lines +=
+          fmt::format("  {} … {}: the same, {} times\n", alike.front(), alike.back(), alike.size());
+    alike.clear();
+  };
   for (const Op& op : role.steady.ops) {
     const auto* collective = std::get_if<Collective>(&op.kind);
     if (!collective || op.parameters.empty() || !seen.insert(op.name).second) continue;
     carried.sizes.emplace_back(MessageBytes(*collective), op.parameters.size());
-    if (seen.size() > kListedBuckets) continue;
+    std::string its_content = ContentOf(role, op, *collective);
+    if (its_content == content) {
+      alike.push_back(op.name);
+      continue;
+    }
+    list_alike();
+    content.clear();
+    if (listed == kListedBuckets) {
+      ++left_out;
+      continue;
+    }
+    ++listed;
+    content = std::move(its_content);
     carried.lines += fmt::format("  {}: {} of {}, {}\n", op.name, OperatorName(op.kind),
                                  FormatBytes(MessageBytes(*collective)),
                                  Counted(static_cast<int64_t>(op.parameters.size()), "parameter tensor"));
     carried.lines += ParameterLines(role, op.parameters);
   }
-  if (seen.size() > kListedBuckets)
-    carried.lines += fmt::format("  … and {} more\n", seen.size() - kListedBuckets);
+  list_alike();
+  if (left_out > 0) carried.lines += fmt::format("  … and {} more\n", left_out);
   return carried;
 }
 

@@ -36,7 +36,7 @@ start_run() {
 }
 
 # Memory that is used up wherever it may be: before ranks start, while they meet, in the first step. (Sanitizers take more to begin with.)
-for kilobytes in 130000 150000 160000 170000 190000 210000 240000 280000; do
+for kilobytes in 150000 160000 240000 280000; do
   output=$(bash -c "ulimit -v $kilobytes; exec timeout 40 '$windtunnel' run '$work/long.yaml' -q --set model.hidden=1024" 2>&1)
   found=$?
   echo "$output" | grep -q Sanitizer && break

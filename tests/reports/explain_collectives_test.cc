@@ -71,5 +71,37 @@ TEST(ExplainCollectives, TellsGroupsApart) {
 
 TEST(ExplainCollectives, OfOneDeviceThereIsNothing) { EXPECT_EQ(TableOf(On(TinyGpt(1), 1)), ""); }
 
+// Units of layers that are alike are listed once, and so is what repeats on the critical path.
+TEST(Explain, SaysOnceWhatEveryLayerDoes) {
+  Scenario s = On(TinyLlama(8), 1);
+  s.parallel.data.kind = DataParallelKind::kFsdp;
+  s.recompute = Recompute::kFull;
+  s.model.layers = 12;
+  s.model.hidden = 2048;
+  s.model.head_dim = s.model.hidden / s.model.heads;
+  s.model.ffn = 4096;
+  const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();
+  const Plan plan = CompilePlan(s).value();
+  const auto costs = MakeDeviceCostModel(device, plan);
+  const std::string buckets = ExplainBuckets(plan, Ink(false));
+  EXPECT_TRUE(HasLine(buckets, {"  blocks.0: all_gather of ", " parameter tensors"}));
+  EXPECT_TRUE(HasLine(buckets, {"  blocks.1 … blocks.11: the same, 11 times"}));
+  EXPECT_EQ(buckets.find("blocks.5"), std::string::npos) << buckets;
+  const std::string time = ExplainTime(plan, Predict(plan, *costs, {}).value(), Ink(false));
+  const std::string path = time.substr(time.find("critical path"));
+  EXPECT_TRUE(HasLine(path, {" × (rank 0 compute: ", "recompute", "backward", ")"}));
+}
+
+// Buckets that carry different tensors are all listed.
+TEST(Explain, ListsBucketsThatDiffer) {
+  Scenario s = On(TinyGpt(8), 1);
+  s.parallel.data.kind = DataParallelKind::kDdp;
+  s.parallel.data.bucket_cap_mb = 0.01;
+  s.model.layers = 1;
+  const std::string buckets = ExplainBuckets(CompilePlan(s).value(), Ink(false));
+  EXPECT_EQ(buckets.find("the same"), std::string::npos) << buckets;
+  EXPECT_TRUE(HasLine(buckets, {"  bucket 1: all_reduce"}));
+}
+
 }  // namespace
 }  // namespace windtunnel
