@@ -5,7 +5,8 @@
 //   a kernel's FLOPs / median above the peak, a kernel's traffic / median above the memory's bandwidth
 //   a collective that moves its message faster than the links (devices) or the memory (processors) can
 //   more core time than the cores have in a collective's time; more memory outside the allocator than ranks were given
-//   in a datasheet: attention or a collective above the peaks that the same datasheet names
+//   in a datasheet: attention or a collective above the peaks that the same datasheet names, peaks out of
+//   order or in another unit, channels on all multiprocessors, an unknown `intra_node`
 // Suspicious:
 //   a kernel or message that is at least 1.25 times as large as another and yet faster, beyond all spread:
 //   p90 of the larger is below p10 of the smaller

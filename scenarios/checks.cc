@@ -72,9 +72,8 @@ void CheckScaledBlocks(const Scenario& scenario, Checker& check) {
   const int64_t tensor = parallel.tensor.size;
   const auto expect = [&](const char* path, const char* what, int64_t width) {
     check.Expect(Divides(kBlock, width), {path, "precision.fp8_recipe"},
-                 "{}: {} of a rank's {} are no multiple of {}, which the blocks of precision.fp8_recipe: {} "
-                 "are of",
-                 path, width, what, kBlock, WordOf(recipe));
+                 "{}: a rank has {} {}, expected a multiple of {} with precision.fp8_recipe: {}", path, width,
+                 what, kBlock, WordOf(recipe));
   };
   const bool experts_take_factors = scenario.framework == Framework::kMegatronCore;
   const int64_t sharing = parallel.TensorRanksHaveExperts() ? 1 : tensor;

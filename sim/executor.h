@@ -12,7 +12,7 @@
 //             efficiencies of all communication in flight there. While some of it holds multiprocessors, e is
 //             at most the kernel's own speed beside such communication (KernelCost::beside_communication).
 //
-// Transfers that cross links of cluster.topology share them max-min fairly (sim/link_sharing.h). Such a
+// Transfers that cross links (CostModel::has_links) share them max-min fairly (sim/link_sharing.h). Such a
 // transfer is never faster than its share of its links allows.
 //
 // Whenever the set of activities on a core changes, the speeds there are solved again, the work done so far is settled,

@@ -1,5 +1,5 @@
-// A plan's transfers as flows over the links of cluster.topology: which groups cannot be told apart by the
-// links that they use, and how much of each link the transfers of a schedule take.
+// A plan's transfers as flows over the network's links (CostModel::has_links): which groups cannot be told
+// apart by the links that they use, and how much of each link the transfers of a schedule take.
 #pragma once
 
 #include "base/result.h"

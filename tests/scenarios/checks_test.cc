@@ -148,20 +148,18 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{Gpt("precision: {compute: fp4}\n"),
                  "s.yaml:2:22: precision.compute is 'fp4', expected framework: megatron_core, since "
                  "Transformer Engine's is the recipe that is modelled"},
-        Conflict{
-            "model: {preset: gpt2-124m, vocab: 50304, ffn: 3104}\nprecision: {compute: fp8, fp8_recipe: "
-            "mxfp8}\n"
-            "parallel: {tensor: {size: 2}}\n",
-            "s.yaml:1:47: model.ffn: 1552 of a rank's columns are no multiple of 32, which the blocks of "
-            "precision.fp8_recipe: mxfp8 are of"},
-        Conflict{
-            "model: {preset: gpt2-124m, seq_len: 1000}\nprecision: {compute: fp8, fp8_recipe: mxfp8}\n",
-            "s.yaml:1:37: model.seq_len: 1000 of a rank's tokens are no multiple of 32, which the blocks "
-            "of precision.fp8_recipe: mxfp8 are of"},
+        Conflict{"model: {preset: gpt2-124m, vocab: 50304, ffn: 3104}\nprecision: {compute: fp8, fp8_recipe: "
+                 "mxfp8}\n"
+                 "parallel: {tensor: {size: 2}}\n",
+                 "s.yaml:1:47: model.ffn: a rank has 1552 columns, expected a multiple of 32 with "
+                 "precision.fp8_recipe: mxfp8"},
+        Conflict{"model: {preset: gpt2-124m, seq_len: 1000}\nprecision: {compute: fp8, fp8_recipe: mxfp8}\n",
+                 "s.yaml:1:37: model.seq_len: a rank has 1000 tokens, expected a multiple of 32 with "
+                 "precision.fp8_recipe: mxfp8"},
         Conflict{"model: {preset: llama3-8b, heads: 8, kv_heads: 1, head_dim: 4}\n"
                  "precision: {compute: fp8, fp8_recipe: mxfp8}\n",
-                 "s.yaml:1:48: model.kv_heads: 40 of a rank's columns of queries, keys and values are no "
-                 "multiple of 32, which the blocks of precision.fp8_recipe: mxfp8 are of"},
+                 "s.yaml:1:48: model.kv_heads: a rank has 40 columns of queries, keys and values, expected a "
+                 "multiple of 32 with precision.fp8_recipe: mxfp8"},
         Conflict{
             "model: {kind: mlp, widths: [32, 32]}\nprecision: {compute: fp8}\n",
             "s.yaml:2:22: precision.compute is 'fp8', expected another type for kind: mlp: products of a "

@@ -55,8 +55,8 @@ TEST_P(EmulatedTraining, LossesAreTheCpuDevicesInBf16) {
     EXPECT_NEAR(emulated.losses[step], cpu.losses[step], 1e-2 * cpu.losses[step]) << "step " << step;
 }
 
-// torch.autocast to bf16, and to fp16 with scaled losses. The first scale overflows, and both devices end up
-// with the same scale.
+// torch.autocast to bf16, and to fp16 with scaled losses. The first scale overflows, so both devices have to
+// lower it alike.
 TEST_P(EmulatedTraining, LossesAreTheCpuDevicesUnderAutocast) {
   for (Precision compute : {Precision::kBf16, Precision::kFp16}) {
     Scenario s = GetParam().scenario;
