@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 #include <type_traits>
+#include <typeinfo>
 
 #include "base/result.h"
 
@@ -16,8 +17,12 @@ namespace windtunnel {
 
 // The message of an exception. If a thread could not be started, it also says why that may be.
 inline std::string MessageOf(const std::exception& error) {
-  const auto* system = dynamic_cast<const std::system_error*>(&error);
-  if (system == nullptr || system->code() != std::errc::resource_unavailable_try_again) return error.what();
+  // std::thread throws a plain system_error. Others that mean something else by this code have classes of
+  // their own, such as filesystem_error.
+  const bool is_plain = typeid(error) == typeid(std::system_error);
+  if (!is_plain ||
+      static_cast<const std::system_error&>(error).code() != std::errc::resource_unavailable_try_again)
+    return error.what();
   return fmt::format(
       "the system starts no further thread ({}): it has no memory for one, or a limit is reached (`ulimit "
       "-u`)",

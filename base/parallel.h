@@ -64,7 +64,10 @@ class Pool {
     try {
       for (Numbers taken = Take(); taken.begin < taken.end; taken = Take()) {
         for (size_t i = taken.begin; i < taken.end; ++i) {
-          if (is_over_ || stop_()) break;
+          if (is_over_ || stop_()) {
+            is_over_ = true;
+            break;
+          }
           work_(i);
         }
       }

@@ -1,7 +1,6 @@
 #include "cost_models/collective_traffic.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/check.h"
 
@@ -140,27 +139,33 @@ std::vector<TrafficModel::Message> TrafficModel::MessagesOf(const Key& key) cons
 Result<Traffic> TrafficModel::Measure(const std::vector<Message>& messages, double beyond) {
   loads_.resize(topology_.links().size());
   std::vector<int32_t> loaded;  // links
+  const struct Reset {
+    std::vector<Load>& loads;
+    const std::vector<int32_t>& loaded;
+    ~Reset() {
+      for (const int32_t link : loaded) loads[link] = {};
+    }
+  } reset{loads_, loaded};
   Traffic traffic;
   for (const Message& message : messages) {
-    const Result<NetworkRoute> route = finder_.Between(message.from, message.to);
-    if (!route) {
-      loads_.clear();
-      return tl::unexpected(route.error());
-    }
+    WT_ASSIGN_OR_RETURN(const NetworkRoute route, finder_.Between(message.from, message.to));
     const bool leaves = message.from / devices_per_node_ != message.to / devices_per_node_;
-    for (const Hop& hop : route->hops) {
+    for (const Hop& hop : route.hops) {
       Load& load = loads_[hop.link];
-      if (!std::exchange(load.is_loaded, true)) loaded.push_back(hop.link);
+      if (!load.is_loaded) {
+        loaded.push_back(hop.link);
+        load.is_loaded = true;
+      }
       load.bytes += hop.share * message.bytes;
       load.leaves_node = load.leaves_node || leaves;
     }
     Duration& longest = leaves ? traffic.latency : traffic.latency_within;
-    longest = std::max(longest, route->latency);
+    longest = std::max(longest, route.latency);
   }
   std::sort(loaded.begin(), loaded.end());
   LinkDemands demands;
   for (const int32_t link : loaded) {
-    const Load load = std::exchange(loads_[link], {});
+    const Load& load = loads_[link];
     const double time = load.bytes / topology_.links()[link].bandwidth.bytes_per_second();
     double& busiest = load.leaves_node ? traffic.beyond : traffic.within;
     busiest = std::max(busiest, time);

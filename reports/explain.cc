@@ -127,8 +127,8 @@ struct PathCycle {
   size_t end() const { return begin + length * repeats; }
 };
 
-// The cycle at `begin` that covers the most; the shortest of those. A stretch on its own if none repeats at least
-// three times. A stretch repeats another one if it is of the same kind and has as many operators.
+// The cycle at `begin` that covers the most stretches, and the shortest of those; a single stretch if no cycle
+// repeats at least three times. A stretch repeats another if both have the same kind and number of operators.
 PathCycle CycleAt(const std::vector<PathStretch>& stretches, size_t begin) {
   constexpr size_t kLongest = 8, kFewestRepeats = 3;
   const auto repeats = [&](size_t i, size_t length) {
@@ -177,7 +177,7 @@ std::vector<PathStretch> WithCyclesJoined(const std::vector<PathStretch>& stretc
 std::string DescribeCriticalPath(const Plan& plan, const Prediction& prediction, Ink ink) {
   std::vector<PathSegment> path = CriticalPath(plan, prediction.timelines);
   std::string text = "\n" + ink.Bold("critical path") + "\n";
-  text += ink.Dim(fmt::format("  {:>12}{:>12}{:>9}  {:>4}{:>12}  {}", "from", "time", "share", "ops",
+  text += ink.Dim(fmt::format("  {:>12}{:>12}{:>9}{:>7}{:>12}  {}", "from", "time", "share", "ops",
                               "dispatch", "where")) +
           "\n";
   const std::vector<PathStretch> stretches = WithCyclesJoined(Stretches(plan, path));
@@ -189,7 +189,7 @@ std::string DescribeCriticalPath(const Plan& plan, const Prediction& prediction,
     }
     const PathStretch& stretch = stretches[i];
     Duration time = stretch.end - stretch.start;
-    text += fmt::format("  {:>12}{:>12}{:>9}  {:>4}{:>12}  {}\n", FormatDuration(stretch.start),
+    text += fmt::format("  {:>12}{:>12}{:>9}{:>7}{:>12}  {}\n", FormatDuration(stretch.start),
                         FormatDuration(time), Share(time, path.back().end), stretch.operators,
                         FormatDuration(stretch.dispatch), stretch.Text());
   }

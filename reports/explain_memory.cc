@@ -100,14 +100,16 @@ struct Carried {
   std::vector<std::pair<Bytes, size_t>> sizes;  // by collective: bytes and number of tensors
 };
 
-// What the collective carries, apart from the layer that it belongs to.
+// What the collective carries, with layers counted from that of its first tensor.
 std::string ContentOf(const Role& role, const Op& op, const Collective& collective) {
   std::string content = fmt::format("{} {}", OperatorName(op.kind), MessageBytes(collective).count());
+  const int first_layer = role.parameters[op.parameters.front()].layer;
   for (const int32_t index : op.parameters) {
     const Parameter& parameter = role.parameters[index];
     const std::string prefix = fmt::format("blocks.{}.", parameter.layer);
     const bool has_layer = parameter.name.starts_with(prefix);
-    content += fmt::format(" {} {}", has_layer ? parameter.name.substr(prefix.size()) : parameter.name,
+    content += fmt::format(" +{} {} {}", has_layer ? parameter.layer - first_layer : 0,
+                           has_layer ? parameter.name.substr(prefix.size()) : parameter.name,
                            fmt::join(parameter.shape, "x"));
   }
   return content;

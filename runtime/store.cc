@@ -136,15 +136,17 @@ int Server::PollTimeout() const {
 
 void Server::Serve() {
   std::vector<pollfd> polled;
-  auto served = SocketClock::now();
+  std::optional<SocketClock::time_point> failing_since;
   while (!stop_) {
     if (ErrorsOf([&] { return ServeOnce(polled); })) {
-      served = SocketClock::now();
+      failing_since.reset();
       continue;
     }
     // Out of memory. Retry for a while, since others may free some. After that, closed connections tell the
     // clients, which would wait until their time-outs otherwise.
-    if (SocketClock::now() - served > kPatience) break;
+    const auto now = SocketClock::now();
+    if (!failing_since) failing_since = now;
+    if (now - *failing_since > kPatience) break;
     std::this_thread::sleep_for(milliseconds(10));
   }
   connections_.clear();

@@ -1,6 +1,5 @@
 // Checkpoints on the disk (docs/contract.md, "Checkpoints").
 //
-//
 //   DIR/step_00000040/metadata.json            every tensor's whole shape, and its pieces: each one's file,
 //                                              elements and CRC-32
 //                     rank_00000.safetensors   the pieces of rank 0; of a DistributedDataParallel job all

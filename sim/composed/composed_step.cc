@@ -22,26 +22,27 @@ using namespace composed;
 
 namespace {
 
-// A thread-safe cache: each value is made once per key; threads that ask for it meanwhile wait.
+// A thread-safe cache: each value, or the error instead of it, is made once per key; threads that ask for it
+// meanwhile wait.
 template <typename Value>
 class Shelf {
  public:
-  // After an error the next caller tries again.
   template <typename Make>
   Result<std::shared_ptr<const Value>> Find(const std::string& key, Make make) {
     Place& place = PlaceOf(key);
     std::lock_guard lock(place.mutex);
-    if (place.value == nullptr) {
-      WT_ASSIGN_OR_RETURN(Value made, make());
-      place.value = std::make_shared<const Value>(std::move(made));
+    if (!place.made) {
+      Result<Value> made = make();
+      if (made) place.made.emplace(std::make_shared<const Value>(*std::move(made)));
+      else place.made.emplace(tl::unexpected(std::move(made).error()));
     }
-    return place.value;
+    return *place.made;
   }
 
  private:
   struct Place {
     std::mutex mutex;
-    std::shared_ptr<const Value> value;
+    std::optional<Result<std::shared_ptr<const Value>>> made;
   };
 
   Place& PlaceOf(const std::string& key) {

@@ -71,16 +71,14 @@ TEST(ForEachInParallelBesideIdle, HasNeighboursOnOneThread) {
 
 // However uneven the calls are, no thread has much left to do at the end.
 TEST(ForEachInParallelBesideIdle, TakesOneAtATimeTowardsTheEnd) {
-  constexpr size_t kCount = 100;
+  constexpr size_t kCount = 100, kMostLeft = kCount / 16 + 1;
   std::atomic<size_t> done = 0;
   size_t left = 0;
   const auto work = [&](size_t i) {
-    if (i == 0) {  // wait until the other thread has done all that it can
-      size_t before = 0;
-      do {
-        before = done;
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      } while (done > before);
+    if (i == 0) {  // wait until the other thread has done all that it should
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      while (done < kCount - kMostLeft && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       left = kCount - done;
     }
     ++done;
@@ -88,7 +86,7 @@ TEST(ForEachInParallelBesideIdle, TakesOneAtATimeTowardsTheEnd) {
   ForEachInParallel(
       2, kCount, work, [] {}, [] { return false; });
   EXPECT_EQ(done, kCount);
-  EXPECT_LE(left, kCount / 16 + 1);
+  EXPECT_LE(left, kMostLeft);
 }
 
 }  // namespace

