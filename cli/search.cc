@@ -158,7 +158,7 @@ Result<int> SearchCommand(const Options& options) {
   report.framework_option = options.framework_profile;
 
   const std::string key = options.state.empty() ? "" : StateKey(report, scenario, costs.profile);
-  WT_ASSIGN_OR_RETURN(SharedState state, SharedState::Open(options.state, key));
+  WT_ASSIGN_OR_RETURN(SharedState state, SharedState::Open(options.state, key, space.legal.size()));
   InterruptGuard guard;
   SearchRun run(options, scenario, space, costs.profile);
   WT_RETURN_IF_ERROR(run.Run(state));

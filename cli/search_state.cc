@@ -4,8 +4,9 @@
 
 namespace windtunnel {
 
-Result<SharedState> SharedState::Open(const std::string& path, const std::string& key) {
-  SharedState shared(path, key, ThisJobProcess());
+Result<SharedState> SharedState::Open(const std::string& path, const std::string& key,
+                                      size_t configurations) {
+  SharedState shared(path, key, ThisJobProcess(), configurations);
   if (path.empty()) {
     if (shared.process_.count == 1) return shared;
     return InvalidInput(

@@ -220,6 +220,22 @@ wait
 without_times "$work/gathered.json" > "$work/gathered.txt"
 cmp "$work/whole.txt" "$work/gathered.txt" || failures=$((failures + 1))
 if [ -s "$work/second.txt" ]; then echo "FAILED: the second process reported"; failures=$((failures + 1)); fi
+# Neighbours, which share what they are made of, are one process's.
+more="--set search.micro=[1,2,4,8] --set search.recompute=[none,selective,full] --set search.overlap=[true,false]"
+neighbours() { OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_SIZE=2 "$windtunnel" search "$work/search.yaml" -q --state "$work/neighbours" $more > "$work/neighbours.txt"; }
+neighbours 1 &
+neighbours 0
+wait
+missed=0
+python3 - "$work/neighbours" << 'PYTHON' || missed=1
+import sys
+ids = [sorted(int(line.split()[0]) for line in open(sys.argv[1] + end).readlines()[1:]) for end in ("", ".1")]
+runs = [sum(b != a + 1 for a, b in zip(one, one[1:])) + 1 for one in ids]
+count = sum(map(len, ids))
+assert count >= 64 and sorted(ids[0] + ids[1]) == list(range(count)), ids
+assert max(runs) <= 10 and abs(len(ids[0]) - len(ids[1])) <= count // 16 + 1, (runs, ids)
+PYTHON
+[ "$missed" = 0 ] || { echo 'FAILED: the shares of two processes'; failures=$((failures + 1)); }
 printf 'not a state' > "$work/other"
 expect_line 2 "$work/other:1:1: is the state of another search" search "$work/search.yaml" -q --state "$work/other"
 expect_line 2 "$work/state:1:1: is the state of another search" search "$work/search.yaml" -q \
