@@ -33,7 +33,8 @@ struct GemmTile {
 struct GemmSpec {
   double ceiling = 0;  // (0, 1]; on a device with a power limit, what products sustain when they run alone
   int64_t tile_m = 0, tile_n = 0;
-  std::vector<GemmTile> tiles;  // for which the device has kernels besides those of all devices (optional)
+  std::vector<GemmTile> tiles =
+      {};                       // for which the device has kernels besides those of all devices (optional)
   int64_t k_overhead = 0;       // a tile's start and end, in steps of k
   double edge_overhead = 0;     // of a tile's edges, in elements
   // Up to this many waves, multiprocessors may share steps of k evenly instead of tiles (stream-K; optional;

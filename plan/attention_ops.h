@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "plan/dropout_site.h"
 #include "plan/dtype.h"
 #include "scenarios/scenario.h"
 
@@ -41,6 +42,8 @@ struct HeadNormBackward {
 // another width (value_dim): qkv is then [T, (heads + kv_heads) * head_dim + kv_heads * value_dim], and out
 // [T, heads * value_dim].
 // With a window, which is shorter than seq, a query sees that many keys at most, up to its own.
+// dropout, here and below, is of the probabilities, before they weigh values; what is saved is not dropped.
+// `heads` are those of one of `head_parts` context-parallel ranks, which share the tensor rank's (ulysses).
 // eager saves the probabilities [batch, heads, seq, seq] (zero for keys that the query does not see);
 // flash saves the rows' log-sum-exp [batch, heads, seq]. The workspace holds tiles; its size is AttentionWorkspaceElements().
 // forward: reads qkv; writes out, saved, workspace.
@@ -51,6 +54,8 @@ struct AttentionForward {
   DType dtype = DType::kFloat32;
   int64_t value_dim = 0;  // 0: head_dim
   int64_t window = 0;     // the most keys that a query sees; 0: all up to its own
+  DropoutSite dropout = {};
+  int head_parts = 1;
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
@@ -59,7 +64,9 @@ struct AttentionBackward {
   AttentionKind kind = AttentionKind::kFlash;
   DType dtype = DType::kFloat32;
   bool deterministic = false;  // by a kernel that repeats its results bit for bit, even if another is faster
-  int64_t value_dim = 0, window = 0;  // as AttentionForward's
+  int64_t value_dim = 0, window = 0;  // as AttentionForward's, and what follows
+  DropoutSite dropout = {};
+  int head_parts = 1;
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
@@ -80,12 +87,14 @@ struct ContextAttentionForward {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int ranks = 1, blocks = 1, step = 0;
   DType dtype = DType::kFloat32;
+  DropoutSite dropout = {};
 };
 struct ContextAttentionBackward {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int ranks = 1, blocks = 1, step = 0;
   bool accumulate = false;
   DType dtype = DType::kFloat32;
+  DropoutSite dropout = {};
 };
 // Merges the (out, log_sum_exp) of two sets of keys into those of their union. reads:
 // out[T, heads * head_dim] and log_sum_exp of one set; writes: those of the other, in place.

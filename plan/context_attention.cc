@@ -87,15 +87,23 @@ ContextAttention::Core ContextAttention::ForwardBlock(Slice qkv, Slice kv, int s
       c_.b.Temporary(name + ".log_sum_exp", dims_.batch * dims_.heads * dims_.seq, Category::kActivations)};
   const Slice workspace = Workspace(false);
   c_.b.Add(ContextAttentionForward{dims_.batch, dims_.seq, dims_.heads, dims_.kv_heads, dims_.head_dim,
-                                   context_.ranks(), blocks(), step, dims_.dtype},
+                                   context_.ranks(), blocks(), step, dims_.dtype, DropsWithin()},
            name, {qkv, kv}, {core.out, core.saved, workspace});
   return core;
+}
+
+DropoutSite ContextAttention::DropsWithin() const {
+  if (!dims_.drops_within || c_.b.evaluates()) return {};
+  return DropoutSiteOf(dims_.dropout, name_ + ".probabilities", c_.b.micro_batch());
+}
+
+bool ContextAttention::drops_apart() const {
+  return dims_.dropout > 0 && !dims_.drops_within && dims_.kind == AttentionKind::kEager && !c_.b.evaluates();
 }
 
 // Dropout as a pass of its own over eager's probabilities, whose two forms and the mask are kept (Korthikanti
 // et al. 2022, table of activations: 5 bytes per element in 16 bits).
 void ContextAttention::Drop(Core& core) const {
-  if (dims_.dropout == 0) return;
   core.dropped = c_.Activation(name_ + ".dropped", core.saved.elements);
   core.mask =
       c_.b.Temporary(name_ + ".dropout.mask", core.saved.elements, Category::kActivations, DType::kUInt8);
@@ -115,9 +123,9 @@ ContextAttention::Core ContextAttention::Forward(Slice qkv) const {
                  {}};
     const Slice workspace = Workspace(false);
     c_.b.Add(AttentionForward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype, d.value_dim,
-                              d.window},
+                              d.window, DropsWithin(), exchanges_heads() ? context_.ranks() : 1},
              name_, {qkv}, {core.out, core.saved, workspace});
-    if (d.kind == AttentionKind::kEager) Drop(core);
+    if (drops_apart()) Drop(core);
     return core;
   }
   Slice kv = KeysAndValues(qkv);
@@ -143,7 +151,7 @@ Slice ContextAttention::BackwardBlock(Slice dout, Slice qkv, Slice kv, const Cor
   const Slice dkv = c_.Activation(name + ".dkv", kv.elements);
   const Slice workspace = Workspace(true);
   c_.b.Add(ContextAttentionBackward{dims_.batch, dims_.seq, dims_.heads, dims_.kv_heads, dims_.head_dim,
-                                    context_.ranks(), blocks(), step, step > 0, dims_.dtype},
+                                    context_.ranks(), blocks(), step, step > 0, dims_.dtype, DropsWithin()},
            name, {dout, qkv, kv, core.out, core.saved}, {dqkv, dkv, workspace});
   return dkv;
 }
@@ -158,9 +166,10 @@ Slice ContextAttention::Backward(Slice dout, Slice qkv, const Core& core) const 
       c_.b.Add(Dropout{core.dropped.elements, true, d.dtype}, name_ + ".dropout", {core.dropped, core.mask},
                {core.dropped});
     }
-    c_.b.Add(AttentionBackward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype,
-                               d.deterministic, d.value_dim, d.window},
-             name_, {dout, qkv, core.out, core.saved}, {dqkv, workspace});
+    c_.b.Add(
+        AttentionBackward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype, d.deterministic,
+                          d.value_dim, d.window, DropsWithin(), exchanges_heads() ? context_.ranks() : 1},
+        name_, {dout, qkv, core.out, core.saved}, {dqkv, workspace});
     return exchanges_heads() ? ToTokens(dqkv, dims_.parts(), name_ + ".dqkv") : dqkv;
   }
   Slice kv = KeysAndValues(qkv), dkv;

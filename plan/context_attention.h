@@ -26,7 +26,10 @@ struct AttentionDims {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   AttentionKind kind = AttentionKind::kFlash;
   DType dtype = DType::kFloat32;
-  double dropout = 0;  // of eager's probabilities; flash drops elements within its kernel, from the seed
+  double dropout = 0;  // the share of the probabilities
+  // They are dropped within the kernel, from the seed, also those of eager. Else flash does so without an
+  // effect on its cost, and eager by an operator of its own.
+  bool drops_within = false;
   bool deterministic = false;
   int64_t value_dim = 0;  // 0: head_dim
   int64_t window = 0;     // as in AttentionForward; not with ring or all_gather
@@ -75,6 +78,8 @@ class ContextAttention {
   Slice Gathered(Slice kv) const;
   Slice Shifted(Slice x, const std::string& name) const;
   Slice Workspace(bool backward) const;
+  DropoutSite DropsWithin() const;
+  bool drops_apart() const;
   void Drop(Core& core) const;
   Core ForwardBlock(Slice qkv, Slice kv, int step) const;
   Slice BackwardBlock(Slice dout, Slice qkv, Slice kv, const Core& core, int step, Slice dqkv) const;

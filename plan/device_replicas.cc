@@ -204,6 +204,7 @@ Program DeviceRole::Restore() {
 Program DeviceRole::Evaluate() {
   ProgramBuilder builder(role_, "evaluate");
   b_ = &builder;
+  b_->Evaluates();
   b_->BelongToCompute();
   for (int i = 0; i < scenario_.batch.accumulate; ++i) {
     const Slice output = Forward(i);

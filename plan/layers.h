@@ -106,11 +106,14 @@ struct LayerContext {
     }
     hooks.Ready(bias);
   }
-  // Drops elements of x, in place; returns the mask for backward. Share 0: does nothing, returns no slice.
-  Slice Drop(Slice x, double share, const std::string& name) const {
-    if (share == 0) return {};
+  // Drops elements of x, in place; returns the mask for backward. Does nothing and returns no slice if the
+  // site drops nothing or the program evaluates. `op` has the site and the columns.
+  Slice Drop(Slice x, Dropout op, const std::string& name) const {
+    if (!op.site.drops() || b.evaluates()) return {};
+    op.elements = x.elements;
+    op.dtype = TypeOf(x);
     const Slice mask = b.Temporary(name + ".mask", x.elements, Category::kActivations, DType::kUInt8);
-    b.Add(Dropout{x.elements, false, TypeOf(x)}, name, {x}, {x, mask});
+    b.Add(op, name, {x}, {x, mask});
     return mask;
   }
   // The operator beside a collective of tokens: it reads what is gathered, or made what is summed.
@@ -118,10 +121,13 @@ struct LayerContext {
   // x with its tokens in another order, if tensor ranks need that (TensorParallel::Reorder).
   Slice Reordered(Slice x, const std::string& name, Neighbor neighbor) const;
   // The gradient of dropout's input; dy itself if nothing was dropped.
-  Slice DropGradient(Slice dy, Slice mask, const std::string& name) const {
+  Slice DropGradient(Slice dy, Slice mask, Dropout op, const std::string& name) const {
     if (mask.buffer < 0) return dy;
+    op.elements = dy.elements;
+    op.dtype = TypeOf(dy);
+    op.backward = true;
     const Slice dx = b.Temporary(name + ".dx", dy.elements, Category::kActivations, TypeOf(dy));
-    b.Add(Dropout{dy.elements, true, TypeOf(dy)}, name, {dy, mask}, {dx});
+    b.Add(op, name, {dy, mask}, {dx});
     return dx;
   }
   // All tokens, of which each tensor rank has `own`; `own` itself if tokens are not split.

@@ -158,7 +158,7 @@ class Mlp : public Model {
       ForwardScope layer(c.hooks, ModuleOf(i));
       pass.sums.push_back(layers_[i].Forward(c, pass.inputs.back(), rows_));
       if (i + 1 < layers_.size() || !stage_.is_last)
-        pass.inputs.push_back(Activate(c, layers_[i], pass.sums.back(), pass));
+        pass.inputs.push_back(Activate(c, i, pass.sums.back(), pass));
     }
     c.b.SetLayer(-1);
     return stage_.is_last ? pass.sums.back() : pass.inputs.back();
@@ -184,19 +184,31 @@ class Mlp : public Model {
   void ActivationGradient(const LayerContext& c, const Pass& pass, size_t index, Slice dy) {
     const Linear& layer = layers_[index];
     const Slice sum = pass.sums[index];
-    if (spec_.dropout > 0) {
-      c.b.Add(Dropout{dy.elements, true, types_.activations}, layer.name + ".dropout",
-              {dy, pass.masks[index]}, {dy});
+    if (pass.masks[index].buffer >= 0) {
+      Dropout op = DropoutAfter(c, index);
+      op.elements = dy.elements;
+      op.dtype = types_.activations;
+      op.backward = true;
+      c.b.Add(op, layer.name + ".dropout", {dy, pass.masks[index]}, {dy});
     }
     c.b.Add(ActivationBackward{spec_.activation, rows_, layer.out, types_.activations},
             layer.name + ".activation", {dy, sum}, {dy});
   }
 
-  Slice Activate(const LayerContext& c, const Linear& layer, Slice sum, Pass& pass) {
+  // The dropout of the activations of the stage's layer `index`.
+  Dropout DropoutAfter(const LayerContext& c, size_t index) const {
+    const Linear& layer = layers_[index];
+    return {.site = DropoutSiteOf(spec_.dropout, layer.name, c.b.micro_batch()),
+            .columns = layer.out,
+            .splits_columns = layer.split == LinearSplit::kColumnParallel};
+  }
+
+  Slice Activate(const LayerContext& c, size_t index, Slice sum, Pass& pass) {
+    const Linear& layer = layers_[index];
     Slice activated = c.Activation(layer.name + ".activation", rows_ * layer.out);
     c.b.Add(ActivationForward{spec_.activation, rows_, layer.out, types_.activations},
             layer.name + ".activation", {sum}, {activated});
-    pass.masks.push_back(c.Drop(activated, spec_.dropout, layer.name + ".dropout"));
+    pass.masks.push_back(c.Drop(activated, DropoutAfter(c, index), layer.name + ".dropout"));
     return activated;
   }
 

@@ -144,10 +144,13 @@ std::string KeyOf(const HeadNormBackward& n) {
   return HeadNormKey("backward", n) + std::string(Flag(n.accumulate, " accumulate")) + TypeSuffix(n.dtype);
 }
 
-std::string KeyOf(const AttentionForward& a) { return AttentionKey("forward", a); }
+std::string KeyOf(const AttentionForward& a) {
+  return AttentionKey("forward", a) + std::string(Flag(a.dropout.drops(), " dropout"));
+}
 
 std::string KeyOf(const AttentionBackward& a) {
-  return AttentionKey("backward", a) + std::string(Flag(a.deterministic, " deterministic"));
+  return fmt::format("{}{}{}", AttentionKey("backward", a), Flag(a.deterministic, " deterministic"),
+                     Flag(a.dropout.drops(), " dropout"));
 }
 
 template <typename Attention>
@@ -157,10 +160,13 @@ std::string ContextAttentionKey(std::string_view direction, const Attention& a) 
                      Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim, a.blocks, place);
 }
 
-std::string KeyOf(const ContextAttentionForward& a) { return ContextAttentionKey("forward", a); }
+std::string KeyOf(const ContextAttentionForward& a) {
+  return ContextAttentionKey("forward", a) + std::string(Flag(a.dropout.drops(), " dropout"));
+}
 
 std::string KeyOf(const ContextAttentionBackward& a) {
-  return ContextAttentionKey("backward", a) + std::string(Flag(a.accumulate, " accumulate"));
+  return fmt::format("{}{}{}", ContextAttentionKey("backward", a), Flag(a.accumulate, " accumulate"),
+                     Flag(a.dropout.drops(), " dropout"));
 }
 
 std::string KeyOf(const MergeAttention& m) {

@@ -180,13 +180,19 @@ struct SwapBlocks {
   DType dtype = DType::kFloat32;
 };
 
-// y = x with a share of its elements set to zero and the rest scaled up; the mask (uint8) says which are
-// kept. backward: the same for the gradient. The share does not affect the cost.
+// y[rows,columns] = x with some elements set to zero and the rest scaled up (DropoutSite); the mask (uint8)
+// says which are kept. backward: the same for the gradient. Rows are the tokens [batch, seq] of a
+// context-parallel rank, or the tensor rank's equal part of them (splits_rows); or, for an MLP, samples (seq
+// 1). With splits_columns the columns are the tensor rank's equal part of the whole layer's.
 // forward: reads x; writes y (may be x), mask. backward: reads dy, mask; writes dx (may be dy).
 struct Dropout {
   int64_t elements = 0;
   bool backward = false;
   DType dtype = DType::kFloat32;
+  DropoutSite site = {};
+  int64_t columns = 0, seq = 1;
+  TokenSplit context = {};
+  bool splits_rows = false, splits_columns = false;
 };
 
 // out[rows,columns] = f(in) (ActivationKind); in[rows,columns], or if gated [rows, 2*columns] (gate, value).

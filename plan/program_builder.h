@@ -28,6 +28,11 @@ class ProgramBuilder {
   int layer() const { return layer_; }
   void SetStage(int stage) { stage_ = stage; }  // -1: outside the stages
   void SetMicroBatch(int micro_batch) { micro_batch_ = micro_batch; }
+  int micro_batch() const { return micro_batch_; }
+
+  // The program only evaluates: nothing is dropped.
+  void Evaluates() { evaluates_ = true; }
+  bool evaluates() const { return evaluates_; }
 
   // A buffer that lives from its first use in this program to its last. If an operator of another stream uses
   // it, it lives until the compute stream waits for that operator.
@@ -158,6 +163,7 @@ class ProgramBuilder {
   int layer_ = -1;
   int stage_ = -1;
   int micro_batch_ = -1;
+  bool evaluates_ = false;
   std::vector<OpIndex> last_on_;  // by stream
   std::vector<OpIndex> awaited_;  // what the next operator on the compute stream waits for
   std::unordered_map<BufferId, OpIndex> awaited_by_use_;

@@ -216,6 +216,7 @@ Program RoleCompiler::Restore() {
 
 Program RoleCompiler::Evaluate() {
   ProgramBuilder builder(role_, "evaluate");
+  builder.Evaluates();
   strategy_->BeginEvaluation(builder);
   work_->AddMicroBatches(builder, *strategy_, role_.losses, /*forward_only=*/true);
   CloseWithBarrier(builder);

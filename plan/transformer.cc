@@ -17,7 +17,7 @@ Slice Transformer::Embed(const LayerContext& c, Slice ids, const std::string& na
                            tensor_.splits(), context_.tokens(), ends},
           name, reads, {x});
   x = c.SumOverRanks(x, name, LayerContext::Neighbor::kElementwise);
-  mask = c.Drop(x, spec_.dropout, name + ".dropout");
+  mask = Drop(c, x, name);
   return x;
 }
 
@@ -192,7 +192,7 @@ Slice Transformer::HeadBackward(const LayerContext& c, TransformerPass& pass, Sl
 void Transformer::EmbedBackward(const LayerContext& c, Slice ids, const std::string& name, bool ends,
                                 Slice mask, Slice dx, bool table_ready) {
   BackwardScope scope(c.hooks, embedding_module_);
-  dx = c.DropGradient(dx, mask, name + ".dropout");
+  dx = DropGradient(c, dx, mask, name);
   c.AddOrDefer([this, ids, name, ends, table_ready, own_dx = dx](const LayerContext& c) {
     const Slice dx = c.GatherTokens(own_dx, name + ".dx", LayerContext::Neighbor::kElementwise);
     EmbeddingBackward op{tokens_, seq_, vocab_, spec_.hidden, learned_positions()};

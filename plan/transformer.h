@@ -321,10 +321,25 @@ class Transformer : public Model {
                              spec_.attention,
                              types_.activations,
                              spec_.dropout,
+                             framework_ == Framework::kWindtunnel,
                              deterministic_,
                              spec_.latent_attention ? spec_.ValueDim() : 0,
                              block.window};
     return ContextAttention(c, dims, context_, AttentionName(block));
+  }
+  // The dropout of what `place` returns, in rows of the residual stream.
+  Dropout DropoutAfter(const LayerContext& c, const std::string& place) const {
+    return {.site = DropoutSiteOf(spec_.dropout, place, c.b.micro_batch()),
+            .columns = spec_.hidden,
+            .seq = seq_,
+            .context = context_.tokens(),
+            .splits_rows = tensor_.splits_tokens()};
+  }
+  Slice Drop(const LayerContext& c, Slice x, const std::string& place) const {
+    return c.Drop(x, DropoutAfter(c, place), place + ".dropout");
+  }
+  Slice DropGradient(const LayerContext& c, Slice dy, Slice mask, const std::string& place) const {
+    return c.DropGradient(dy, mask, DropoutAfter(c, place), place + ".dropout");
   }
 
   ContextParallel context_;

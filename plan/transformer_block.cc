@@ -40,7 +40,7 @@ Slice Transformer::AttentionForwardOps(const LayerContext& c, const TransformerB
 Slice Transformer::Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
   saved.attention = block.projection.InputToKeep(c, saved.attention);
   const Slice out = block.projection.Forward(c, saved.attention, tokens_);
-  saved.attention_mask = c.Drop(out, spec_.dropout, AttentionName(block) + ".dropout");
+  saved.attention_mask = Drop(c, out, AttentionName(block));
   if (recompute_ == Recompute::kSelectiveOp && keeps_sums()) saved.projected = out;
   return out;
 }
@@ -95,7 +95,7 @@ Slice Transformer::ForwardDown(const LayerContext& c, const TransformerBlock& bl
 Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& block,
                                BlockActivations& saved) {
   const Slice out = ForwardDown(c, block, saved);
-  saved.mlp_mask = c.Drop(out, spec_.dropout, MlpName(block) + ".dropout");
+  saved.mlp_mask = Drop(c, out, MlpName(block));
   return out;
 }
 
@@ -305,7 +305,7 @@ Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock&
                                   const BlockActivations& saved, Slice dx) {
   BackwardScope scope(c.hooks, block.mlp_module);
   dx = c.InType(types_.activations, dx, MlpName(block) + ".dy");
-  dx = c.DropGradient(dx, saved.mlp_mask, MlpName(block) + ".dropout");
+  dx = DropGradient(c, dx, saved.mlp_mask, MlpName(block));
   if (!block.experts) {
     AtSlot(c.b, LayerSlot::kExpertsBackward);
     const Slice dinput = DenseBackward(c, block, saved, dx);
@@ -340,7 +340,7 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Transformer
   RunAttentionNormAgain(c, block, saved);
   const std::string name = AttentionName(block);
   dx = c.InType(types_.activations, dx, name + ".dy");
-  dx = c.DropGradient(dx, saved.attention_mask, name + ".dropout");
+  dx = DropGradient(c, dx, saved.attention_mask, name);
   Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_);
   RunAttentionAgain(c, block, saved);
   Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core);

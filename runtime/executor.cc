@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "runtime/imitation.h"
+#include "runtime/learning_rate.h"
 #include "runtime/queued_run.h"
 
 namespace windtunnel {
@@ -224,17 +225,24 @@ Status Executor::Compute(Run_& run, OpIndex index) {
       loader_.LoadHeldOut(*load, run.step, context_rank, writes_);
     else loader_.Load(*load, run.step, context_rank, writes_);
   } else {
-    const MeshPlace place = plan_.mesh.PlaceOf(rank_);
-    const KernelContext context{run.step - skipped_before_,
-                                plan_.scenario.run.seed,
-                                {place.tensor, plan_.mesh.tensor()},
-                                {place.context},
-                                {plan_.ExpertRankOf(rank_)}};
-    WT_RETURN_IF_ERROR(device_.Launch(op.kind, reads_, writes_, context));
+    WT_RETURN_IF_ERROR(device_.Launch(op.kind, reads_, writes_, ContextOf(run.step)));
   }
   run.now = run.Time();
   run.timeline.spans.push_back(Span{index, op.stream, start, run.now});
   return Ok();
+}
+
+KernelContext Executor::ContextOf(int64_t step) const {
+  const MeshPlace place = plan_.mesh.PlaceOf(rank_);
+  return {
+      .step = step - skipped_before_,
+      .seed = plan_.scenario.run.seed,
+      .tensor = {place.tensor, plan_.mesh.tensor()},
+      .context = {place.context, plan_.mesh.context()},
+      .expert = {plan_.ExpertRankOf(rank_)},
+      .replica = {place.data, plan_.mesh.data(), plan_.scenario.parallel.data.kind == DataParallelKind::kDp},
+      .lr_factor = LearningRateFactor(plan_.scenario, step),
+      .batch_step = step};
 }
 
 Status Executor::Finish(Run_& run) {

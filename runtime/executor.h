@@ -121,6 +121,7 @@ class Executor {
   bool IsPending(const Run_& run, OpIndex dependency) const;
   Status WaitFor(Run_& run, OpIndex communication);
   Status Finish(Run_& run);
+  KernelContext ContextOf(int64_t step) const;  // of the step's operators
   void Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>& refs) const;
   int PositionOn(AxisId axis) const { return plan_.axes[axis].position_of_rank[rank_]; }
   Communicator& CommunicatorOf(StreamId stream) { return *communicators_[role_.streams[stream].axis]; }

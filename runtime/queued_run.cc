@@ -334,11 +334,9 @@ Status QueuedRun::ComputeInGraph(OpIndex index) {
 }
 
 KernelContext QueuedRun::ContextOn(Queue queue) const {
-  const Plan& plan = executor_.plan_;
-  const MeshPlace place = plan.mesh.PlaceOf(executor_.rank_);
-  return {step_ - executor_.skipped_before_,    plan.scenario.run.seed,
-          {place.tensor, plan.mesh.tensor()},   {place.context},
-          {plan.ExpertRankOf(executor_.rank_)}, queue};
+  KernelContext context = executor_.ContextOf(step_);
+  context.queue = queue;
+  return context;
 }
 
 // ---- what the host does: operators on its own memory --------------------------------------------------------------------------

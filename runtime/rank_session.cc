@@ -117,7 +117,15 @@ Status CheckRunsHere(const Plan& plan) {
     return Unsupported(
         "model.latent_attention on a CUDA device is predicted only; live runs of it are for cluster.device: "
         "cpu");
-  if (plan.scenario.model.dropout != 0) return Unsupported("model.dropout: live runs accept 0 only");
+  if (plan.scenario.model.dropout != 0) {
+    if (on_cuda)
+      return Unsupported(
+          "model.dropout on a CUDA device is predicted only; live runs of it are for cluster.device: cpu");
+    if (framework != Framework::kWindtunnel)
+      return Unsupported(
+          "model.dropout with framework: {} is predicted only; live runs of it have framework: windtunnel",
+          WordOf(framework));
+  }
   return Ok();
 }
 
@@ -148,7 +156,7 @@ RankSession::~RankSession() {
 }
 
 Status RankSession::MakeDevice(Store& store) {
-  if (options_.equipment != nullptr) {
+  if (options_.equipment != nullptr && options_.equipment->make_device) {
     WT_ASSIGN_OR_RETURN(device_, options_.equipment->make_device());
     return Ok();
   }
@@ -192,6 +200,8 @@ Result<std::unique_ptr<Communicator>> RankSession::ConnectAxis(Store& store, Axi
   const Axis& axis = plan_.axes[axis_id];
   const std::string& name = axis.GroupOf(options_.rank).name;
   const int position = axis.position_of_rank[options_.rank];
+  if (device_->queues() == nullptr && options_.equipment != nullptr && options_.equipment->connect)
+    return options_.equipment->connect(name, position, axis.size());
   if (device_->queues() == nullptr && plan_.scenario.run.backend == Backend::kMpi) {
     return MakeMpiCommunicator(
         store, {name, position, axis.size(), options_.collective_timeout, options_.shares_core});

@@ -19,7 +19,10 @@ namespace windtunnel {
 
 // Replaces what the scenario names, for tests, which have no GPU.
 struct Equipment {
-  std::function<Result<std::unique_ptr<Device>>()> make_device;
+  std::function<Result<std::unique_ptr<Device>>()> make_device;  // null: the scenario's device
+  // Of a device without queues: connects rank `position` of `size` to the group. Null: over run.backend.
+  std::function<Result<std::unique_ptr<Communicator>>(const std::string& group, int position, int size)>
+      connect;
   std::vector<std::string> nccl;  // files to open instead of looking for NCCL
 };
 

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "base/json_numbers.h"
+#include "runtime/learning_rate.h"
 
 namespace windtunnel {
 namespace {
@@ -69,6 +70,9 @@ StepSummary Summarize(const Plan& plan, const std::vector<StepOfRank>& ranks,
   }
   if (with_loss > 0) summary.loss /= static_cast<double>(with_loss);
   for (double& loss : summary.mtp_losses) loss /= static_cast<double>(with_loss);
+  summary.learning_rate =
+      plan.scenario.optimizer.lr * LearningRateFactor(plan.scenario, std::max<int64_t>(summary.step, 1) - 1);
+  summary.schedules_lr = plan.scenario.lr_scheduler.changes();
   if (plan.scenario.model.kind == ModelKind::kMlp) summary.throughput_name = "sps";
   if (summary.time <= Duration()) return summary;
   summary.tokens_per_s =
@@ -85,6 +89,7 @@ std::string StepLine(const StepSummary& summary) {
     line += fmt::format("  mtp_{}: {:>7.4f}", i + 1, UnsignedNan(summary.mtp_losses[i]));
   if (summary.gradient_norm)
     line += fmt::format("  grad_norm: {:>7.4f}", UnsignedNan(*summary.gradient_norm));
+  if (summary.schedules_lr) line += fmt::format("  lr: {:.3e}", summary.learning_rate);
   if (const auto& scale = summary.loss_scale)
     line += fmt::format("  loss_scale: {}  skipped: {}", scale->scale, scale->skipped_steps);
   // For small models on small machines: three digits where torchtitan has GiB and TFLOP/s with two decimals.
@@ -101,6 +106,7 @@ EventFile::Scalars StepScalars(const StepSummary& summary) {
   for (size_t i = 0; i < summary.mtp_losses.size(); ++i)
     scalars.emplace_back(fmt::format("loss_metrics/mtp_{}_loss", i + 1), summary.mtp_losses[i]);
   if (summary.gradient_norm) scalars.emplace_back("grad_norm", *summary.gradient_norm);
+  scalars.emplace_back("lr", summary.learning_rate);
   if (const auto& scale = summary.loss_scale) {
     scalars.emplace_back("loss_scale", scale->scale);
     scalars.emplace_back("skipped_steps", static_cast<double>(scale->skipped_steps));

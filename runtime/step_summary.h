@@ -18,9 +18,9 @@ namespace windtunnel {
 struct StepOfRank {
   int64_t step = 0;  // steps done, this one included
   // The model's own, then by module of model.mtp; none in a pipeline before its last stage.
-  std::vector<double> losses;
-  Duration time;
-  Bytes allocated, reserved;  // peaks: of start-up while it lasts, then of the steps after it
+  std::vector<double> losses = {};
+  Duration time = {};
+  Bytes allocated = {}, reserved = {};  // peaks: of start-up while it lasts, then of the steps after it
 };
 
 // For the store. Parse errors are Failed: a peer of another version.
@@ -33,6 +33,8 @@ struct StepSummary {
   double loss = 0, max_loss = 0;                  // mean and maximum over the ranks that have one
   std::vector<double> mtp_losses = {};            // likewise, by module of model.mtp
   std::optional<double> gradient_norm = {};       // before clipping; only a program that clips computes it
+  double learning_rate = 0;                       // of the step's update
+  bool schedules_lr = false;                      // it changes from step to step
   std::optional<LossScaleState> loss_scale = {};  // for the next step; only where the loss is scaled
   Duration time = {};                             // the slowest rank's
   Bytes allocated = {}, reserved = {};            // the largest rank's

@@ -136,17 +136,18 @@ int Server::PollTimeout() const {
 
 void Server::Serve() {
   std::vector<pollfd> polled;
-  std::optional<SocketClock::time_point> failing_since;
+  bool is_failing = false;
+  SocketClock::time_point failing_since;
   while (!stop_) {
     if (ErrorsOf([&] { return ServeOnce(polled); })) {
-      failing_since.reset();
+      is_failing = false;
       continue;
     }
     // Out of memory. Retry for a while, since others may free some. After that, closed connections tell the
     // clients, which would wait until their time-outs otherwise.
     const auto now = SocketClock::now();
-    if (!failing_since) failing_since = now;
-    if (now - *failing_since > kPatience) break;
+    if (!std::exchange(is_failing, true)) failing_since = now;
+    if (now - failing_since > kPatience) break;
     std::this_thread::sleep_for(milliseconds(10));
   }
   connections_.clear();

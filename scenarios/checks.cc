@@ -97,6 +97,24 @@ void CheckScaledBlocks(const Scenario& scenario, Checker& check) {
   expect("model.seq_len", "tokens", scenario.batch.micro * model.seq_len / splits);
 }
 
+void CheckScheduler(const Scenario& scenario, Checker& check) {
+  const LearningRateScheduler& scheduler = scenario.lr_scheduler;
+  const bool ends =
+      scheduler.decay != LearningRateDecay::kNone && scheduler.decay != LearningRateDecay::kStep;
+  check.Expect(ends || scheduler.decay_steps == 0, {"lr_scheduler.decay_steps", "lr_scheduler.decay"},
+               "lr_scheduler.decay_steps is {}, expected 0 with decay: {}, which has no end",
+               scheduler.decay_steps, WordOf(scheduler.decay));
+  if (!ends) return;
+  const int64_t total =
+      scheduler.total_steps > 0 ? scheduler.total_steps : scenario.run.warmup + scenario.run.steps;
+  check.Expect(
+      scheduler.warmup_steps + std::max<int64_t>(scheduler.decay_steps, 1) <= total,
+      {"lr_scheduler.warmup_steps", "lr_scheduler.decay_steps", "lr_scheduler.total_steps"},
+      "lr_scheduler has {} steps of warm-up and at least {} of decay, expected no more than the {} of "
+      "the schedule (total_steps, else run.warmup + run.steps)",
+      scheduler.warmup_steps, std::max<int64_t>(scheduler.decay_steps, 1), total);
+}
+
 // The optimizer updates the bf16 parameters directly: model.to(torch.bfloat16) with torch.optim.
 void CheckPureBf16(const Scenario& scenario, Checker& check) {
   const PrecisionSpec& precision = scenario.precision;
@@ -522,6 +540,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   bool momentum = scenario.optimizer.momentum > 0;
   check.Expect(!momentum || scenario.optimizer.kind == OptimizerKind::kSgd, {"optimizer.momentum"},
                "optimizer.momentum is {}, expected 0 unless kind is sgd", scenario.optimizer.momentum);
+  CheckScheduler(scenario, check);
   CheckData(scenario.parallel, check);
   CheckBucketView(scenario, check);
   check.Expect(transformer || scenario.recompute == Recompute::kNone, {"recompute"},

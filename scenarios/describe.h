@@ -161,7 +161,7 @@ void Describe(V& v, ModelSpec& model) {
     v.OptionalBlock("mtp", model.mtp,
                     "multi-token prediction: modules behind the last layer for tokens further on");
   }
-  v.Number("dropout", model.dropout, FromToBelow(0, 1), "default 0; live runs accept 0 only");
+  v.Number("dropout", model.dropout, FromToBelow(0, 1), "share of elements dropped (default 0)");
   if (v.Covers(model.kind == ModelKind::kMlp)) {
     v.Integers("widths", model.widths, kSize, "kind mlp: input, hidden..., output");
   }
@@ -209,6 +209,21 @@ void Describe(V& v, OptimizerSpec& optimizer) {
   v.Number("clip_norm", optimizer.clip_norm, AtLeast(0), "largest gradient norm; 0 does not clip (default)");
   v.Flag("fused", optimizer.fused,
          "torch.optim's fused=True, for framework pytorch and pytorch_compile; default false (foreach)");
+}
+
+template <typename V>
+void Describe(V& v, LearningRateScheduler& scheduler) {
+  v.Integer("warmup_steps", scheduler.warmup_steps, kCount,
+            "first steps, in which the rate rises linearly to optimizer.lr (default 0)");
+  v.Word("decay", scheduler.decay, "how the rate falls in the last decay_steps steps (default none)");
+  v.Integer("total_steps", scheduler.total_steps, kCount,
+            "steps of the whole schedule; 0 (default): run.warmup + run.steps");
+  v.Integer("decay_steps", scheduler.decay_steps, kCount, "0 (default): all steps after the warm-up");
+  v.Number("min_lr_factor", scheduler.min_lr_factor, FromTo(0, 1),
+           "what the rate falls to, over optimizer.lr (default 0)");
+  v.Integer("step_size", scheduler.step_size, kSize, "of decay: step, the steps of one rate (default 1)");
+  v.Number("gamma", scheduler.gamma, FromTo(0, 1),
+           "of decay: step, what the rate is multiplied by after these (default 0.1)");
 }
 
 template <typename V>
@@ -448,6 +463,8 @@ void Describe(V& v, Scenario& scenario) {
   v.Block("batch", scenario.batch, "of one data-parallel replica");
   v.Block("precision", scenario.precision, "number formats");
   v.Block("optimizer", scenario.optimizer, "defaults as in torch.optim");
+  v.Block("lr_scheduler", scenario.lr_scheduler,
+          "how the learning rate changes in a live run (default: it does not)");
   v.Word("recompute", scenario.recompute,
          "activations recomputed in backward: none (default), some modules, every second matmul, all");
   v.Words(

@@ -112,7 +112,7 @@ struct LayerKind {
 };
 
 struct ModelSpec {
-  std::string preset;  // the preset that the dimensions came from; empty when spelled out
+  std::string preset = {};  // the preset that the dimensions came from; empty when spelled out
   ModelKind kind = ModelKind::kTransformer;
   int64_t layers = 0;
   int64_t hidden = 0;
@@ -134,10 +134,10 @@ struct ModelSpec {
   bool tie_embeddings = true;
   AttentionKind attention = AttentionKind::kFlash;
   FlashChoice flash_kernels = FlashChoice::kFramework;
-  std::optional<LatentAttentionSpec> latent_attention;
-  std::optional<SlidingWindowSpec> sliding_window;
-  std::optional<ExpertsSpec> experts;
-  std::optional<TokenPredictionSpec> mtp;
+  std::optional<LatentAttentionSpec> latent_attention = std::nullopt;
+  std::optional<SlidingWindowSpec> sliding_window = std::nullopt;
+  std::optional<ExpertsSpec> experts = std::nullopt;
+  std::optional<TokenPredictionSpec> mtp = std::nullopt;
   double dropout = 0.0;
   std::vector<int64_t> widths;  // kind: mlp only; input, hidden…, output
 
@@ -247,6 +247,21 @@ struct OptimizerSpec {
   bool operator==(const OptimizerSpec&) const = default;
 };
 
+// kStep: by `gamma` after every step_size steps (torch.optim.lr_scheduler.StepLR).
+enum class LearningRateDecay { kNone, kLinear, kCosine, kSqrt, kStep };
+// How the learning rate changes from step to step (runtime/learning_rate.h).
+struct LearningRateScheduler {
+  int64_t warmup_steps = 0;
+  LearningRateDecay decay = LearningRateDecay::kNone;
+  int64_t total_steps = 0;  // of the whole schedule; 0: run.warmup + run.steps
+  int64_t decay_steps = 0;  // the last steps of the schedule; 0: all after the warm-up
+  double min_lr_factor = 0;
+  int64_t step_size = 1;
+  double gamma = 0.1;
+  bool changes() const { return warmup_steps > 0 || decay != LearningRateDecay::kNone; }
+  bool operator==(const LearningRateScheduler&) const = default;
+};
+
 enum class Recompute { kNone, kSelective, kSelectiveOp, kFull };
 // Parts of a block that `selective` recomputes in backward, by Megatron's names (--recompute-modules).
 enum class RecomputeModule {
@@ -300,7 +315,7 @@ struct DataParallelSpec {
   GradientSync sync = GradientSync::kLastMicroBatch;
   bool overlap = true;
   bool overlap_param_gather = false;
-  WrapPolicy wrap;
+  WrapPolicy wrap = {};
   Prefetch prefetch = Prefetch::kBackwardPre;
   bool limit_all_gathers = true;
   Offload offload = Offload::kNone;
@@ -421,10 +436,10 @@ struct ClusterSpec {
   std::string device = "cpu";  // cpu | cuda | a hardware profile's name
   int64_t nodes = 1;
   int64_t devices_per_node = 1;
-  NetworkSpec network;
-  TopologySpec topology;
-  std::optional<StragglerSpec> straggler;
-  std::optional<SlowLinkSpec> slow_link;
+  NetworkSpec network = {};
+  TopologySpec topology = {};
+  std::optional<StragglerSpec> straggler = std::nullopt;
+  std::optional<SlowLinkSpec> slow_link = std::nullopt;
   double jitter = 0.0;
   bool operator==(const ClusterSpec&) const = default;
 };
@@ -508,6 +523,7 @@ struct Scenario {
   BatchSpec batch;
   PrecisionSpec precision;
   OptimizerSpec optimizer;
+  LearningRateScheduler lr_scheduler;
   Recompute recompute = Recompute::kNone;
   std::vector<RecomputeModule> recompute_modules;  // with kSelective; empty: the attention core
   CrossEntropyKind cross_entropy = CrossEntropyKind::kFramework;

@@ -81,6 +81,14 @@ struct Words<OptimizerKind> {
       {"sgd", OptimizerKind::kSgd}, {"adam", OptimizerKind::kAdam}, {"adamw", OptimizerKind::kAdamW}};
 };
 template <>
+struct Words<LearningRateDecay> {
+  static constexpr Word<LearningRateDecay> table[] = {{"none", LearningRateDecay::kNone},
+                                                      {"linear", LearningRateDecay::kLinear},
+                                                      {"cosine", LearningRateDecay::kCosine},
+                                                      {"sqrt", LearningRateDecay::kSqrt},
+                                                      {"step", LearningRateDecay::kStep}};
+};
+template <>
 struct Words<Recompute> {
   static constexpr Word<Recompute> table[] = {{"none", Recompute::kNone},
                                               {"selective", Recompute::kSelective},

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <type_traits>
 
 #include "runtime/cpu/attention_head.h"
 #include "runtime/cpu/convert.h"
+#include "runtime/cpu/dropout.h"
 #include "runtime/cpu/softmax.h"
 
 namespace windtunnel::cpu {
@@ -63,7 +65,27 @@ struct ForwardHead {
   Rows queries, keys, values;
   MutableRows out;
   int64_t first_row;  // among all heads' rows
+  std::optional<TileDropout> dropout;  // of the probabilities of all the head's queries and keys
 };
+
+// The dropout of a head's probabilities.
+template <typename AttentionOp>
+std::optional<TileDropout> DropoutOf(const AttentionOp& op, const std::optional<DropoutMask>& mask, int64_t b,
+                                     int64_t head) {
+  if (!mask) return std::nullopt;
+  const int64_t sample = mask->SampleOf(op.batch, b);
+  return TileDropout{*mask, mask->FirstProbability(sample, op.heads, op.head_parts, head, op.seq), op.seq};
+}
+
+template <typename AttentionOp>
+std::optional<DropoutMask> MaskOf(const AttentionOp& op, const KernelContext& context) {
+  if (!op.dropout.drops()) return std::nullopt;
+  return DropoutMask(op.dropout, context);
+}
+
+TileDropout At(const TileDropout& of_head, const QueryBlock& block) {
+  return {of_head.mask, of_head.first + block.first * of_head.seq + block.first_key, of_head.seq};
+}
 
 // Rounds a block's probabilities into `saved`, unless they were computed there, and clears the rest of the
 // rows, which no block computes.
@@ -93,13 +115,20 @@ Status ForwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& block
                                 scores));
   CausalSoftmax(TileOf(l, block, stride), scores, eager ? nullptr : saved.log_sum_exp + first_row);
   if (eager) Keep(l, block, scores, stride, saved.probabilities + first_row * l.seq);
+  if (head.dropout) {
+    DropProbabilities(At(*head.dropout, block), TileOf(l, block, stride), scores, workspace, block.keys);
+    scores = workspace;
+    stride = block.keys;
+  }
   return engine.Run(Times(block, stride, head.values, head.out), scores, head.values.At(block.first_key),
                     nullptr, head.out.At(block.first));
 }
 
 template <typename T>
-Status Forward(GemmEngine& engine, Scratch& scratch, const AttentionForward& op, const Operands& operands) {
+Status Forward(GemmEngine& engine, Scratch& scratch, const AttentionForward& op, const KernelContext& context,
+               const Operands& operands) {
   const Layout l(op);
+  const std::optional<DropoutMask> mask = MaskOf(op, context);
   const bool eager = op.kind == AttentionKind::kEager;
   const T* qkv = operands.In<T>(0, l.PackedElements());
   T* out = operands.Out<T>(0, l.MergedElements());
@@ -114,7 +143,8 @@ Status Forward(GemmEngine& engine, Scratch& scratch, const AttentionForward& op,
                                 FetchRows(l.seq, l.head_dim, qkv + l.Key(b, i), l.packed, places.At(1)),
                                 FetchRows(l.seq, l.value_dim, qkv + l.Value(b, i), l.packed, places.At(2)),
                                 PlaceOf(l.value_dim, out + l.Merged(b, i), l.merged, places.At(3)),
-                                (b * l.heads + i) * l.seq};
+                                (b * l.heads + i) * l.seq,
+                                DropoutOf(op, mask, b, i)};
       for (int64_t first = 0; first < op.seq; first += kAttentionBlock) {
         WT_RETURN_IF_ERROR(ForwardBlock(engine, l, QueryBlock::Starting(first, l), head, saved, workspace));
       }
@@ -128,6 +158,7 @@ struct BackwardHead {
   Rows queries, keys, values, out, dout;
   MutableRows dqueries, dkeys, dvalues;
   int64_t first_row;
+  std::optional<TileDropout> dropout;
 };
 
 // A block's probabilities: as saved, or recomputed into the workspace.
@@ -164,14 +195,25 @@ Status BackwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& bloc
   WT_ASSIGN_OR_RETURN(const Tile tile, Probabilities<T>(engine, l, block, head, saved, workspace));
   const int64_t stride = tile.stride;
   float* gradient = workspace + std::min(kAttentionBlock, l.seq) * l.seq;  // the second tile
-  const float* dout = head.dout.At(block.first);
+  const float *out = head.out.At(block.first), *dout = head.dout.At(block.first);
+  const ScoreTile scores = TileOf(l, block, stride);
+  const float* weights = tile.probabilities;  // of the values
+  int64_t weights_stride = stride;
 
-  WT_RETURN_IF_ERROR(engine.Run(TransposedTimesRows(block, stride, head.dout, head.dvalues, !first_touch),
-                                tile.probabilities, dout, nullptr, head.dvalues.At(block.first_key)));
   WT_RETURN_IF_ERROR(engine.Run(TimesTransposed(block, head.dout, head.values, stride), dout,
                                 head.values.At(block.first_key), nullptr, gradient));
-  CausalSoftmaxBackward(TileOf(l, block, stride), tile.probabilities, head.out.At(block.first), dout,
-                        head.dout.columns, head.dout.stride, gradient);
+  if (head.dropout) {
+    DroppedSoftmaxBackward(At(*head.dropout, block), scores, tile.probabilities, out, dout, head.dout.columns,
+                           head.dout.stride, gradient, workspace, block.keys);
+    weights = workspace;
+    weights_stride = block.keys;
+  } else {
+    CausalSoftmaxBackward(scores, tile.probabilities, out, dout, head.dout.columns, head.dout.stride,
+                          gradient);
+  }
+  WT_RETURN_IF_ERROR(
+      engine.Run(TransposedTimesRows(block, weights_stride, head.dout, head.dvalues, !first_touch), weights,
+                 dout, nullptr, head.dvalues.At(block.first_key)));
   WT_RETURN_IF_ERROR(engine.Run(Times(block, stride, head.keys, head.dqueries), gradient,
                                 head.keys.At(block.first_key), nullptr, head.dqueries.At(block.first)));
   return engine.Run(TransposedTimesRows(block, stride, head.queries, head.dkeys, !first_touch), gradient,
@@ -207,8 +249,10 @@ void Clear(int64_t count, const MutableRows& rows) {
 // the gradients of keys and values, which then need no clearing. They stay in fp32 until the last query head
 // that shares them is done.
 template <typename T>
-Status Backward(GemmEngine& engine, Scratch& scratch, const AttentionBackward& op, const Operands& operands) {
+Status Backward(GemmEngine& engine, Scratch& scratch, const AttentionBackward& op,
+                const KernelContext& context, const Operands& operands) {
   const Layout l(op);
+  const std::optional<DropoutMask> mask = MaskOf(op, context);
   const BackwardOperands<T> p = BackwardOperandsOf<T>(l, op, operands);
   const Places<T> places(scratch, l, 8);
   const int64_t last = (op.seq - 1) / kAttentionBlock * kAttentionBlock;
@@ -223,7 +267,8 @@ Status Backward(GemmEngine& engine, Scratch& scratch, const AttentionBackward& o
                                  PlaceOf(l.head_dim, p.dqkv + query, l.packed, places.At(5)),
                                  PlaceOf(l.head_dim, p.dqkv + key, l.packed, places.At(6)),
                                  PlaceOf(l.value_dim, p.dqkv + value, l.packed, places.At(7)),
-                                 (b * l.heads + i) * l.seq};
+                                 (b * l.heads + i) * l.seq,
+                                 DropoutOf(op, mask, b, i)};
       const bool begins_group = i % l.heads_per_kv_head() == 0;
       if (l.window > 0 && begins_group) {
         Clear(l.seq, head.dkeys);
@@ -245,14 +290,18 @@ Status Backward(GemmEngine& engine, Scratch& scratch, const AttentionBackward& o
 
 }  // namespace
 
-Status Run(GemmEngine& engine, Scratch& scratch, const AttentionForward& op, const Operands& operands) {
-  return WithElement(op.dtype,
-                     [&](auto element) { return Forward<decltype(element)>(engine, scratch, op, operands); });
+Status Run(GemmEngine& engine, Scratch& scratch, const AttentionForward& op, const KernelContext& context,
+           const Operands& operands) {
+  return WithElement(op.dtype, [&](auto element) {
+    return Forward<decltype(element)>(engine, scratch, op, context, operands);
+  });
 }
 
-Status Run(GemmEngine& engine, Scratch& scratch, const AttentionBackward& op, const Operands& operands) {
-  return WithElement(
-      op.dtype, [&](auto element) { return Backward<decltype(element)>(engine, scratch, op, operands); });
+Status Run(GemmEngine& engine, Scratch& scratch, const AttentionBackward& op, const KernelContext& context,
+           const Operands& operands) {
+  return WithElement(op.dtype, [&](auto element) {
+    return Backward<decltype(element)>(engine, scratch, op, context, operands);
+  });
 }
 
 }  // namespace windtunnel::cpu

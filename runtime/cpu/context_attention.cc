@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
 #include "runtime/cpu/attention_head.h"
 #include "runtime/cpu/convert.h"
+#include "runtime/cpu/dropout.h"
 #include "runtime/cpu/softmax.h"
 
 namespace windtunnel::cpu {
@@ -18,9 +20,10 @@ namespace {
 struct Layout {
   int64_t batch, seq, heads, kv_heads, head_dim;
   int ranks, blocks, step, rank;
+  std::optional<DropoutMask> mask;
 
   template <typename Op>
-  Layout(const Op& op, const ContextPosition& context)
+  Layout(const Op& op, const KernelContext& context)
       : batch(op.batch),
         seq(op.seq),
         heads(op.heads),
@@ -29,7 +32,9 @@ struct Layout {
         ranks(op.ranks),
         blocks(op.blocks),
         step(op.step),
-        rank(context.rank) {}
+        rank(context.context.rank) {
+    if (op.dropout.drops()) mask.emplace(op.dropout, context);
+  }
 
   int64_t half() const { return seq / 2; }
   int64_t packed() const { return (heads + 2 * kv_heads) * head_dim; }
@@ -172,6 +177,32 @@ Status AddTransposedTimes(GemmEngine& engine, const Layout& l, const VisibleChun
   return Ok();
 }
 
+// The dropout of one head's probabilities: those of whole sequences.
+std::optional<TileDropout> DropoutOf(const Layout& l, int64_t b, int64_t head) {
+  if (!l.mask) return std::nullopt;
+  const int64_t whole_seq = l.seq * l.ranks;
+  const int64_t first =
+      l.mask->FirstProbability(l.mask->SampleOf(l.batch, b), l.heads, /*head_parts=*/1, head, whole_seq);
+  return TileDropout{*l.mask, first, whole_seq};
+}
+
+// Calls f(dropout, tile, first column) for each visible chunk's columns of the block's tile.
+template <typename F>
+void ForEachChunk(const Layout& l, const TileDropout& of_head, const VisibleChunks& visible,
+                  const QueryBlock& block, F f) {
+  const int which = block.row < l.half() ? 0 : 1;
+  const int64_t row = block.row - which * l.half();
+  const int64_t query = l.ChunkOf(l.rank, which) * l.half() + row;
+  for (int64_t i = 0; i < visible.count(); ++i) {
+    const KeyChunk& chunk = visible.chunks[static_cast<size_t>(i)];
+    const int64_t key = l.ChunkOf(l.RankOf(chunk.block), chunk.half) * l.half();
+    ScoreTile tile = block.tile;
+    tile.keys = l.half();
+    tile.first_query = visible.has_own && i + 1 == visible.count() ? row : l.half();
+    f(TileDropout{of_head.mask, of_head.first + query * of_head.seq + key, of_head.seq}, tile, i * l.half());
+  }
+}
+
 void ZeroRows(const Layout& l, const MutableRows& rows, int64_t first, int64_t count) {
   for (int64_t row = first; row < first + count; ++row) std::fill_n(rows.At(row), l.head_dim, 0.0f);
 }
@@ -206,11 +237,18 @@ Status Forward(GemmEngine& engine, Scratch& scratch, const Layout& l, const Oper
       const MutableRows result = PlaceOf(l.head_dim, out + l.Merged(b, i), l.merged(), places.Take());
       const Heads heads = KeysOf(l, kv, b, l.KeyHead(i), places);
       float* of_head = log_sum_exp + (b * l.heads + i) * l.seq;
+      const std::optional<TileDropout> dropout = DropoutOf(l, b, i);
       WT_RETURN_IF_ERROR(ForEachBlock(
           l,
           [&](const VisibleChunks& visible, const QueryBlock& block) -> Status {
             WT_RETURN_IF_ERROR(TimesTransposed(engine, l, visible, block, queries, heads.keys, tile));
             CausalSoftmax(block.tile, tile, of_head + block.row);
+            if (dropout) {
+              ForEachChunk(l, *dropout, visible, block,
+                           [&](const auto& of_chunk, const auto& part, int64_t at) {
+                             DropProbabilities(of_chunk, part, tile + at, tile + at, part.stride);
+                           });
+            }
             return TimesRows(engine, l, visible, block, tile, heads.values, false, result);
           },
           [&](int64_t first, int64_t rows) {
@@ -255,15 +293,23 @@ Status BackwardOfHead(GemmEngine& engine, const Layout& l, const BackwardOperand
   const MutableRows result = PlaceOf(l.head_dim, dqueries, l.packed(), places.Take());
   if (accumulate) FetchRows<T>(l.seq, l.head_dim, dqueries, l.packed(), result.data);
   const float* of_head = p.log_sum_exp + (b * l.heads + head) * l.seq;
+  const std::optional<TileDropout> dropout = DropoutOf(l, b, head);
   WT_RETURN_IF_ERROR(ForEachBlock(
       l,
       [&](const VisibleChunks& visible, const QueryBlock& block) -> Status {
         WT_RETURN_IF_ERROR(TimesTransposed(engine, l, visible, block, queries, heads.keys, p.tile));
         CausalSoftmaxFromLogSumExp(block.tile, of_head + block.row, p.tile);
-        WT_RETURN_IF_ERROR(AddTransposedTimes(engine, l, visible, block, p.tile, dout, gradients.values));
         WT_RETURN_IF_ERROR(TimesTransposed(engine, l, visible, block, dout, heads.values, p.gradient));
-        CausalSoftmaxBackward(block.tile, p.tile, out.At(block.row), dout.At(block.row), l.head_dim,
-                              dout.stride, p.gradient);
+        const float *of_out = out.At(block.row), *of_dout = dout.At(block.row);
+        if (dropout) {
+          ForEachChunk(l, *dropout, visible, block, [&](const auto& of_chunk, const auto& part, int64_t at) {
+            DroppedSoftmaxBackward(of_chunk, part, p.tile + at, of_out, of_dout, l.head_dim, dout.stride,
+                                   p.gradient + at, p.tile + at, part.stride);
+          });
+        } else {
+          CausalSoftmaxBackward(block.tile, p.tile, of_out, of_dout, l.head_dim, dout.stride, p.gradient);
+        }
+        WT_RETURN_IF_ERROR(AddTransposedTimes(engine, l, visible, block, p.tile, dout, gradients.values));
         WT_RETURN_IF_ERROR(TimesRows(engine, l, visible, block, p.gradient, heads.keys, accumulate, result));
         return AddTransposedTimes(engine, l, visible, block, p.gradient, queries, gradients.keys);
       },
@@ -330,14 +376,14 @@ void Merge(const MergeAttention& op, const Operands& operands) {
 }  // namespace
 
 Status Run(GemmEngine& engine, Scratch& scratch, const ContextAttentionForward& op,
-           const ContextPosition& context, const Operands& operands) {
+           const KernelContext& context, const Operands& operands) {
   return WithElement(op.dtype, [&](auto element) {
     return Forward<decltype(element)>(engine, scratch, Layout(op, context), operands);
   });
 }
 
 Status Run(GemmEngine& engine, Scratch& scratch, const ContextAttentionBackward& op,
-           const ContextPosition& context, const Operands& operands) {
+           const KernelContext& context, const Operands& operands) {
   return WithElement(op.dtype, [&](auto element) {
     return Backward<decltype(element)>(engine, scratch, Layout(op, context), op.accumulate, operands);
   });

@@ -11,13 +11,14 @@
 #include "runtime/cpu/gemm.h"
 #include "runtime/cpu/operands.h"
 #include "runtime/cpu/scratch.h"
+#include "runtime/kernel_context.h"
 
 namespace windtunnel::cpu {
 
 Status Run(GemmEngine& engine, Scratch& scratch, const ContextAttentionForward& op,
-           const ContextPosition& context, const Operands& operands);
+           const KernelContext& context, const Operands& operands);
 Status Run(GemmEngine& engine, Scratch& scratch, const ContextAttentionBackward& op,
-           const ContextPosition& context, const Operands& operands);
+           const KernelContext& context, const Operands& operands);
 Status Run(const MergeAttention& op, const Operands& operands);
 
 }  // namespace windtunnel::cpu

@@ -7,6 +7,7 @@
 #include "runtime/cpu/activation.h"
 #include "runtime/cpu/attention.h"
 #include "runtime/cpu/context_attention.h"
+#include "runtime/cpu/dropout.h"
 #include "runtime/cpu/element.h"
 #include "runtime/cpu/elementwise.h"
 #include "runtime/cpu/embedding.h"
@@ -83,13 +84,13 @@ class CpuDevice : public Device {
     } else if constexpr (std::is_same_v<Kind, JoinLatentHeads>) {
       return Run(rope_tables_, scratch_, op, context.context, operands);
     } else if constexpr (std::is_same_v<Kind, OptimizerUpdate>) {
-      return Run(op, context.step, operands);
+      return Run(op, context.step, context.lr_factor, operands);
     } else if constexpr (std::is_same_v<Kind, InitializeParameter>) {
       return Run(op, context, operands);
     } else if constexpr (requires { Run(scratch_, op, context.tensor, operands); }) {
       return Run(scratch_, op, context.tensor, operands);
-    } else if constexpr (requires { Run(gemms_, scratch_, op, context.context, operands); }) {
-      return Run(gemms_, scratch_, op, context.context, operands);
+    } else if constexpr (requires { Run(gemms_, scratch_, op, context, operands); }) {
+      return Run(gemms_, scratch_, op, context, operands);
     } else if constexpr (requires { Run(scratch_, op, context, operands); }) {
       return Run(scratch_, op, context, operands);
     } else if constexpr (requires { Run(op, context, operands); }) {

@@ -125,7 +125,7 @@ Status Run(const UpdateLossScale& op, const Operands& operands) {
   return Ok();
 }
 
-Status Run(const OptimizerUpdate& op, int64_t step, const Operands& operands) {
+Status Run(const OptimizerUpdate& op, int64_t step, double lr_factor, const Operands& operands) {
   size_t tensors = operands.reads.size();
   if (op.guarded) {
     tensors -= 2;
@@ -136,8 +136,10 @@ Status Run(const OptimizerUpdate& op, int64_t step, const Operands& operands) {
   const bool is_sgd = op.spec.kind == OptimizerKind::kSgd;
   const int states_needed = !is_sgd ? 2 : op.spec.momentum != 0.0 ? 1 : 0;
   WT_CHECK_EQ(op.state_tensors, states_needed);
-  const AdamConstants adam = AdamConstantsOf(op.spec, step);
-  const SgdConstants sgd = SgdConstantsOf(op.spec);
+  OptimizerSpec spec = op.spec;
+  spec.lr *= lr_factor;
+  const AdamConstants adam = AdamConstantsOf(spec, step);
+  const SgdConstants sgd = SgdConstantsOf(spec);
   for (size_t i = 0; i < tensors; ++i) {
     const int64_t n = operands.reads[i].elements;
     const auto write = [&](int part) { return operands.Out(static_cast<size_t>(part) * tensors + i, n); };

@@ -18,6 +18,6 @@ Status Run(const SquareRoot& op, const Operands& operands);
 Status Run(const ClipGradients& op, const Operands& operands);
 Status Run(const UnscaleGradients& op, const Operands& operands);
 Status Run(const UpdateLossScale& op, const Operands& operands);
-Status Run(const OptimizerUpdate& op, int64_t step, const Operands& operands);
+Status Run(const OptimizerUpdate& op, int64_t step, double lr_factor, const Operands& operands);
 
 }  // namespace windtunnel::cpu

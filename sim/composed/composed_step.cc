@@ -212,7 +212,7 @@ class ComposedSteps::Parts {
     // are not needed.
     content->actions.resize(stages);
     KnownActions known;
-    for (const auto [begin, end] : {std::pair(0, 1), std::pair(1, ranks)}) {
+    for (const auto& [begin, end] : {std::pair(0, 1), std::pair(1, ranks)}) {
       if (begin == end) continue;
       WT_RETURN_IF_ERROR(AddActions(scenario, begin, end, kinds, *groups, costs, known, *content));
       if (begin == 0) WT_RETURN_IF_ERROR(AddProtocol(scenario, *content));

@@ -37,7 +37,7 @@ assert [event["step"] for event in steps] == [1, 2, 3, 4, 5], steps
 for event, loss in zip(steps, run["losses"], strict=True):
     scalars = event["scalars"]
     assert sorted(scalars) == sorted(
-        ["loss_metrics/global_avg_loss", "loss_metrics/global_max_loss", "grad_norm", "time_metrics/end_to_end(s)",
+        ["loss_metrics/global_avg_loss", "loss_metrics/global_max_loss", "grad_norm", "lr", "time_metrics/end_to_end(s)",
          "throughput(tps)", "tflops", "memory/max_active(GiB)", "memory/max_reserved(GiB)"]), scalars  # no MFU: a CPU has no dense peak
     assert abs(scalars["loss_metrics/global_avg_loss"] - loss) < 1e-5 * loss, (event, loss)
     assert scalars["loss_metrics/global_max_loss"] >= scalars["loss_metrics/global_avg_loss"]

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "plan/axes.h"
 #include "plan/outline.h"
@@ -180,14 +181,19 @@ TEST(CompilePlan, SaysWhatIsNotSupportedYet) {
             "precision.optimizer: neither fp32 nor precision.param is not supported yet");
 }
 
-// Dropout follows the embedding and both halves of each block, and in eager attention the probabilities as
-// well. The masks live until backward.
+// Dropout follows the embedding and both halves of each block, and in other frameworks' eager attention the
+// probabilities as well. The masks live until backward.
 TEST(CompilePlan, DropoutIsAPassForwardAndOneBackwardWithAMaskBetween) {
-  for (AttentionKind kind : {AttentionKind::kEager, AttentionKind::kFlash}) {
+  for (const auto& [framework, kind, of_block] :
+       {std::tuple(Framework::kWindtunnel, AttentionKind::kEager, 2),
+        std::tuple(Framework::kWindtunnel, AttentionKind::kFlash, 2),
+        std::tuple(Framework::kPytorch, AttentionKind::kEager, 3),
+        std::tuple(Framework::kPytorch, AttentionKind::kFlash, 2)}) {
     Scenario s = TinyGpt();
+    s.framework = framework;
     s.model.dropout = 0.1;
     s.model.attention = kind;
-    const int places = 1 + 2 * (kind == AttentionKind::kEager ? 3 : 2);
+    const int places = 1 + 2 * of_block;
     const Plan plan = *CompilePlan(s);
     int forward = 0, backward = 0, masks = 0;
     for (const Op& op : plan.roles[0].steady.ops) {
@@ -202,16 +208,40 @@ TEST(CompilePlan, DropoutIsAPassForwardAndOneBackwardWithAMaskBetween) {
   }
 }
 
+// The kernels of the project's own runtime make random numbers, which takes time; those of others cost what
+// they cost without.
+TEST(CompilePlan, AttentionDropsWithinItsKernelsInTheProjectsOwnRuntime) {
+  for (const Framework framework : {Framework::kWindtunnel, Framework::kPytorch}) {
+    Scenario s = TinyLlama();
+    s.framework = framework;
+    s.model.dropout = 0.1;
+    int attention = 0, dropping = 0;
+    const Plan plan = *CompilePlan(s, {.evaluates = true});
+    for (const Op& op : plan.roles[0].steady.ops) {
+      const std::string key = CostKey(op.kind);
+      attention += key.starts_with("attention_");
+      dropping += key.starts_with("attention_") && key.ends_with(" dropout");
+    }
+    EXPECT_EQ(attention, 4);
+    EXPECT_EQ(dropping, framework == Framework::kWindtunnel ? 4 : 0);
+    for (const Op& op : plan.roles[0].evaluate.ops)
+      EXPECT_EQ(CostKey(op.kind).find("dropout"), std::string::npos) << op.name;
+  }
+}
+
 // A recomputed block runs its dropouts again, up to its end, where the last mask is made.
 TEST(CompilePlan, RecomputationMakesMasksAgain) {
   Scenario s = TinyGpt();
   s.model.dropout = 0.1;
   s.recompute = Recompute::kFull;
-  int again = 0;
-  const Plan plan = *CompilePlan(s);
-  for (const Op& op : plan.roles[0].steady.ops)
-    again += std::holds_alternative<Dropout>(op.kind) && op.phase == Phase::kRecompute;
-  EXPECT_EQ(again, 2 * 3);
+  for (const Framework framework : {Framework::kWindtunnel, Framework::kPytorch}) {
+    s.framework = framework;
+    int again = 0;
+    const Plan plan = *CompilePlan(s);
+    for (const Op& op : plan.roles[0].steady.ops)
+      again += std::holds_alternative<Dropout>(op.kind) && op.phase == Phase::kRecompute;
+    EXPECT_EQ(again, 2 * (framework == Framework::kWindtunnel ? 2 : 3));
+  }
 }
 
 // The first bucket's gather begins with the step; the next one's, when the first operator needs the first's values.

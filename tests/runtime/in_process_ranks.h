@@ -1,15 +1,17 @@
-// Ranks as threads of the test's process, with the same sessions, communicators and store as the launcher's
-// processes have. With WINDTUNNEL_TEST_BACKEND=mpi in the environment they use MPI and are processes that the
-// test forks.
+// Ranks as threads of the test's process, with the same sessions and store as the launcher's processes have.
+// WINDTUNNEL_TEST_BACKEND in the environment says how they communicate: `threads` (in place, a fifth of the
+// time), `mpi` (as processes that the test forks); without, or `gloo`, over the scenario's backend.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -19,9 +21,28 @@
 
 namespace windtunnel {
 
-inline bool TestsUseMpi() {
-  const char* backend = getenv("WINDTUNNEL_TEST_BACKEND");
-  return backend != nullptr && std::string(backend) == "mpi";
+inline bool TestsUse(std::string_view backend) {
+  const char* chosen = getenv("WINDTUNNEL_TEST_BACKEND");
+  return chosen != nullptr && chosen == backend;
+}
+
+// Equipment of ranks that communicate as threads, whatever their scenario says.
+inline Equipment CommunicatingInPlace() {
+  struct Groups {
+    std::mutex mutex;
+    std::map<std::string, std::shared_ptr<ThreadGroup>> by_name;
+  };
+  Equipment equipment;
+  equipment.connect = [groups = std::make_shared<Groups>()](
+                          const std::string& name, int position,
+                          int size) -> Result<std::unique_ptr<Communicator>> {
+    std::lock_guard lock(groups->mutex);
+    std::shared_ptr<ThreadGroup>& group = groups->by_name[name];
+    if (group == nullptr)
+      group = MakeThreadGroup({.name = name, .size = size, .spin = std::chrono::microseconds(0)});
+    return MakeThreadCommunicator(group, position);
+  };
+  return equipment;
 }
 
 inline void WithRanksOfMpi(Plan plan, const std::function<Status(RankSession&, Store&)>& work) {
@@ -45,8 +66,10 @@ inline void WithRanksOfMpi(Plan plan, const std::function<Status(RankSession&, S
 // (rank_processes.h).
 inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&, Store&)>& work,
                       const Equipment* equipment = nullptr) {
-  if (TestsUseMpi() && equipment == nullptr && plan.world_size > 1 && !SharesProcess(plan))
-    return WithRanksOfMpi(plan, work);
+  const bool may_choose = equipment == nullptr && plan.world_size > 1 && !SharesProcess(plan);
+  if (may_choose && TestsUse("mpi")) return WithRanksOfMpi(plan, work);
+  const Equipment in_place = CommunicatingInPlace();
+  if (may_choose && TestsUse("threads")) equipment = &in_place;
   auto server = ServeStore("127.0.0.1", 0, "test");
   ASSERT_TRUE(server) << server.error().message;
   std::vector<std::string> errors(plan.world_size);

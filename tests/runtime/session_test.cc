@@ -91,6 +91,16 @@ TEST(CheckRunsHere, SaysWhichDeviceIsMissing) {
   EXPECT_EQ(CheckRunsHere(*CompilePlan(s)).error().message, "cluster.device: no CUDA device was found");
 }
 
+TEST(CheckRunsHere, SaysWhereDropoutRuns) {
+  Scenario s = TinyGpt();
+  s.model.dropout = 0.1;
+  EXPECT_TRUE(CheckRunsHere(*CompilePlan(s)));
+  s.framework = Framework::kPytorch;
+  EXPECT_EQ(
+      CheckRunsHere(*CompilePlan(s)).error().message,
+      "model.dropout with framework: pytorch is predicted only; live runs of it have framework: windtunnel");
+}
+
 RankRun RunOf(int rank, const std::vector<double>& ends_ms, double loss, int64_t most = 100) {
   RankRun run;
   run.losses = {loss};

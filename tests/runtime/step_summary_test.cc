@@ -105,13 +105,32 @@ TEST(StepSummary, SaysTheLossScaleAndHowManyStepsWereSkipped) {
   }
 }
 
+TEST(StepSummary, SaysTheLearningRateWhereItChanges) {
+  Scenario s = TinyGpt(1);
+  s.optimizer.lr = 1e-3;
+  s.lr_scheduler.warmup_steps = 10;
+  const StepOfRank rank{.step = 7, .losses = {1}, .time = Milliseconds(1)};
+  const StepSummary summary = Summarize(*CompilePlan(s), {rank}, std::nullopt, FlopRate());
+  EXPECT_NE(StepLine(summary).find("  lr: 7.000e-04  memory: "), std::string::npos) << StepLine(summary);
+  s.lr_scheduler = {};
+  const StepSummary constant = Summarize(*CompilePlan(s), {rank}, std::nullopt, FlopRate());
+  EXPECT_EQ(StepLine(constant).find("lr:"), std::string::npos);
+  for (const auto& [of, rate] : {std::pair(summary, 7e-4), std::pair(constant, 1e-3)}) {
+    for (const auto& [name, value] : StepScalars(of)) {
+      if (name == "lr") {
+        EXPECT_DOUBLE_EQ(value, rate);
+      }
+    }
+  }
+}
+
 TEST(StepSummary, WhatNobodyComputedIsNoScalar) {
   StepSummary summary;
-  EXPECT_EQ(StepScalars(summary).size(), 7u);
+  EXPECT_EQ(StepScalars(summary).size(), 8u);
   summary.gradient_norm = 1;
   summary.mfu = 0.4;
   const EventFile::Scalars scalars = StepScalars(summary);
-  EXPECT_EQ(scalars.size(), 9u);
+  EXPECT_EQ(scalars.size(), 10u);
   EXPECT_NE(std::find(scalars.begin(), scalars.end(), std::pair<std::string, double>("mfu(%)", 40)),
             scalars.end());
 }

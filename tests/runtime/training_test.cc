@@ -65,12 +65,18 @@ Scenario Activated(Scenario s, ActivationKind kind) {
   return s;
 }
 
+Scenario Dropping(Scenario s) {
+  s.model.dropout = 0.3;
+  return s;
+}
+
 // One step of SGD along the gradient makes the loss of its batch smaller by the learning rate times the
 // gradient's square, to first order.
 TEST(Training, TheGradientIsThatOfTheLoss) {
-  for (Scenario s : {TinyGpt(), Activated(TinyGpt(), ActivationKind::kSquaredRelu), TinyLlama(), TinyQwen3(),
-                     TinyGemma3(), With(TinyGemma3(), [](Scenario& s) { s.recompute = Recompute::kFull; }),
-                     Activated(TinyLlama(), ActivationKind::kClampedSwiglu)}) {
+  for (Scenario s :
+       {TinyGpt(), Activated(TinyGpt(), ActivationKind::kSquaredRelu), TinyLlama(), TinyQwen3(), TinyGemma3(),
+        With(TinyGemma3(), [](Scenario& s) { s.recompute = Recompute::kFull; }),
+        Activated(TinyLlama(), ActivationKind::kClampedSwiglu), Dropping(TinyGpt()), Dropping(TinyLlama())}) {
     s.batch = {.micro = 4, .accumulate = 1};
     s.optimizer = {.kind = OptimizerKind::kSgd, .lr = 1e-4, .clip_norm = 1e9};
     const Plan plan = *CompilePlan(s);
@@ -89,6 +95,27 @@ TEST(Training, TheGradientIsThatOfTheLoss) {
       EXPECT_NEAR(before - after, expected, 0.03 * expected) << s.name;
       return Ok();
     });
+  }
+}
+
+// A rate that falls to zero after three steps leaves the weights as they are, with every optimizer.
+TEST(Training, EveryStepHasTheRateOfItsSchedule) {
+  for (const OptimizerSpec& optimizer :
+       {OptimizerSpec{.kind = OptimizerKind::kSgd, .lr = 0.1},
+        OptimizerSpec{.kind = OptimizerKind::kSgd, .lr = 0.1, .momentum = 0.9},
+        OptimizerSpec{.kind = OptimizerKind::kAdamW, .lr = 1e-2, .weight_decay = 0.1}}) {
+    Scenario s = TinyMlp(2);
+    s.optimizer = optimizer;
+    s.lr_scheduler = {.decay = LearningRateDecay::kStep, .step_size = 3, .gamma = 0};
+    const Plan plan = *CompilePlan(s);
+    const Trained three = Train(plan, 3);
+    EXPECT_NE(Train(plan, 2).weights, three.weights);
+    EXPECT_EQ(Train(plan, 6).weights, three.weights);
+    // A rate that never falls is that of a scenario without a schedule.
+    s.lr_scheduler = {.decay = LearningRateDecay::kStep, .min_lr_factor = 1};
+    const Trained whole = Train(*CompilePlan(s), 3);
+    s.lr_scheduler = {};
+    EXPECT_EQ(Train(*CompilePlan(s), 3).weights, whole.weights);
   }
 }
 

@@ -167,7 +167,13 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{Gpt("precision: {compute: bf16, fp8_recipe: block}\n"),
                  "s.yaml:2:40: precision.fp8_recipe is 'block', expected none unless compute is fp8 or fp4"},
         Conflict{Gpt("optimizer: {momentum: 0.9}\n"),
-                 "s.yaml:2:23: optimizer.momentum is 0.9, expected 0 unless kind is sgd"}));
+                 "s.yaml:2:23: optimizer.momentum is 0.9, expected 0 unless kind is sgd"},
+        Conflict{Gpt("lr_scheduler: {decay: step, decay_steps: 5}\n"),
+                 "s.yaml:2:42: lr_scheduler.decay_steps is 5, expected 0 with decay: step, which has no end"},
+        Conflict{
+            Gpt("lr_scheduler: {warmup_steps: 25, decay: cosine}\n"),
+            "s.yaml:2:30: lr_scheduler has 25 steps of warm-up and at least 1 of decay, expected no more "
+            "than the 25 of the schedule (total_steps, else run.warmup + run.steps)"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Parallel, Conflicts,

@@ -29,6 +29,7 @@ batch: {micro: 2, accumulate: 4}
 precision: {param: bf16, compute: fp8, reduce: bf16, buffer: bf16, fp8_recipe: rowwise,
             loss_scale: dynamic, init_scale: 1024, growth_interval: 100}
 optimizer: {kind: sgd, lr: 0.1, beta1: 0.8, beta2: 0.99, eps: 1e-6, weight_decay: 0.2, momentum: 0.9, clip_norm: 1}
+lr_scheduler: {warmup_steps: 1, decay: cosine, total_steps: 100, decay_steps: 10, min_lr_factor: 0.1, step_size: 2, gamma: 0.5}
 recompute: selective_op
 parallel:
   data: {kind: fsdp, size: 4, sharding: hybrid_shard, version: 1, reshard_after_forward: false, forward_prefetch: 1,

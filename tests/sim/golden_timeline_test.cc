@@ -1,6 +1,5 @@
 // Compares the timeline of a tiny DDP step, to the picosecond, with tests/sim/golden/tiny_ddp.txt, so that
-// any change of a prediction shows. To accept a change (and write a line under "Changed predictions" in
-// CHANGELOG.md), run
+// any change of a prediction shows. To accept a change (and give its reason in the commit's message), run
 //
 //   ./bazelw run //tests/sim:golden_timeline_test -- --refresh
 //

@@ -317,7 +317,8 @@ void Update(Queue& queue, const OptimizerUpdate& op, const Rule& rule, const Ope
 }
 
 void Run(Queue& queue, const OptimizerUpdate& op, const KernelContext& context, const Operands& operands) {
-  const OptimizerSpec& spec = op.spec;
+  OptimizerSpec spec = op.spec;
+  spec.lr *= context.lr_factor;
   const float lr = static_cast<float>(spec.lr), decay = static_cast<float>(spec.weight_decay);
   if (spec.kind != OptimizerKind::kSgd) {
     const AdamRule rule{AdamConstantsOf(spec, context.step), spec.lr, spec.beta1, spec.beta2,

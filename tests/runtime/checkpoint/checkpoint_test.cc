@@ -86,6 +86,14 @@ std::vector<Layout> Layouts() {
                                        s.cluster.devices_per_node = 4;
                                      })},
       {"DataParallel", Changed(TinyGpt(2), kind(DataParallelKind::kDp))},
+      // With updates that are skipped, since the loss scale overflows at first.
+      {"DropoutFsdp2Fp16", Fp16(Changed(TinyGpt(2),
+                                        [](Scenario& s) {
+                                          s.parallel.data.kind = DataParallelKind::kFsdp;
+                                          s.model.attention = AttentionKind::kFlash;
+                                          s.model.dropout = 0.2;
+                                        }))},
+      {"DropoutDdp", Changed(TinyGpt(2), [](Scenario& s) { s.model.dropout = 0.2; })},
   };
 }
 

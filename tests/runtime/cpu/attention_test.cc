@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/dropout_mask.h"
 #include "tests/runtime/cpu/kernel_harness.h"
 
 namespace windtunnel {
@@ -104,6 +105,40 @@ TEST_P(AttentionKernel, EagerProbabilitiesOfWhatIsNotSeenAreZero) {
     for (int64_t key = query + 1; key < s.seq; ++key) ASSERT_EQ(saved[row * s.seq + key], 0.0f);
     for (int64_t key = 0; key < s.FirstKey(query); ++key) ASSERT_EQ(saved[row * s.seq + key], 0.0f);
   }
+}
+
+// The rank's heads are the second half of the tensor rank's, which are the last third of the whole model's.
+TEST_P(AttentionKernel, DropsTheProbabilitiesThatTheMaskDrops) {
+  const DropoutSite site = DropoutSiteOf(0.3, "layers.0.attention.probabilities", /*micro_batch=*/2);
+  const KernelContext context{
+      .seed = 5, .tensor = {2, 3}, .context = {1, 2}, .replica = {.rank = 1, .ranks = 4}, .batch_step = 7};
+  const DropoutMask mask(site, context);
+  AttentionShape dropped = s;
+  dropped.factor = [&](int64_t b, int64_t head, int64_t query, int64_t key) {
+    const int64_t sample = (2 * s.batch + b) * 4 + 1, whole_head = 5 * s.heads + head;
+    const int64_t index = ((sample * 6 * s.heads + whole_head) * s.seq + query) * s.seq + key;
+    return mask.Keeps(index) ? 1 / 0.7 : 0.0;
+  };
+  AttentionForward op{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind};
+  op.window = s.window;
+  op.dropout = site;
+  op.head_parts = 2;
+  ASSERT_EQ(Launch(op, {qkv32.ref()}, {out.ref(), saved.ref(), workspace.ref()}, context), "");
+  EXPECT_LT(RelativeError(out, reference::Attention(dropped, qkv).out), 2e-6);
+  EXPECT_LT(
+      RelativeError(saved, kind == AttentionKind::kEager ? expected.probabilities : expected.log_sum_exp),
+      2e-6);
+
+  const Values dout = RandomValues(2, s.out_elements());
+  Tensor dout32 = dout, dqkv(s.qkv_elements());
+  AttentionBackward backward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind};
+  backward.window = s.window;
+  backward.dropout = site;
+  backward.head_parts = 2;
+  ASSERT_EQ(Launch(backward, {dout32.ref(), qkv32.ref(), out.ref(), saved.ref()},
+                   {dqkv.ref(), workspace.ref()}, context),
+            "");
+  EXPECT_LT(RelativeError(dqkv, reference::AttentionBackward(dropped, dout, qkv)), 5e-6);
 }
 
 TEST(AttentionKernel, FlashSurvivesScoresThatOverflowTheExponential) {

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "runtime/cpu/attention.h"
+#include "runtime/dropout_mask.h"
 #include "tests/runtime/cpu/kernel_harness.h"
 
 namespace windtunnel {
@@ -18,16 +21,31 @@ using test::Values;
 
 constexpr int kRanks = 3;
 
-class ContextAttentionKernel : public testing::TestWithParam<bool> {
+// The parameters: whether keys come all at once, and the share of dropped probabilities.
+class ContextAttentionKernel : public testing::TestWithParam<std::tuple<bool, double>> {
  protected:
-  const bool all_at_once = GetParam();
-  const AttentionShape whole{.batch = 2, .seq = 6 * 70, .heads = 4, .kv_heads = 2, .head_dim = 8};
+  const bool all_at_once = std::get<0>(GetParam());
+  const DropoutSite site = DropoutSiteOf(std::get<1>(GetParam()), "probabilities", /*micro_batch=*/1);
+  const AttentionShape whole{.batch = 2,
+                             .seq = 6 * 70,
+                             .heads = 4,
+                             .kv_heads = 2,
+                             .head_dim = 8,
+                             .factor = [this](int64_t b, int64_t head, int64_t query, int64_t key) {
+                               const int64_t place = ((2 + b) * 4 + head) * 420 + query;
+                               return FactorAt(place * 420 + key);
+                             }};
   const int64_t seq = whole.seq / kRanks, tokens = whole.batch * seq;
   const int64_t packed = 8 * 8, merged = 4 * 8, keys = 2 * 2 * 8;
   const TokenSplit split{kRanks, true};
   const Values qkv = RandomValues(1, whole.qkv_elements());
   const Values dout = RandomValues(2, whole.out_elements());
   Tensor workspace = Tensor(AttentionWorkspaceElements(whole.seq, true));
+
+  static KernelContext ContextOf(int rank) { return {.seed = 3, .context = {rank, kRanks}, .batch_step = 4}; }
+  double FactorAt(int64_t index) const {
+    return !site.drops() ? 1.0 : DropoutMask(site, ContextOf(0)).Keeps(index) ? 1 / (1 - site.share) : 0.0;
+  }
 
   // Elements [first, first + count) of the rows of the rank's tokens; rows have `columns` elements.
   Values PartOf(const Values& of_all, int rank, int64_t columns, int64_t first, int64_t count) const {
@@ -59,11 +77,11 @@ class ContextAttentionKernel : public testing::TestWithParam<bool> {
     for (int step = 0; step < steps; ++step) {
       Tensor kv = all_at_once ? AllKeys() : KeysOf((rank - step + kRanks) % kRanks);
       Share block{Tensor(tokens * merged), Tensor(tokens * 4)};
-      EXPECT_EQ(
-          Launch(ContextAttentionForward{whole.batch, seq, 4, 2, 8, kRanks, all_at_once ? kRanks : 1, step},
-                 {own.ref(), kv.ref()}, {block.out.ref(), block.sums.ref(), workspace.ref()},
-                 {.context = {rank}}),
-          "");
+      EXPECT_EQ(Launch(ContextAttentionForward{whole.batch, seq, 4, 2, 8, kRanks, all_at_once ? kRanks : 1,
+                                               step, DType::kFloat32, site},
+                       {own.ref(), kv.ref()}, {block.out.ref(), block.sums.ref(), workspace.ref()},
+                       ContextOf(rank)),
+                "");
       if (step == 0) {
         share = block;
         continue;
@@ -76,7 +94,8 @@ class ContextAttentionKernel : public testing::TestWithParam<bool> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(OneBlockOrAll, ContextAttentionKernel, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(OneBlockOrAll, ContextAttentionKernel,
+                         testing::Combine(testing::Bool(), testing::Values(0.0, 0.25)));
 
 TEST_P(ContextAttentionKernel, ForwardIsTheRanksPart) {
   const reference::AttentionResult expected = reference::Attention(whole, qkv);
@@ -97,9 +116,9 @@ TEST_P(ContextAttentionKernel, BackwardAddsUpToTheGradients) {
       Tensor kv = all_at_once ? AllKeys() : KeysOf(from);
       Tensor dkv(static_cast<int64_t>(kv.size()));
       EXPECT_EQ(Launch(ContextAttentionBackward{whole.batch, seq, 4, 2, 8, kRanks, all_at_once ? kRanks : 1,
-                                                step, step > 0},
+                                                step, step > 0, DType::kFloat32, site},
                        {own_dout.ref(), own.ref(), kv.ref(), share.out.ref(), share.sums.ref()},
-                       {dqkv.ref(), dkv.ref(), workspace.ref()}, {.context = {rank}}),
+                       {dqkv.ref(), dkv.ref(), workspace.ref()}, ContextOf(rank)),
                 "");
       for (size_t i = 0; i < dkv.size(); ++i) {
         const size_t size = static_cast<size_t>(tokens * keys);

@@ -134,7 +134,7 @@ AttentionResult Attention(const AttentionShape& s, const Values& qkv) {
         for (int64_t u = s.FirstKey(t); u <= t; ++u) {
           p[u] /= sum;
           for (int64_t i = 0; i < s.head_dim; ++i)
-            r.out[at.Out(b, t, head, i)] += p[u] * qkv[at.Value(b, u, head, i)];
+            r.out[at.Out(b, t, head, i)] += p[u] * s.Factor(b, head, t, u) * qkv[at.Value(b, u, head, i)];
         }
       }
   return r;
@@ -152,9 +152,10 @@ Values AttentionBackward(const AttentionShape& s, const Values& dout, const Valu
         Values dp = Zeros(t + 1);
         double mean = 0.0;
         for (int64_t u = s.FirstKey(t); u <= t; ++u) {
+          const double factor = s.Factor(b, head, t, u);
           for (int64_t i = 0; i < s.head_dim; ++i) {
-            dp[u] += dout[at.Out(b, t, head, i)] * qkv[at.Value(b, u, head, i)];
-            dqkv[at.Value(b, u, head, i)] += p[u] * dout[at.Out(b, t, head, i)];
+            dp[u] += factor * dout[at.Out(b, t, head, i)] * qkv[at.Value(b, u, head, i)];
+            dqkv[at.Value(b, u, head, i)] += p[u] * factor * dout[at.Out(b, t, head, i)];
           }
           mean += p[u] * dp[u];
         }

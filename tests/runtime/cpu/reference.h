@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "plan/op.h"
@@ -29,7 +30,12 @@ struct AttentionShape {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   // The number of keys that a query sees, of which its own is the last; 0: its own and all before.
   int64_t window = 0;
+  // What dropout multiplies the probability of (sample, head, query, key) by; null: nothing is dropped.
+  std::function<double(int64_t, int64_t, int64_t, int64_t)> factor = nullptr;
 
+  double Factor(int64_t b, int64_t head, int64_t query, int64_t key) const {
+    return factor ? factor(b, head, query, key) : 1.0;
+  }
   // The first key that query `query` sees.
   int64_t FirstKey(int64_t query) const { return window == 0 ? 0 : std::max<int64_t>(0, query + 1 - window); }
   int64_t packed() const { return (heads + 2 * kv_heads) * head_dim; }

@@ -13,7 +13,7 @@ using test::RelativeError;
 using test::Tensor;
 using test::Values;
 
-constexpr reference::AttentionShape kShape{.batch = 2, .seq = 19, .heads = 4, .kv_heads = 2, .head_dim = 10};
+const reference::AttentionShape kShape{.batch = 2, .seq = 19, .heads = 4, .kv_heads = 2, .head_dim = 10};
 
 TEST(RopeKernel, MatchesTheReferenceForwardAndBackward) {
   const Values qkv = RandomValues(1, kShape.qkv_elements());

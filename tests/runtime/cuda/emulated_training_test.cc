@@ -35,6 +35,7 @@ class EmulatedTraining : public testing::TestWithParam<ParityCase> {};
 TEST_P(EmulatedTraining, LossesAndWeightsAreTheCpuDevices) {
   Scenario s = GetParam().scenario;
   s.optimizer = {.kind = OptimizerKind::kSgd, .lr = 0.02, .momentum = 0.9, .clip_norm = 0.5};
+  s.lr_scheduler = {.warmup_steps = 2, .decay = LearningRateDecay::kCosine, .total_steps = kSteps};
   const auto [emulated, cpu] = TrainBoth(s);
   ASSERT_FALSE(HasFailure());
   for (int step = 0; step < kSteps; ++step)

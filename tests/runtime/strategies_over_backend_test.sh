@@ -1,10 +1,10 @@
 #!/bin/bash
-# Runs the parity suites of the strategies with ranks of MPI: processes instead of threads. Of each suite every fourth case, since all
-# cases take minutes; WINDTUNNEL_EVERY=1 runs them all.
-# Usage: strategies_over_mpi_test.sh TEST-BINARY…
+# Runs the parity suites of the strategies with ranks that communicate over WINDTUNNEL_TEST_BACKEND: `mpi` (processes instead of threads) or
+# `gloo`. Of each suite every WINDTUNNEL_EVERY-th case, since all cases take minutes; WINDTUNNEL_EVERY=1 runs them all.
+# Usage: strategies_over_backend_test.sh TEST-BINARY…
 set -u
 # A thread pool does not survive the forks.
-export WINDTUNNEL_TEST_BACKEND=mpi OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+export WINDTUNNEL_TEST_BACKEND OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export GTEST_TOTAL_SHARDS=${WINDTUNNEL_EVERY:-4} GTEST_SHARD_INDEX=0
 [ -n "${TEST_SHARD_STATUS_FILE:-}" ] && touch "$TEST_SHARD_STATUS_FILE"
 shard=${TEST_SHARD_INDEX:-0} shards=${TEST_TOTAL_SHARDS:-1}

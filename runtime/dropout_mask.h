@@ -1,0 +1,57 @@
+// Which elements one use of dropout keeps.
+#pragma once
+
+#include <cstdint>
+
+#include "base/random.h"
+#include "plan/dropout_site.h"
+#include "runtime/kernel_context.h"
+
+namespace windtunnel {
+
+// Every element of the whole batch and the whole model has a 32-bit number, a pure function of run.seed, the
+// step, the site's stream and the element's index, and is dropped if that is below the share of 2^32. Element
+// i has the low (i even) or the high half of number i / 2 of the stream.
+class DropoutMask {
+ public:
+  DropoutMask(const DropoutSite& site, const KernelContext& context)
+      : site_(site),
+        context_(&context),
+        stream_(Mix64(context.seed ^ kSalt) + static_cast<uint64_t>(context.batch_step), site.stream),
+        threshold_(static_cast<uint32_t>(site.share * 0x1p32)) {}
+
+  const RandomStream& stream() const { return stream_; }
+  uint32_t threshold() const { return threshold_; }  // elements with smaller numbers are dropped
+  // The factor of kept elements.
+  float scale() const { return static_cast<float>(1.0 / (1.0 - site_.share)); }
+  const KernelContext& context() const { return *context_; }
+
+  // The place in the step of sample `i` of the replica's `batch` samples of the micro-batch.
+  int64_t SampleOf(int64_t batch, int64_t i) const {
+    return context_->replica.SampleOf(site_.micro_batch, batch, i);
+  }
+  // The index of the probability with which the first query attends to the first key, in head `head` of the
+  // rank's `heads` of a sample. The rank has one of context.ranks equal parts of its tensor rank's heads, if
+  // these are divided in `head_parts`. `seq` is the length of whole sequences.
+  int64_t FirstProbability(int64_t sample, int64_t heads, int head_parts, int64_t head, int64_t seq) const {
+    const int64_t of_context = head_parts > 1 ? context_->context.rank : 0;
+    const int64_t all_heads = heads * head_parts * context_->tensor.ranks;
+    const int64_t whole_head = (context_->tensor.rank * head_parts + of_context) * heads + head;
+    return (sample * all_heads + whole_head) * seq * seq;
+  }
+
+  bool Keeps(int64_t index) const {
+    const auto i = static_cast<uint64_t>(index);
+    return static_cast<uint32_t>(stream_.At(i / 2) >> (i % 2 * 32)) >= threshold_;
+  }
+
+ private:
+  static constexpr uint64_t kSalt = 0x64726F706F757400ULL;  // apart from the streams of parameters
+
+  DropoutSite site_;
+  const KernelContext* context_;
+  RandomStream stream_;
+  uint32_t threshold_;
+};
+
+}  // namespace windtunnel
