@@ -271,7 +271,9 @@ Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const Opera
     };
     if (auto balance = BalanceStages(parts.time, stages, fits); !balance.empty()) return balance;
   }
-  return BalanceStages(parts.time, stages);
+  if (stages == static_cast<int>(schedule.ranks.size())) return BalanceStages(parts.time, stages);
+  const bool ends_have_layers = scenario.model.kind == ModelKind::kMlp || scenario.model.MtpLayers() > 0;
+  return BalanceRanks(parts.time, schedule.rank_of_stage, ends_have_layers ? 1 : 0);
 }
 
 }  // namespace windtunnel

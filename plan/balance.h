@@ -35,7 +35,8 @@ double RoughTime(const Op& op);
 Result<Schedule> ScheduleOf(const Scenario& scenario);
 
 // The number of layers of each stage, balanced by the time of a micro-batch's forward and backward
-// (BalanceStages); embedding and head count in the stages that they are in. The time of each part is the
+// (BalanceStages; BalanceRanks where ranks have several stages); embedding and head count in the stages that
+// they are in. The time of each part is the
 // device's or the host's, whichever is longer.
 // If `capacity`, a device's memory, is known and each rank has one stage, no stage gets more than fits, as
 // far as parameters' states and activations in flight tell, and unless nothing fits at all. Megatron and

@@ -33,8 +33,10 @@ class StageCosts {
     for (double cost : costs.layers) sums_.push_back(sums_.back() + cost);
   }
   int64_t layers() const { return static_cast<int64_t>(sums_.size()) - 1; }
-  double Of(int64_t first, int64_t end) const {
-    return sums_[end] - sums_[first] + (first == 0 ? input_ : 0) + (end == layers() ? output_ : 0);
+  double Of(int64_t first, int64_t end) const { return Of(first, end, first == 0, end == layers()); }
+  // The first and the last stage have the ends, also where they have no layers.
+  double Of(int64_t first, int64_t end, bool is_first, bool is_last) const {
+    return sums_[end] - sums_[first] + (is_first ? input_ : 0) + (is_last ? output_ : 0);
   }
 
  private:
@@ -83,6 +85,70 @@ std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages, const St
   for (int s = stages; s > 0; --s) {
     balance[s - 1] = end - begin[s][end];
     end = begin[s][end];
+  }
+  return balance;
+}
+
+namespace {
+
+// The objective of BalanceRanks.
+struct Load {
+  double rank = 0, stage = 0, squares = 0;  // the most loaded rank, the most expensive stage, over ranks
+
+  bool operator<(const Load& other) const {
+    for (const auto& [own, its] : {std::pair(rank, other.rank), std::pair(stage, other.stage)}) {
+      const double slack = 1e-9 * std::max(1.0, its);
+      if (own < its - slack) return true;
+      if (own > its + slack) return false;
+    }
+    return squares < other.squares * (1 - 1e-9);
+  }
+};
+
+Load LoadOf(const StageCosts& of, const std::vector<int>& rank_of_stage,
+            const std::vector<int64_t>& balance) {
+  Load load;
+  std::vector<double> of_rank(rank_of_stage.size());  // more than there are ranks
+  int64_t first = 0;
+  for (size_t i = 0; i < balance.size(); first += balance[i++]) {
+    const double cost = of.Of(first, first + balance[i], i == 0, i + 1 == balance.size());
+    load.stage = std::max(load.stage, cost);
+    of_rank[static_cast<size_t>(rank_of_stage[i])] += cost;
+  }
+  for (const double cost : of_rank) {
+    load.squares += cost * cost;
+    load.rank = std::max(load.rank, cost);
+  }
+  return load;
+}
+
+}  // namespace
+
+std::vector<int64_t> BalanceRanks(const LayerCosts& costs, const std::vector<int>& rank_of_stage,
+                                  int64_t least_at_ends) {
+  const StageCosts of(costs);
+  std::vector<int64_t> balance = BalanceStages(costs, static_cast<int>(rank_of_stage.size()));
+  Load load = LoadOf(of, rank_of_stage, balance);
+  for (bool improves = true; improves;) {
+    improves = false;
+    std::vector<int64_t> best = balance;
+    Load best_load = load;
+    for (size_t from = 0; from < balance.size(); ++from) {
+      const int64_t least = from == 0 || from + 1 == balance.size() ? least_at_ends : 1;
+      if (balance[from] <= least) continue;
+      for (size_t to = 0; to < balance.size(); ++to) {
+        if (to == from) continue;
+        --balance[from], ++balance[to];
+        if (const Load now = LoadOf(of, rank_of_stage, balance); now < best_load) {
+          best = balance;
+          best_load = now;
+          improves = true;
+        }
+        ++balance[from], --balance[to];
+      }
+    }
+    balance = best;
+    load = best_load;
   }
   return balance;
 }

@@ -42,4 +42,13 @@ struct LayerCosts {
 using StageFits = std::function<bool(int stage, int64_t first, int64_t end)>;
 std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages, const StageFits& fits = {});
 
+// The same where ranks have several stages each: begins with BalanceStages and moves single layers from one
+// stage to another for as long as that lowers the largest sum of costs of a rank, or leaves it as it is and
+// lowers the cost of the most expensive stage, or then the sum of the ranks' squared costs. Every stage keeps at least one layer; the first and the last `least_at_ends`, 0 or 1.
+// Worked example: six layers of 1 before an output of 2, in four stages of two ranks in a V (0, 1, 1, 0):
+// {1, 3, 1, 1}, of which both ranks have 4. The slowest stage would be no slower with {2, 2, 1, 1}, 5 and 3.
+// With the output alone in the last stage, {2, 2, 2, 0}, both have 4 as well, and no stage more than 2.
+std::vector<int64_t> BalanceRanks(const LayerCosts& costs, const std::vector<int>& rank_of_stage,
+                                  int64_t least_at_ends = 1);
+
 }  // namespace windtunnel

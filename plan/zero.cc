@@ -30,6 +30,7 @@
 #include "plan/data_parallel.h"
 #include "plan/gradient_buckets.h"
 #include "plan/optimizer_steps.h"
+#include "scenarios/derived.h"
 
 namespace windtunnel {
 namespace {
@@ -149,7 +150,10 @@ Zero::Zero(const StrategyContext& context)
       norm_ranks_(NormRanksOf(context)),
       copies_(context.copies) {
   const DataParallelSpec& spec = context.scenario.parallel.data;
-  keeps_whole_ = spec.kind != DataParallelKind::kZero2 && spec.sync == GradientSync::kLastMicroBatch;
+  // A single replica reduces nothing, whenever it were to.
+  const bool reduces = IsSharded(spec.kind) || data_.ranks() > 1;
+  keeps_whole_ =
+      spec.kind != DataParallelKind::kZero2 && (!reduces || spec.sync == GradientSync::kLastMicroBatch);
   pipeline_rank_ = context.pipeline_rank;
   first_parameters_ = context.first_parameters;
   is_aligned_ = AlignsReductions(context.scenario) && data_.ranks() > 1;

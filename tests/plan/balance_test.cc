@@ -23,6 +23,22 @@ TEST(BalanceStages, OfEquallyGoodOnesTakesTheOneWithFewestLayersInTheLast) {
   EXPECT_EQ(BalanceStages({{1, 1, 1, 1, 1}, 0, 0}, 4), (std::vector<int64_t>{2, 1, 1, 1}));
 }
 
+// Embedding and head are both on the first of two ranks.
+TEST(BalanceRanks, GivesTheRankWithBothEndsFewerLayers) {
+  EXPECT_EQ(BalanceStages({{1, 1, 1, 1, 1, 1}, 0, 2}, 4), (std::vector<int64_t>{2, 2, 1, 1}));  // 5 and 3
+  EXPECT_EQ(BalanceRanks({{1, 1, 1, 1, 1, 1}, 0, 2}, {0, 1, 1, 0}), (std::vector<int64_t>{1, 3, 1, 1}));
+  EXPECT_EQ(BalanceRanks({{1, 1, 1, 1, 1, 1}, 0, 2}, {0, 1, 1, 0}, 0), (std::vector<int64_t>{2, 2, 2, 0}));
+  // Ten layers and ends of 1 and 2 over four ranks: 13 in all, so some rank has at least 4.
+  const std::vector<int64_t> v = BalanceRanks({std::vector<double>(10, 1.0), 1, 2}, {0, 1, 2, 3, 3, 2, 1, 0});
+  EXPECT_EQ(v[0] + v[7], 2) << "5 with the ends";
+  EXPECT_LE(std::max({v[1] + v[6], v[2] + v[5], v[3] + v[4]}), 3);
+}
+
+TEST(BalanceRanks, OfOneStageEachIsThatOfStages) {
+  const LayerCosts costs{{1, 3, 1, 2, 5, 1, 1}, 2, 3};
+  EXPECT_EQ(BalanceRanks(costs, {0, 1, 2}), BalanceStages(costs, 3));
+}
+
 TEST(BalanceStages, TakesNoDivisionThatDoesNotFit) {
   const LayerCosts costs{{1, 1, 1, 1, 1, 1}, 0, 0};
   const StageFits small_first = [](int stage, int64_t first, int64_t end) {

@@ -47,6 +47,26 @@ TEST(Pipeline, HasARoleForEveryRankOfItWithItsReplicas) {
   EXPECT_EQ(CompilePlan(Pipelined("zb_v", 2, 2))->roles[0].name, "stages 0, 3");
 }
 
+// One replica has nothing to reduce, after whichever micro-batch. Programs are checked as they are made.
+TEST(Pipeline, OfOneReplicaMayReduceEveryMicroBatch) {
+  for (const Framework framework : {Framework::kWindtunnel, Framework::kPytorch, Framework::kMegatron,
+                                    Framework::kMegatronCore, Framework::kDeepspeed}) {
+    for (const char* schedule :
+         {"gpipe", "1f1b", "interleaved", "looped_bfs", "zb_h1", "zb_v", "dualpipe_v"}) {
+      const bool is_split = std::string(schedule).find("zb_h1") == std::string::npos &&
+                            std::string(schedule) != "gpipe" && std::string(schedule) != "1f1b";
+      for (const bool tied : {false, true}) {
+        Scenario s = Pipelined(schedule, 2, is_split ? 2 : 1, 8);
+        s.framework = framework;
+        s.model.tie_embeddings = tied;
+        s.parallel.data.sync = GradientSync::kEveryMicroBatch;
+        s.cluster.device = "h100-sxm-80g";
+        EXPECT_EQ(ErrorOf(s), "") << schedule;
+      }
+    }
+  }
+}
+
 TEST(Pipeline, SendsEveryMicroBatchOnceOverEachBoundaryInEachDirection) {
   const Plan plan = *CompilePlan(Pipelined("1f1b", 3, 1, 6));
   EXPECT_EQ(Count<Send>(plan.roles[0]), 6);
