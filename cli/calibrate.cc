@@ -1,6 +1,8 @@
 #include <filesystem>
 
+#include "base/machine_memory.h"
 #include "cli/commands.h"
+#include "cli/machine_room.h"
 #include "cli/nodes.h"
 #include "cli/outputs.h"
 #include "cli/paths.h"
@@ -29,6 +31,7 @@ Result<std::vector<Plan>> PlansToMeasure(const Options& options) {
     for (const std::string& file : options.files) {
       WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, file, PlanFor::kRun));
       WT_RETURN_IF_ERROR(CheckData(options, plan));
+      WT_RETURN_IF_ERROR(CheckRoomFor(plan, options.node_rank.value_or(0), MachineMemory()));
       plans.push_back(std::move(plan));
     }
     return plans;

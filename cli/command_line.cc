@@ -52,7 +52,8 @@ class Parser {
     } catch (const CLI::Success&) {
       options_.text = HelpText();
     } catch (const CLI::ParseError& error) {
-      return WrongUsage(error.what());
+      const std::string unplaced = Unplaced();
+      return WrongUsage(unplaced.empty() ? error.what() : unplaced);
     }
     if (options_.files.size() > 1 && TakesOneFile(options_.command))
       return InvalidInput("`{}` takes one file, {} were given: {}, {}", SelectedPath(), options_.files.size(),
@@ -84,6 +85,11 @@ class Parser {
     return value.starts_with("--") || (value.size() == 2 && value[0] == '-' && std::isalpha(value[1]) != 0);
   }
 
+  // The subcommands that may be typed.
+  static std::vector<const CLI::App*> Visible(const CLI::App& app) {
+    return app.get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); });
+  }
+
   static void Describe(const CLI::App& app, const std::vector<std::string>& path,
                        std::vector<CommandWords>& commands) {
     CommandWords words{path, app.get_description(), {}, {}, ""};
@@ -99,8 +105,7 @@ class Parser {
       if (option->get_items_expected_max() > 0) added.value = type.substr(0, type.find(':'));
       added.description = option->get_description();
     }
-    std::vector<const CLI::App*> visible =
-        app.get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); });
+    const std::vector<const CLI::App*> visible = Visible(app);
     for (const CLI::App* sub : visible) words.subcommands.push_back(sub->get_name());
     commands.push_back(std::move(words));
     for (const CLI::App* sub : visible) {
@@ -124,6 +129,38 @@ class Parser {
   }
   std::string SelectedPath() const { return PathOf(Selected()); }
 
+  // A complaint about an argument that nothing takes; empty: there is none. CLI11 itself complains first of
+  // what is missing, such as the file, and leaves the user to find the misspelt word.
+  std::string Unplaced() const {
+    for (const std::string& left : app_.remaining(/*recurse=*/true))
+      if (left.size() > 1 && left[0] == '-' && left != "--") return UnknownOption(left);
+    const std::vector<const CLI::App*> visible = Visible(*Selected());
+    if (visible.empty()) return "";
+    std::vector<std::string> names;
+    for (const CLI::App* sub : visible) names.push_back(sub->get_name());
+    std::vector<std::string> left = Selected()->remaining();
+    std::erase(left, "--");
+    if (left.empty()) return fmt::format("a subcommand is missing, expected {}", JoinWithOr(names));
+    const std::string meant = MeantWord(left.front(), names);
+    return fmt::format(
+        "unknown subcommand '{}', {}", left.front(),
+        meant.empty() ? "expected " + JoinWithOr(names) : fmt::format("did you mean '{}'?", meant));
+  }
+
+  std::string UnknownOption(const std::string& argument) const {
+    const std::string name = argument.substr(0, argument.find('='));
+    if (Selected()->get_option_no_throw(name) != nullptr)  // it stands before the command
+      return fmt::format("the option {} is given too early, expected it after `{}`", name, SelectedPath());
+    std::vector<std::string> known;
+    for (const CLI::Option* option : Selected()->get_options())
+      for (const std::string& word : option->get_lnames()) known.push_back(word);
+    // Without dashes, which all options have in common.
+    const std::string meant =
+        MeantWord(name.substr(std::min(name.find_first_not_of('-'), name.size())), known);
+    return fmt::format("unknown option '{}'", name) +
+           (meant.empty() ? "" : fmt::format(", did you mean '--{}'?", meant));
+  }
+
   // CLI11 separates groups of options by two empty lines; the help has one.
   std::string HelpText() const {
     std::string text = Selected()->help(PathOf(Selected()->get_parent()));
@@ -143,7 +180,9 @@ Result<Options> ParseCommandLine(const std::vector<std::string>& arguments) {
   if (arguments.empty())
     return InvalidInput("expected a command: {} (see `windtunnel --help`)", JoinWithOr(Commands()));
   const std::string& command = arguments.front();
-  if (command == "help") {  // "help predict" is "predict --help"
+  const bool is_help_option = command == "--help" || command == "-h";
+  const bool names_command = arguments.size() > 1 && !arguments[1].starts_with("-");
+  if (command == "help" || (is_help_option && names_command)) {  // both of "predict" are "predict --help"
     std::vector<std::string> asked(arguments.begin() + 1, arguments.end());
     asked.push_back("--help");
     return ParseCommandLine(asked);

@@ -2,7 +2,9 @@
 #include <cmath>
 #include <optional>
 
+#include "base/machine_memory.h"
 #include "cli/commands.h"
+#include "cli/machine_room.h"
 #include "cli/nodes.h"
 #include "cli/session.h"
 #include "cost_models/cost_model.h"
@@ -119,7 +121,10 @@ Result<int> CompareCommand(const Options& options) {
   std::vector<Plan> plans;
   for (const std::string& file : options.files) {
     WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, file, PlanFor::kRun));
-    if (ObstacleToRunning(options, plan).empty()) WT_RETURN_IF_ERROR(CheckData(options, plan));
+    if (ObstacleToRunning(options, plan).empty()) {
+      WT_RETURN_IF_ERROR(CheckData(options, plan));
+      WT_RETURN_IF_ERROR(CheckRoomFor(plan, options.node_rank.value_or(0), MachineMemory()));
+    }
     plans.push_back(std::move(plan));
   }
   std::unique_ptr<NodeGroup> nodes;

@@ -16,6 +16,7 @@
 #include "plan/outline.h"
 #include "runtime/live.h"
 #include "runtime/rank_session.h"
+#include "scenarios/characters.h"
 #include "scenarios/known_names.h"
 #include "scenarios/suggest.h"
 #include "sim/composed/composed_step.h"
@@ -92,7 +93,9 @@ std::string DescribeMissing(const MissingCosts& missing) {
   return fmt::format("the costs of {} operators, the first of them '{}'", operators, first);
 }
 
-std::string HowToGetCosts(const Plan& plan) {
+}  // namespace
+
+std::string HowToGetCosts(const Costs& costs, const Plan& plan, const std::optional<std::string>& sets) {
   const Scenario& scenario = plan.scenario;
   if (!RunsHere(scenario.cluster.device)) return "name another profile with --profile";
   if (const Status runs = CheckRunsHere(plan); !runs)
@@ -100,21 +103,31 @@ std::string HowToGetCosts(const Plan& plan) {
         "they cannot be measured here ({}): have cluster.device, which is '{}', name one with a datasheet "
         "(`windtunnel list devices`)",
         runs.error().message, scenario.cluster.device);
-  if (scenario.source_file.empty())
+  // Costs that --profile names are added to their own file, not to the cache.
+  const bool are_named = !costs.cached && !costs.path.empty();
+  const std::string out = are_named ? " --out " + ShellWord(costs.path) : "";
+  if (scenario.source_file.empty()) {
+    if (are_named)
+      return fmt::format("measure them with `windtunnel calibrate SCENARIO{}`, of a file of such a scenario",
+                         out);
     return "measure them with `windtunnel compare` or `windtunnel calibrate` and a file of such a scenario";
+  }
+  const std::string file = ShellWord(scenario.source_file) + sets.value_or("");
+  const std::string as_before = sets ? "" : " (and the same --set)";
+  const std::string place =
+      costs.of_this_machine ? "" : ", on the machine and with the libraries that they were measured with";
   if (scenario.cluster.nodes > 1)
     return fmt::format(
-        "measure them with `windtunnel compare {} --node-rank N --master-addr HOST`, given on each of the {} "
-        "nodes",
-        scenario.source_file, scenario.cluster.nodes);
+        "measure them with `windtunnel {} {}{} --node-rank N --master-addr HOST`{}, given on each of the {} "
+        "nodes{}",
+        are_named ? "calibrate" : "compare", file, out, as_before, scenario.cluster.nodes, place);
+  if (are_named)
+    return fmt::format("measure them with `windtunnel calibrate {}{}`{}{}", file, out, as_before, place);
   return fmt::format(
-      "measure them with `windtunnel compare {0}` or `windtunnel calibrate {0}` (and the same --set), or "
-      "have "
-      "cluster.device, which is '{1}', name one with a datasheet (`windtunnel list devices`)",
-      scenario.source_file, scenario.cluster.device);
+      "measure them with `windtunnel compare {0}` or `windtunnel calibrate {0}`{1}, or have cluster.device, "
+      "which is '{2}', name one with a datasheet (`windtunnel list devices`)",
+      file, as_before, scenario.cluster.device);
 }
-
-}  // namespace
 
 bool IsOfThisMachine(const Profile& profile, const Profile& machine) {
   return profile.fingerprint == machine.fingerprint && profile.libraries == machine.libraries;
@@ -287,7 +300,7 @@ Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan, bool fold, 
   MissingCosts missing = FindMissingCosts(costs.profile, plan);
   if (missing.empty()) return prediction;
   return InvalidInput("{}: profile {} lacks {}: {}", plan.scenario.name, costs.profile.name,
-                      DescribeMissing(missing), HowToGetCosts(plan));
+                      DescribeMissing(missing), HowToGetCosts(costs, plan));
 }
 
 }  // namespace windtunnel

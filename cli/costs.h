@@ -71,6 +71,12 @@ Status MakeCostsDirectory(const Costs& costs);
 // cannot be compiled.
 Scenario WithBalance(Scenario scenario, const Costs& costs);
 
+// How the user gets costs of `plan` that `costs` lack: "measure them with `windtunnel …`". `sets`: the --set
+// options that make the plan's scenario of its file (" --set KEY=VALUE", or empty); nullopt: not known here.
+// Reads only what an outline has (plan/outline.h).
+std::string HowToGetCosts(const Costs& costs, const Plan& plan,
+                          const std::optional<std::string>& sets = std::nullopt);
+
 // Predict, with an error that says how to get the missing costs.
 Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan, bool fold = true, int threads = 1);
 

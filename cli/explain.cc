@@ -40,6 +40,7 @@ Bytes RoomOf(const Result<Costs>& costs, const Plan& plan) {
 Result<int> ExplainCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(Scenario scenario, LoadWithOverrides(options, options.files.front()));
+  NoteKeysWithoutEffect(options, scenario);
   if (options.resolved) {
     fmt::print("{}", ResolvedYaml(scenario));
     return 0;

@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -7,8 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/machine_memory.h"
 #include "cli/commands.h"
 #include "cli/costs.h"
+#include "cli/machine_room.h"
 #include "cli/nodes.h"
 #include "cli/outputs.h"
 #include "cli/paths.h"
@@ -20,6 +23,7 @@
 #include "runtime/checkpoint/hugging_face_weights.h"
 #include "runtime/data.h"
 #include "runtime/live.h"
+#include "runtime/rank_session.h"
 #include "runtime/socket.h"
 #include "scenarios/changed_key.h"
 #include "scenarios/characters.h"
@@ -247,7 +251,11 @@ Result<int> RunLiveCommand(const Options& options) {
   const bool joins = JoinsJob(options);
   const bool silent = IsSilentRank(options);
   WT_RETURN_IF_ERROR(CheckInputs(options, plan));
+  // Before the nodes meet: giving the command on each of them would not help.
+  if (!joins) WT_RETURN_IF_ERROR(CheckRunsHere(plan));
   if (!silent) WT_RETURN_IF_ERROR(CheckOutputDirectories(options, plan.scenario.model));
+  // Of ranks that another launcher started, nobody knows which others are on this machine.
+  if (!joins) WT_RETURN_IF_ERROR(CheckRoomFor(plan, options.node_rank.value_or(0), MachineMemory()));
   std::vector<DirectoryLock> locks;
   if (!silent && options.node_rank.value_or(0) == 0) {
     WT_ASSIGN_OR_RETURN(locks, LockDirectories(options));
@@ -281,6 +289,9 @@ Result<int> RunLiveCommand(const Options& options) {
   outcomes[0].measurement_wall = Seconds(wall.count());
   if (outcomes[0].measurement->step_times.empty()) return ReportNothingLeft(options, live.run, outcomes);
   WT_RETURN_IF_ERROR(Report(options, outcomes));
+  // Also with -q, and where the table goes nowhere.
+  if (const auto divergence = DescribeDivergence(*outcomes[0].measurement))
+    std::fprintf(stderr, "windtunnel: %s\n", divergence->c_str());
   return 0;
 }
 

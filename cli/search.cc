@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,17 +20,39 @@
 #include "reports/html/html_report.h"
 #include "reports/search_report.h"
 #include "reports/version.h"
+#include "scenarios/characters.h"
+#include "scenarios/derived.h"
 #include "scenarios/load.h"
 #include "sim/search/evaluator.h"
 
 namespace windtunnel {
 namespace {
 
-void Count(const SearchSpace& space, const std::vector<Evaluation>& evaluations, SearchReport& report) {
+// Why `configuration` cannot be predicted. The cost model knows neither the file nor the options, so its
+// advice how to measure missing costs is replaced by the command that does.
+std::string WithCommand(const std::string& reason, const Costs& costs, const Scenario& scenario,
+                        const Configuration& configuration, const std::vector<Override>& given) {
+  const size_t advice = reason.find("; run `windtunnel calibrate SCENARIO`");
+  if (advice == std::string::npos) return reason;
+  const Scenario made = ScenarioOf(scenario, configuration);
+  const auto overrides = OverridesFor(given, made, scenario);
+  if (!overrides) return reason;
+  std::string sets;
+  for (const Override& override : *overrides)
+    sets += " --set " + ShellWord(override.key + "=" + override.value);
+  return fmt::format("{}: {}", reason.substr(0, advice), HowToGetCosts(costs, OutlineOf(made), sets));
+}
+
+// `explain` is WithCommand. It is asked once for each reason: of the first configuration that has it.
+void Count(const SearchSpace& space, const std::vector<Evaluation>& evaluations,
+           const std::function<std::string(const std::string& reason, const Configuration&)>& explain,
+           SearchReport& report) {
+  std::map<std::string, std::string> explained;
   report.combinations = space.combinations;
   report.legal = static_cast<int64_t>(space.legal.size());
   report.illegal = space.illegal;
-  for (const Evaluation& evaluation : evaluations) {
+  for (size_t i = 0; i < evaluations.size(); ++i) {
+    const Evaluation& evaluation = evaluations[i];
     switch (evaluation.outcome) {
       case Evaluation::Outcome::kFeasible:
         ++report.evaluated;
@@ -36,9 +60,12 @@ void Count(const SearchSpace& space, const std::vector<Evaluation>& evaluations,
       case Evaluation::Outcome::kInfeasible:
         ++report.infeasible;
         break;
-      case Evaluation::Outcome::kRefused:
-        ++report.refused[evaluation.reason];
+      case Evaluation::Outcome::kRefused: {
+        const auto [known, is_new] = explained.try_emplace(evaluation.reason);
+        if (is_new) known->second = explain(evaluation.reason, space.legal[i]);
+        ++report.refused[known->second];
         break;
+      }
     }
   }
 }
@@ -66,7 +93,8 @@ std::optional<SearchReport::Least> FindLeast(const Scenario& scenario, const Pro
 // Measured costs cover only what was measured. If they can predict neither the first configuration nor the
 // scenario itself, the search stops: each configuration would be compiled, which takes long with many ranks,
 // and then refused.
-Status CheckCosts(const Costs& costs, const Scenario& scenario, const Configuration& first) {
+Status CheckCosts(const Costs& costs, const Scenario& scenario, const Configuration& first,
+                  const std::vector<Override>& given) {
   if (costs.profile.hardware) return Ok();
   const Evaluation evaluation = Evaluator(scenario, costs.profile).Evaluate(first);
   if (evaluation.outcome != Evaluation::Outcome::kRefused) return Ok();
@@ -75,7 +103,8 @@ Status CheckCosts(const Costs& costs, const Scenario& scenario, const Configurat
   return InvalidInput(
       "cluster.device is '{}', whose profile {} can predict neither the scenario nor the first configuration "
       "({}), expected a device with a datasheet, such as {}, or measured costs: {}",
-      scenario.cluster.device, costs.profile.name, Describe(first), kDeviceNotAtHand, evaluation.reason);
+      scenario.cluster.device, costs.profile.name, Describe(first), kDeviceNotAtHand,
+      WithCommand(evaluation.reason, costs, scenario, first, given));
 }
 
 // The most frequent reason why configurations cannot be trained.
@@ -128,6 +157,16 @@ Status WriteHtml(const Options& options, const Costs& costs, const SearchReport&
   return WriteText(options.html, SearchHtmlReport(SearchJson(report), best, ScalingsOf(best)));
 }
 
+// A schedule in the search whose steps cannot be composed (sim/composed/pipeline_walk.h); empty: none.
+std::string SlowSchedule(const Scenario& scenario) {
+  std::vector<std::string> schedules = scenario.search->schedule;
+  if (schedules.empty()) schedules.push_back(scenario.parallel.pipeline.schedule);
+  const bool pipelines = scenario.parallel.pipeline.size > 1 || !scenario.search->pipeline.empty();
+  for (const std::string& schedule : schedules)
+    if (pipelines && (schedule == "zb_h1" || IsVSchedule(schedule))) return schedule;
+  return "";
+}
+
 }  // namespace
 
 Result<int> SearchCommand(const Options& options) {
@@ -148,7 +187,12 @@ Result<int> SearchCommand(const Options& options) {
     return balanced.parallel.pipeline.balance;
   };
   WT_ASSIGN_OR_RETURN(const SearchSpace space, EnumerateSpace(scenario, choose));
-  WT_RETURN_IF_ERROR(CheckCosts(costs, scenario, space.legal.front()));
+  if (const std::string slow = SlowSchedule(scenario); !slow.empty())
+    Note(options, fmt::format("search.schedule: {} is predicted operator by operator, up to seconds for each "
+                              "configuration of a large model",
+                              slow));
+  WT_ASSIGN_OR_RETURN(std::vector<Override> given, GivenOverrides(options));
+  WT_RETURN_IF_ERROR(CheckCosts(costs, scenario, space.legal.front(), given));
   SearchReport report;
   report.scenario = scenario.name;
   report.scenario_digest = ScenarioDigest(scenario);
@@ -164,12 +208,14 @@ Result<int> SearchCommand(const Options& options) {
   WT_RETURN_IF_ERROR(run.Run(state));
   if (state.process().rank > 0) return 0;  // the first process reports
   WT_RETURN_IF_ERROR(run.Gather(state));
-  Count(space, run.evaluations(), report);
+  const auto explain = [&](const std::string& reason, const Configuration& configuration) {
+    return WithCommand(reason, costs, scenario, configuration, given);
+  };
+  Count(space, run.evaluations(), explain, report);
   report.resumed = run.resumed();
   report.configurations_per_s = run.configurations_per_s();
   report.configurations_per_cpu_s = run.configurations_per_cpu_s();
   report.wall_s = SecondsSince(begin);
-  WT_ASSIGN_OR_RETURN(std::vector<Override> given, GivenOverrides(options));
   Selection selection(options, scenario, space, costs, std::move(given), run.evaluations());
   WT_RETURN_IF_ERROR(selection.Select(report));
   report.full_s = SecondsSince(begin) - report.wall_s;

@@ -17,6 +17,16 @@
 
 namespace windtunnel {
 
+Result<std::vector<Override>> OverridesFor(std::vector<Override> given, const Scenario& made,
+                                           const Scenario& scenario) {
+  WT_ASSIGN_OR_RETURN(std::vector<Override> changes, OverridesThatMake(made, scenario));
+  for (Override& change : changes) {
+    std::erase_if(given, [&](const Override& override) { return override.key == change.key; });
+    given.push_back(std::move(change));
+  }
+  return given;
+}
+
 Selection::Selection(const Options& options, const Scenario& scenario, const SearchSpace& space,
                      const Costs& costs, std::vector<Override> given,
                      const std::vector<Evaluation>& evaluations)
@@ -184,15 +194,9 @@ FoundConfiguration Selection::Found(const Choice& choice) const {
   const Configuration& configuration = space_.legal[static_cast<size_t>(choice.id)];
   FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), given_, "",
                            false,  false};
-  auto made_of = OverridesThatMake(found.scenario, scenario_);
-  if (!made_of) {
-    Note(options_, fmt::format("no overrides say what was found: {}", made_of.error().message));
-    made_of.emplace();
-  }
-  for (Override& made : *made_of) {
-    std::erase_if(found.overrides, [&](const Override& given) { return given.key == made.key; });
-    found.overrides.push_back(std::move(made));
-  }
+  if (auto overrides = OverridesFor(given_, found.scenario, scenario_))
+    found.overrides = *std::move(overrides);
+  else Note(options_, fmt::format("no overrides say what was found: {}", overrides.error().message));
   if (const auto verified = verified_.find(choice.id);
       verified != verified_.end() && !verified->second.predicted.empty()) {
     found.predicted = verified->second.predicted;

@@ -17,6 +17,11 @@
 
 namespace windtunnel {
 
+// The overrides that make `made` of the file of `scenario`: `given` on the command line, and what the
+// configuration changes. Errors: OverridesThatMake's.
+Result<std::vector<Override>> OverridesFor(std::vector<Override> given, const Scenario& made,
+                                           const Scenario& scenario);
+
 // Compares the best configurations with predictions in full. Predicted in full are the best configuration,
 // with --full the whole Pareto front, and all configurations that the report names if that takes only a
 // second or two. A configuration is struck off if its allocator's fragmentation does not let it fit the

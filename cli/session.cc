@@ -42,7 +42,8 @@ Status PrintTables(const Options& options, const std::vector<Outcome>& outcomes)
   if (options.quiet || outcomes.size() > 1) {
     if (!options.quiet) fmt::print("\n");
     for (const Outcome& outcome : outcomes)
-      if (outcome.prediction && outcome.measurement) fmt::print("{}\n", VerdictLine(outcome, ink));
+      if (const std::string verdict = VerdictLine(outcome, ink); !verdict.empty())
+        fmt::print("{}\n", verdict);
   }
   if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
   return Ok();
@@ -91,8 +92,7 @@ Result<Plan> CompileBalanced(const Options& options, Scenario scenario, PlanFor 
 
 Result<Plan> LoadPlan(const Options& options, const std::string& file, PlanFor what) {
   WT_ASSIGN_OR_RETURN(Scenario scenario, LoadWithOverrides(options, file));
-  if (!JoinsJob(options) || IsFirstRankOfJob())
-    for (const std::string& line : KeysWithoutEffect(scenario)) Note(options, line);
+  if (!JoinsJob(options) || IsFirstRankOfJob()) NoteKeysWithoutEffect(options, scenario);
   Result<Plan> plan = CompileBalanced(options, std::move(scenario), what);
   if (!plan) return tl::unexpected(Placed(options, file, plan.error()));
   return plan;
@@ -156,7 +156,7 @@ std::vector<Scaling> ScalingsOf(const std::vector<Outcome>& outcomes) {
   std::vector<Scaling> scalings;
   for (const Outcome& outcome : outcomes) {
     Scaling& scaling = scalings.emplace_back();
-    if (!outcome.prediction) continue;
+    if (!outcome.prediction || !outcome.profile.hardware) continue;
     Costs costs;
     costs.profile = outcome.profile;
     scaling =
@@ -225,6 +225,10 @@ std::vector<std::string> NodesInDoubt(const Scenario& scenario, const DeviceSpec
 }
 
 }  // namespace
+
+void NoteKeysWithoutEffect(const Options& options, const Scenario& scenario) {
+  for (const std::string& line : KeysWithoutEffect(scenario)) Note(options, line);
+}
 
 void NoteCosts(const Options& options, const Costs& costs, const Scenario& scenario) {
   const Profile& profile = costs.profile;

@@ -54,8 +54,8 @@ Result<Outcome> PredictOutcome(const Options& options, Plan plan);
 Status Report(const Options& options, const std::vector<Outcome>& outcomes);
 // Writes the files only.
 Status WriteReports(const Options& options, const std::vector<Outcome>& outcomes);
-// For --html, predicted from the outcomes' costs. For a live run without a prediction, which has no costs,
-// the entry is empty.
+// For --html, predicted from the outcomes' costs. The entry is empty for a live run without a prediction,
+// which has no costs, and for measured costs, which know no collectives of other numbers of ranks.
 std::vector<Scaling> ScalingsOf(const std::vector<Outcome>& outcomes);
 
 // Colours when standard output is a terminal that shows them and NO_COLOR is not set.
@@ -68,6 +68,9 @@ bool ShowsProgress(const Options& options);
 // --threads; by default one per core.
 int ThreadsFor(const Options& options);
 double SecondsSince(std::chrono::steady_clock::time_point begin);
+
+// Notes the keys that the scenario gives and nothing reads.
+void NoteKeysWithoutEffect(const Options& options, const Scenario& scenario);
 
 // Notes where the costs do not follow the scenario.
 void NoteCosts(const Options& options, const Costs& costs, const Scenario& scenario);

@@ -242,8 +242,7 @@ Result<int> CrossFit(const Options& options, const RowPredictor& predictor,
   std::vector<std::string> sources;
   for (const SourcedRow& row : rows)
     if (sources.empty() || sources.back() != row.source) sources.push_back(row.source);
-  fmt::print("{:<18} {:>5} {:>7} {:>6} {:>8} {:>11}\n", "source", "seed", "fitted", "rows", "MAPE",
-             "pair order");
+  bool has_head = false;  // printed with the first row, so that no table without rows precedes an error
   for (const std::string& source : sources) {
     std::vector<SourcedRow> own;
     for (const SourcedRow& row : rows)
@@ -256,6 +255,10 @@ Result<int> CrossFit(const Options& options, const RowPredictor& predictor,
       const size_t fitted =
           std::max(static_cast<size_t>(std::llround(*options.cross_fit * static_cast<double>(own.size()))),
                    kFewestRows);
+      if (!has_head)
+        fmt::print("{:<18} {:>5} {:>7} {:>6} {:>8} {:>11}\n", "source", "seed", "fitted", "rows", "MAPE",
+                   "pair order");
+      has_head = true;
       fmt::print("{:<18} {:>5} {:>7} {:>6} {:>6.1f} % {:>11}", source, seed, fitted, own.size() - fitted,
                  100 * result.mape, PairOrderText(result.pair_order));
       ResidualFactors factors = result.fit.factors;

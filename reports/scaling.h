@@ -25,8 +25,8 @@ struct Scaling {
 // The sizes are powers of two times the devices of one replica, up to 1,024 devices (or one replica), and the
 // scenario's own size. Sizes beyond one node are rounded up to whole nodes. A large scenario is predicted at
 // every second or fourth power only. One replica without data parallelism is compared with several of DDP.
-// Where sizes cannot be predicted (a measured profile has no collectives of other sizes; too little memory),
-// the note says why.
+// Where sizes cannot be predicted (no network between nodes is named; too little memory), the note says why.
+// Not for measured costs, which have no collectives of other sizes.
 Scaling PredictScaling(const Scenario& scenario, const PredictPlan& predict);
 
 }  // namespace windtunnel

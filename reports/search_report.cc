@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/format.h"
 #include "reports/result.h"
 #include "reports/version.h"
+#include "scenarios/characters.h"
 #include "scenarios/words.h"
 
 namespace windtunnel {
@@ -99,17 +98,6 @@ std::optional<Bytes> ReservedBy(const FoundConfiguration& found) {
   return Bytes(reserved + predicted.at("outside_allocator_bytes").get<int64_t>());
 }
 
-// In single quotes if it has characters that a shell would interpret.
-std::string ShellWord(const std::string& text) {
-  const auto is_plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_-+=.,:/@%", c) != nullptr;
-  };
-  if (std::all_of(text.begin(), text.end(), is_plain)) return text;
-  std::string quoted = "'";
-  for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 // " --profile a100-sxm-80g --set parallel.data.size=2 …"
 std::string OptionsOf(const SearchReport& report, const FoundConfiguration& found) {
   std::string text;
@@ -163,7 +151,10 @@ std::string ComposedBlock(const Plan& plan, const Profile& profile, Duration ste
   const double seconds = ToSeconds(step);
   const Throughput throughput = ThroughputOf(plan, step);
   Json json;
-  json["step_time_s"] = {{"p10", seconds}, {"p50", seconds}, {"p90", seconds}};
+  // One step is computed, not drawn: how far steps are apart is not known.
+  const bool varies = plan.scenario.cluster.jitter != 0;
+  const Json end = varies ? Json() : Json(seconds);
+  json["step_time_s"] = {{"p10", end}, {"p50", seconds}, {"p90", end}};
   json["tokens_per_s"] = throughput.tokens_per_s;
   const auto mfu = MfuOf(plan, profile, step);
   json["mfu"] = mfu ? Json(*mfu) : Json();

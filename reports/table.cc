@@ -326,6 +326,11 @@ void AddHostMemory(Table& table, const Outcome& outcome) {
             FormatBytes(PredictedHostMemoryOfNode(outcome.plan.scenario, *outcome.prediction)), "", "");
 }
 
+std::string DoesNotFit(const Prediction& prediction) {
+  return fmt::format("DOES NOT FIT in the device's {} (explain says what would)",
+                     FormatBytes(prediction.device_memory));
+}
+
 void AddMemory(Table& table, const Outcome& outcome) {
   table.Heading("peak memory", "difference");
   AddRankMemory(table, outcome);
@@ -351,8 +356,7 @@ void AddMemory(Table& table, const Outcome& outcome) {
     if (PredictedHostMemoryOfNode(outcome.plan.scenario, *outcome.prediction) > Bytes(0))
       retries += " (that the host has room is not checked)";
     table.Line(*fits ? fmt::format("  fits in the device's {}{}", memory, retries)
-                     : table.ink().Red(fmt::format(
-                           "  DOES NOT FIT in the device's {} (explain says what would)", memory)));
+                     : table.ink().Red("  " + DoesNotFit(*outcome.prediction)));
   }
 }
 
@@ -451,11 +455,22 @@ void AddRun(Table& table, const Measurement& measurement) {
 
 }  // namespace
 
+std::optional<std::string> DescribeDivergence(const Measurement& measurement) {
+  const std::vector<double>& losses = measurement.losses;
+  if (losses.empty() || std::isfinite(losses.back())) return std::nullopt;
+  const auto last =
+      std::find_if(losses.rbegin(), losses.rend(), [](double loss) { return std::isfinite(loss); });
+  return fmt::format("the loss is {} from step {} on: training has diverged",
+                     std::isinf(losses.back()) ? "infinite" : "not a number",
+                     measurement.first_step + (losses.rend() - last) + 1);
+}
+
 std::string DescribeEvaluation(const HeldOutLoss& evaluation) {
   std::string text = fmt::format("loss {:.4f}", UnsignedNan(evaluation.loss));
   if (evaluation.perplexity > 0) text += fmt::format(", perplexity {:.4g}", evaluation.perplexity);
-  return text + fmt::format(", on {} held-out {}", evaluation.sequences,
-                            evaluation.perplexity > 0 ? "sequences" : "samples");
+  const bool is_of_tokens = evaluation.perplexity != 0;  // NaN, if the loss is
+  return text +
+         fmt::format(", on {} held-out {}", evaluation.sequences, is_of_tokens ? "sequences" : "samples");
 }
 
 std::string OutcomeTable(const Outcome& outcome, Ink ink) {
@@ -472,6 +487,9 @@ std::string OutcomeTable(const Outcome& outcome, Ink ink) {
     table.Line(
         fmt::format("loss: {:.4f} → {:.4f} over {} steps", UnsignedNan(outcome.measurement->losses.front()),
                     UnsignedNan(outcome.measurement->losses.back()), outcome.measurement->losses.size()));
+  if (outcome.measurement) {
+    if (const auto divergence = DescribeDivergence(*outcome.measurement)) table.Line(*divergence);
+  }
   if (outcome.measurement)
     for (size_t module = 0; module < outcome.measurement->mtp_losses.size(); ++module) {
       const std::vector<double>& losses = outcome.measurement->mtp_losses[module];
@@ -488,9 +506,13 @@ std::string OutcomeTable(const Outcome& outcome, Ink ink) {
 }
 
 std::string VerdictLine(const Outcome& outcome, Ink ink) {
+  if (!outcome.prediction) return "";
+  if (!outcome.measurement) {
+    if (FitsInDevice(*outcome.prediction).value_or(true)) return "";
+    return ink.Bold(outcome.plan.scenario.name) + ": " + ink.Red(DoesNotFit(*outcome.prediction));
+  }
   std::string line = ink.Bold(outcome.plan.scenario.name) + ": " + Verdict(outcome, ink);
-  if (const std::string busy = outcome.measurement ? DescribeCrowd(*outcome.measurement) : ""; !busy.empty())
-    line += "; " + busy;
+  if (const std::string busy = DescribeCrowd(*outcome.measurement); !busy.empty()) line += "; " + busy;
   return line;
 }
 

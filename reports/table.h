@@ -2,6 +2,7 @@
 // from, and a verdict. The column of a side that the outcome lacks is left out. At most 100 columns wide.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "reports/ink.h"
@@ -14,8 +15,12 @@ std::string OutcomeTable(const Outcome& outcome, Ink ink);
 // "loss 4.3210, perplexity 75.2, on 40 held-out sequences"
 std::string DescribeEvaluation(const HeldOutLoss& evaluation);
 
-// One line: "ddp_gpt_2rank: within tolerance: step time -2.3 % (±20 %), peak memory exact".
-// REQUIRES: both a prediction and a measurement.
+// "the loss is not a number from step 7 on: training has diverged"; nullopt unless the last steps' losses are
+// infinite or not numbers.
+std::optional<std::string> DescribeDivergence(const Measurement& measurement);
+
+// One line: "ddp_gpt_2rank: within tolerance: step time -2.3 % (±20 %), peak memory exact". Of a prediction
+// alone: that it does not fit in the device; empty if it does, as of a measurement alone.
 std::string VerdictLine(const Outcome& outcome, Ink ink);
 
 }  // namespace windtunnel

@@ -12,6 +12,16 @@ int64_t UsableCores() {
   return std::max<int64_t>(1, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+Status CheckShareOfCores(int64_t ranks) {
+  constexpr int64_t kMostRanksOfACore = 64;  // more would end in memory or processes running out
+  if (ranks <= kMostRanksOfACore * UsableCores()) return Ok();
+  return Unsupported(
+      "{} ranks would share this machine's cores ({}), expected at most {} on each; `windtunnel predict` "
+      "needs "
+      "none",
+      ranks, UsableCores(), kMostRanksOfACore);
+}
+
 std::string UsableCoresText() {
   cpu_set_t allowed;
   std::string text;

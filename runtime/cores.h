@@ -7,10 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
+
 namespace windtunnel {
 
 // The number of cores that this process may use (its affinity); a launcher's ranks share them.
 int64_t UsableCores();
+
+// Refuses more ranks than may share this machine's cores. Errors: Unsupported.
+Status CheckShareOfCores(int64_t ranks);
 
 // Sets `core` to number `rank`, modulo their count, of the cores that this process may use. False
 // when the system does not tell.

@@ -23,8 +23,6 @@ namespace {
 // Whether a rank's process (RunRank) ended because its input was wrong, which no restart mends.
 bool FoundInputWrong(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 2; }
 
-constexpr int64_t kMostRanksOfACore = 64;  // more would end in memory or processes running out
-
 // The name of the process that has all ranks as threads.
 std::string NameOfProcess(const Plan& plan) {
   return fmt::format("the process of ranks 0 to {}", plan.world_size - 1);
@@ -99,12 +97,7 @@ RanksHere::~RanksHere() {
 Status RanksHere::Prepare() {
   if (nodes_ != nullptr) nodes_->SetInterrupt(signals_.descriptor());
   job_.cores = UsableCores();
-  if (job_.local_ranks > kMostRanksOfACore * job_.cores) {
-    return Unsupported(
-        "{} ranks would share this machine's cores ({}), expected at most {} on each; `windtunnel predict` "
-        "needs none",
-        job_.local_ranks, job_.cores, kMostRanksOfACore);
-  }
+  WT_RETURN_IF_ERROR(CheckShareOfCores(job_.local_ranks));
   job_.shares_core = nodes_ == nullptr ? job_.local_ranks > job_.cores
                                        : SharesCores(UsableCoresText(), nodes_->cores_here());
   if (nodes_ != nullptr) job_.interface = nodes_->interface();

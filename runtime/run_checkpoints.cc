@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -272,6 +274,14 @@ Status RunCheckpoints::AfterStep() {
   save.values = [&](const Slice& slice) -> Result<std::vector<float>> {
     if (plan.world_size > 1) WT_RETURN_IF_ERROR(store_.Add(kWritten, 1));
     WT_ASSIGN_OR_RETURN(const std::span<const float> values, session_.executor().Values(slice));
+    // Saved, they would take the place of a checkpoint from which training can go on.
+    if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) {
+      return Failed(
+          "training has diverged: after step {} '{}' has values that are infinite or not numbers, so the "
+          "step "
+          "is not saved; earlier checkpoints stay",
+          step, session_.executor().role().buffers[static_cast<size_t>(slice.buffer)].name);
+    }
     return std::vector<float>(values.begin(), values.end());
   };
   const CheckpointDirectory directory(options_.checkpoints);

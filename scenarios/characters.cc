@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
+
 namespace windtunnel {
 namespace {
 
@@ -63,6 +66,17 @@ std::string Printable(std::string_view text) {
     }
   }
   return printable;
+}
+
+std::string ShellWord(const std::string& text) {
+  constexpr std::string_view kPlain = "_-+=.,:/@%";
+  const auto is_plain = [&](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || kPlain.find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return text;
+  std::string quoted = "'";
+  for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
 }
 
 }  // namespace windtunnel

@@ -16,4 +16,7 @@ bool HasControlCharacters(std::string_view text);
 // `text` with every control character, newlines included, as an escape: "a\n\x1b[31m".
 std::string Printable(std::string_view text);
 
+// `text` as one word of a POSIX shell: in single quotes if it has characters that a shell would interpret.
+std::string ShellWord(const std::string& text);
+
 }  // namespace windtunnel

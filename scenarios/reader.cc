@@ -168,6 +168,9 @@ void Reader::Wrap(std::string_view key, WrapPolicy& wrap, std::string_view) {
       ReadInto(node->items[i], PathOf(key), wrap.modules[i], TextRule{});
     return;
   }
+  const std::string others = "block, root, size:BYTES or a list of module names";
+  if (node->is_list())
+    return problems_.Add(node->place, fmt::format("{} is an empty list, expected {}", PathOf(key), others));
   YamlNode size;  // the number after "size:", read under the same rules as any other number
   size.kind = YamlNode::Kind::kScalar;
   size.text = node->is_scalar() && node->text.starts_with(prefix) ? node->text.substr(prefix.size()) : "";
@@ -179,9 +182,9 @@ void Reader::Wrap(std::string_view key, WrapPolicy& wrap, std::string_view) {
             .size_bytes = 0,
             .modules = {}};
   } else {
-    const bool is_list = node->is_list();
+    const bool is_size = node->is_scalar() && node->text.starts_with(prefix);
     Fail(*node, PathOf(key),
-         is_list ? "a list of one module name or more" : "block, root, size:BYTES or a list of module names");
+         is_size ? "a positive number of bytes without a unit after size:, such as size:1000000" : others);
   }
 }
 
@@ -197,6 +200,8 @@ std::optional<int64_t> Reader::IntegerWithin(const YamlNode& node, const std::st
 void Reader::ReadInto(const YamlNode& node, const std::string& path, double& value, const Bounds& bounds) {
   Reading<double> number = ReadNumber(node);
   std::string expected = number ? bounds.Violation(*number) : number.error();
+  // PyTorch's own name of the unit is MB, and it counts in MiB.
+  if (!number && path.ends_with("_mb")) expected += ", which counts MiB";
   if (!expected.empty()) return Fail(node, path, expected);
   value = *number;
 }

@@ -48,6 +48,24 @@ std::string WithoutDecoration(const std::string& text) {
   return plain != text && IsInteger(plain) ? plain : "";
 }
 
+// "25MB", "1.5 GiB"; not "1e3", "0x10" or "1:30", which have digits behind the letters.
+bool HasUnit(std::string_view text) {
+  const auto is_of_unit = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '%'; };
+  SkipSign(text);
+  size_t digits = SkipDigits(text);
+  if (!text.empty() && text[0] == '.') {
+    text.remove_prefix(1);
+    digits += SkipDigits(text);
+  }
+  if (!text.empty() && text[0] == ' ') text.remove_prefix(1);
+  return digits > 0 && !text.empty() && std::all_of(text.begin(), text.end(), is_of_unit);
+}
+
+// The words to add to "expected …" if the value would be valid without its unit.
+std::string WithoutUnit(const YamlNode& node) {
+  return node.is_plain() && HasUnit(node.text) ? " without a unit" : "";
+}
+
 bool IsBoolean(std::string_view text) { return text == "true" || text == "false"; }
 
 // The words to add to "expected …" if the value would be valid without its quotes.
@@ -78,7 +96,8 @@ Reading<int64_t> ReadInteger(const YamlNode& node) {
   if (!node.is_plain()) return tl::unexpected(expected + WithoutQuotes(node, IsNumber(node.text)));
   if (!IsInteger(node.text)) {
     std::string plain = WithoutDecoration(node.text);
-    return tl::unexpected(plain.empty() ? expected : fmt::format("{} in digits only ({})", expected, plain));
+    if (plain.empty()) return tl::unexpected(expected + WithoutUnit(node));
+    return tl::unexpected(fmt::format("{} in digits only ({})", expected, plain));
   }
   std::string_view text = WithoutPlus(node.text);
   int64_t value = 0;
@@ -90,8 +109,8 @@ Reading<int64_t> ReadInteger(const YamlNode& node) {
 Reading<double> ReadNumber(const YamlNode& node) {
   if (!node.is_plain() || !IsNumber(node.text)) {
     std::string plain = node.is_plain() ? WithoutDecoration(node.text) : "";
-    return tl::unexpected(plain.empty() ? "a number" + WithoutQuotes(node, IsNumber(node.text))
-                                        : fmt::format("a number without separators ({})", plain));
+    if (!plain.empty()) return tl::unexpected(fmt::format("a number without separators ({})", plain));
+    return tl::unexpected("a number" + WithoutQuotes(node, IsNumber(node.text)) + WithoutUnit(node));
   }
   std::string_view text = WithoutPlus(node.text);
   double value = 0;

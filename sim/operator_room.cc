@@ -1,30 +1,19 @@
 #include "sim/operator_room.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <condition_variable>
-#include <fstream>
 #include <mutex>
+
+#include "base/machine_memory.h"
 
 namespace windtunnel {
 namespace {
-
-// The machine's memory, or the container's limit if that is lower (cgroups, either version).
-Bytes MemoryOfMachine() {
-  Bytes memory = Bytes(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream in(file);
-    if (int64_t limit = 0; in >> limit && limit > 0) memory = std::min(memory, Bytes(limit));
-  }
-  return memory;
-}
 
 struct Shared {
   std::mutex mutex;
   std::condition_variable has_left;
   Bytes taken;
-  const Bytes all = MemoryOfMachine() / 4 * 3;
+  const Bytes all = MachineMemory() / 4 * 3;
 };
 
 Shared& OfProcess() {

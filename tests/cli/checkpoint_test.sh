@@ -24,6 +24,14 @@ SCENARIO
 
 run() { "$windtunnel" run gpt.yaml --no-progress "$@" > out.txt 2> err.txt; }
 
+# Training that diverges says so, even quietly, and takes no good checkpoint's place.
+run -q --set optimizer.lr=1e30 || fail "a run that diverges ends"
+grep -q 'windtunnel: the loss is not a number from step [0-9]* on: training has diverged' err.txt || fail "not said"
+run --set run.steps=2 --checkpoint-dir diverged --checkpoint-every 3 || fail "before"
+run -q --set optimizer.lr=1e30 --checkpoint-dir diverged --checkpoint-every 4 --resume && fail "it was saved"
+grep -q "training has diverged: after step [0-9]* '.*' has values that are infinite or not numbers" err.txt || fail "why"
+[ "$(ls diverged | grep step)" = "$(printf 'step_00000003\nstep_00000006')" ] || fail "$(ls diverged)"
+
 # A run that is stopped and resumed ends like one that is not stopped.
 run --checkpoint-dir whole --checkpoint-every 5 --checkpoint-keep 0 --json whole.json || fail "run"
 mkdir stopped && cp -r whole/step_00000010 stopped/

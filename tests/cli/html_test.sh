@@ -33,6 +33,9 @@ expect_drawn "$work/pipeline.html" 8
 "$windtunnel" compare "$work/mlp.yaml" --set cluster.device=cpu --html "$work/mlp.html" -q > "$work/out" 2>&1
 [ $? -le 3 ] && [ -s "$work/mlp.html" ] || { cat "$work/out"; fail "compare --html"; }
 expect_drawn "$work/mlp.html" 9
+# Measured costs know no other numbers of devices: no section that consists of errors.
+grep -q '"scaling":{"points":\[\],"note":""}' "$work/mlp.html" || fail "scaling from measured costs"
+grep -q '"scaling":{"points":\[{' "$work/pipeline.html" || fail "no scaling from a datasheet"
 "$windtunnel" run "$work/mlp.yaml" --html "$work/run.html" -q || fail "run --html"
 expect_drawn "$work/run.html" 6
 scenario search 'model: {layers: 4, hidden: 64, heads: 4, vocab: 128, seq_len: 32}' 'batch: {accumulate: 4}' 'precision: {param: bf16}' \

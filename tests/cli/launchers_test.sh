@@ -269,6 +269,7 @@ status=$?
 expect 2 'nnodes is 2, but cluster.nodes is 1' "$work/err"
 
 # An MPI rank that is killed is named, and nothing is left: no process, no shared memory.
+: > "$work/err"
 "$windtunnel" run "$work/gpt.yaml" "${set[@]}" --set run.backend=mpi --set run.steps=10000000 --no-progress > /dev/null 2> "$work/err" &
 launcher=$!
 await_steps "$work/err"
@@ -281,6 +282,7 @@ expect_gone $ranks
 ls -d "$work"/windtunnel-mpi-* 2> /dev/null && fail "the PMIx server's directory is left"
 
 # Ranks do not outlive an mpirun that was killed.
+: > "$work/err"
 "${mpirun[@]}" "$windtunnel" run "$work/gpt.yaml" "${set[@]}" --set run.steps=10000000 > "$work/out" 2> "$work/err" &
 launcher=$!
 await_steps "$work/err"

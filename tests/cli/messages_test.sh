@@ -163,7 +163,13 @@ for order in '[none, full]' '[full, none]'; do
     { echo "FAILED: search, nothing fits, $order: $output"; failures=$((failures + 1)); }
 done
 
-# Wrong inputs of a run: no rank dies of them.
+# Wrong inputs of a run: no rank dies of them. Nor do several nodes meet for what none of them can run.
+expect_line 2 "cluster.device: 'a100-sxm-80g' is not at hand" run gpt.yaml --set parallel.data.kind=ddp --set parallel.data.size=2 \
+  --set cluster.nodes=2
+for command in run compare calibrate; do
+  expect_line 1 '^windtunnel: cpu: needs [0-9.]* [KMGTPE]iB of memory (. rank.*, at most .* each), and this machine has .*GiB; `windtunnel explain --memory` says what for' \
+    $command cpu.yaml --set model.hidden=1000000
+done
 expect_line 2 '100000 ranks would share this machine.s cores ([0-9]*), expected at most 64 on each' run cpu.yaml --set parallel.data.size=100000
 expect_line 2 '^windtunnel: --set data=/nofile: data: /nofile: cannot be read (No such file or directory)' run cpu.yaml --set data=/nofile
 expect_line 2 '^windtunnel: --set data=/dev/zero: data: /dev/zero: is a character device, expected a text file' run cpu.yaml --set data=/dev/zero
@@ -254,6 +260,10 @@ for command in predict run explain search; do
     { echo "FAILED: the help of $command offers several"; failures=$((failures + 1)); }
 done
 expect 0 'exit status 3' profile check --help
+expect_line 2 "^windtunnel: unknown option '--foo' (see .windtunnel run --help.)$" run --foo
+expect_line 2 "^windtunnel: unknown option '--jsn', did you mean '--json'? (see" predict gpt.yaml --jsn x
+expect_line 2 "^windtunnel: unknown subcommand 'nope', expected show, merge or check (see" profile nope gpt.yaml
+expect 0 '^Usage: windtunnel run ' --help run
 expect_line 2 "unknown key 'surprise', expected name" predict gpt.yaml --set surprise=1
 
 [ "$failures" = 0 ] && echo "all claims hold"

@@ -26,6 +26,7 @@ SCENARIO
 start() {
   next_port
   for node in 1 0; do
+    : > err$node.txt  # of the run before, which has taken steps
     "$windtunnel" run gpt.yaml --no-progress --nnodes 2 --node-rank $node --master-addr 127.0.0.1 --master-port $port "$@" \
       > out$node.txt 2> err$node.txt &
     launchers[node]=$!

@@ -29,12 +29,15 @@ cat err.txt
 
 # Starts a run in the background, sets $launcher and $victim (rank 1), and waits until it takes steps.
 start_run() {
+  : > err.txt  # of the run before, which has taken steps
+  victim=
   "$windtunnel" run gpt.yaml --no-progress "$@" > out.txt 2> err.txt &
   launcher=$!
   await_steps err.txt
   for pid in $(pgrep -P $launcher -f 'rank .*job.json'); do
     tr '\0' '\n' < "/proc/$pid/environ" | grep -qx 'RANK=1' && victim=$pid
   done
+  [ -n "$victim" ] || fail "rank 1 is not there"
 }
 
 # Without a checkpoint a job begins anew, and not more often than it may.

@@ -59,6 +59,19 @@ expect_line 2 'missing.json' predict "$work/mlp.yaml" --profile "$work/missing.j
 expect_line 2 'other_schema.json' predict "$work/mlp.yaml" --profile "$work/other_schema.json"
 expect_line 2 'other_schema.json' profile check "$work/other_schema.json"
 expect_line 2 'windtunnel calibrate' predict "$work/mlp.yaml"
+# The advice how to measure what is missing is a command that does: into the profile that is named, and of the
+# configuration that a search cannot predict.
+four="--set batch.micro=4 --set batch.accumulate=2"
+expect_line 2 "can predict neither .*measure them with .* or .windtunnel calibrate $work/mlp.yaml $four., or have" \
+  search "$work/mlp.yaml" --set 'search={micro: [4]}'
+expect 0 "^$work/node.json: " calibrate "$work/mlp.yaml" --out "$work/node.json"
+expect_line 2 "lacks the costs of .*: measure them with .windtunnel calibrate $work/mlp.yaml --out $work/node.json. (and the same --set)$" \
+  predict "$work/mlp.yaml" --profile "$work/node.json" --set batch.micro=16
+advice="windtunnel calibrate $work/mlp.yaml $four --out $work/node.json"
+expect 1 "1 cannot be predicted: .* has no cost for .*: measure them with .$advice.$" \
+  search "$work/mlp.yaml" -q --profile "$work/node.json" --set 'search={micro: [4]}'
+expect 0 "^$work/node.json: " ${advice#windtunnel }
+expect 0 'the fastest again' search "$work/mlp.yaml" --profile "$work/node.json" --set 'search={micro: [4]}'
 # Input that comes through a pipe can be read only once.
 expect 0 'device h100-sxm-80g' predict /dev/stdin --profile h100-sxm-80g << 'SCENARIO'
 model: {kind: mlp, widths: [10, 100, 10]}
@@ -66,6 +79,9 @@ SCENARIO
 expect_line 2 'batch.micro' predict "$work/mlp.yaml" --set batch.micro=-1
 expect_line 2 'KEY=VALUE' predict "$work/mlp.yaml" --set nonsense
 expect 0 '^name: tiny' explain "$work/mlp.yaml" --resolved
+for only in --resolved --memory "--profile h100-sxm-80g"; do
+  expect 0 '^windtunnel: parallel.data.wrap has no effect with' explain "$work/mlp.yaml" $only --set parallel.data.wrap=root
+done
 expect 0 'peak memory of the steady step' explain "$work/mlp.yaml" --memory
 expect 0 'critical path' explain "$work/mlp.yaml" --profile a100-sxm-80g --html "$work/explained.html" --trace "$work/explained.json" --svg "$work/explained.svg"
 for file in html json svg; do [ -s "$work/explained.$file" ] || { echo "FAILED: no explained.$file"; failures=$((failures + 1)); }; done
@@ -137,6 +153,9 @@ two='--set parallel.data.size=2 --set cluster.devices_per_node=2'
 python3 -c "import sys; short, long = map(float, sys.argv[1:]); assert short < long, (short, long)" \
   "$(step_on $two --set "$(printf "$link" 0)")" "$(step_on $two --set "$(printf "$link" 1000)")" ||
   { echo "FAILED: a topology's latency within a node has no effect"; failures=$((failures + 1)); }
+# What -q leaves of a prediction: that it does not fit.
+expect 0 "^links: DOES NOT FIT in the device's 79.2 GiB" predict "$work/links.yaml" -q --set batch.micro=4096
+[ -z "$("$windtunnel" predict "$work/links.yaml" -q 2>&1)" ] || { echo "FAILED: predict -q of a step that fits"; failures=$((failures + 1)); }
 expect_line 2 'the stages would go through 400000 blocks' predict "$work/links.yaml" --set parallel.data.size=1 --set parallel.pipeline.size=8 \
   --set batch.accumulate=50000 --set model.layers=8
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <sstream>
 
 #include "tests/reports/sample_outcome.h"
@@ -60,6 +61,30 @@ TEST(VerdictLine, SaysByHowMuchMemoryIsOff) {
   outcome.measurement->memory[0].steady.allocated = MiB(35);
   EXPECT_TRUE(Has(VerdictLine(outcome, Ink(false)), "OUTSIDE TOLERANCE"));
   EXPECT_TRUE(Has(VerdictLine(outcome, Ink(false)), "peak memory off by 7.00 MiB (20.0 %, allowed 0.0 %)"));
+}
+
+// Of a prediction alone, what -q leaves.
+TEST(VerdictLine, SaysOfAPredictionOnlyThatItDoesNotFit) {
+  Outcome outcome = SampleOutcome();
+  outcome.measurement.reset();
+  EXPECT_EQ(VerdictLine(outcome, Ink(false)), "");  // the device's memory is not known
+  outcome.prediction->device_memory =
+      outcome.prediction->peak_reserved + outcome.prediction->outside_allocator;
+  EXPECT_EQ(VerdictLine(outcome, Ink(false)), "");
+  outcome.prediction->device_memory = MiB(1);
+  outcome.prediction->peak_reserved = MiB(2);
+  EXPECT_EQ(VerdictLine(outcome, Ink(false)),
+            "sample: DOES NOT FIT in the device's 1.00 MiB (explain says what would)");
+  EXPECT_TRUE(Has(OutcomeTable(outcome, Ink(false)), "DOES NOT FIT in the device's 1.00 MiB"));
+}
+
+TEST(DescribeEvaluation, CountsSequencesAlsoWhereTheLossIsNoNumber) {
+  const double nan = std::nan("");
+  EXPECT_EQ(DescribeEvaluation({.loss = 0, .perplexity = 1, .sequences = 40}),
+            "loss 0.0000, perplexity 1, on 40 held-out sequences");
+  EXPECT_EQ(DescribeEvaluation({.loss = nan, .perplexity = nan, .sequences = 40}),
+            "loss nan, on 40 held-out sequences");
+  EXPECT_EQ(DescribeEvaluation({.loss = 0.5, .sequences = 40}), "loss 0.5000, on 40 held-out samples");
 }
 
 TEST(OutcomeTable, SaysWhenOthersTookTheMachine) {

@@ -21,5 +21,13 @@ TEST(ControlCharacters, AreThoseOfAsciiAndTheOnesAfterIt) {
   EXPECT_EQ(Printable("a\n\x1b[31m µ \xC2\x9B"), "a\\n\\x1b[31m µ \\x9b");
 }
 
+TEST(ShellWord, IsQuotedWhereAShellWouldInterpretIt) {
+  EXPECT_EQ(ShellWord("dir/s.yaml"), "dir/s.yaml");
+  EXPECT_EQ(ShellWord("batch.micro=8"), "batch.micro=8");
+  EXPECT_EQ(ShellWord("parallel.pipeline.balance=[1, 2]"), "'parallel.pipeline.balance=[1, 2]'");
+  EXPECT_EQ(ShellWord("it's"), "'it'\\''s'");
+  EXPECT_EQ(ShellWord(""), "''");
+}
+
 }  // namespace
 }  // namespace windtunnel

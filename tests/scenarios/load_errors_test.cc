@@ -120,6 +120,11 @@ INSTANTIATE_TEST_SUITE_P(
                 "s.yaml:1:37: model.dropout is '1', expected less than 1"},
         Mistake{Mlp("parallel: {data: {bucket_cap_mb: 0}}\n"),
                 "s.yaml:2:34: parallel.data.bucket_cap_mb is '0', expected more than 0"},
+        Mistake{Mlp("parallel: {data: {bucket_cap_mb: 25MB}}\n"),
+                "s.yaml:2:34: parallel.data.bucket_cap_mb is '25MB', expected a number without a unit, which "
+                "counts MiB"},
+        Mistake{Mlp("batch: {micro: 2k}\n"),
+                "s.yaml:2:16: batch.micro is '2k', expected a whole number without a unit"},
         Mistake{Mlp("search: {tensor: [1, 0]}\n"), "s.yaml:2:22: search.tensor is '0', expected at least 1"},
         Mistake{Mlp("search: {tensor: 2}\n"), "s.yaml:2:18: search.tensor is '2', expected a list"}));
 
@@ -176,9 +181,17 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Gpt("parallel: {pipeline: {schedule: 1b1f}}\n"),
                 "s.yaml:2:33: parallel.pipeline.schedule is '1b1f', expected none, gpipe, 1f1b, interleaved, "
                 "looped_bfs, zb_h1, zb_v, dualpipe_v or a .csv file"},
-        Mistake{Gpt("parallel: {data: {wrap: size:big}}\n"),
-                "s.yaml:2:25: parallel.data.wrap is 'size:big', expected block, root, size:BYTES or a list "
-                "of module names"},
+        Mistake{
+            Gpt("parallel: {data: {wrap: size:big}}\n"),
+            "s.yaml:2:25: parallel.data.wrap is 'size:big', expected a positive number of bytes without a "
+            "unit after size:, such as size:1000000"},
+        Mistake{Gpt("parallel: {data: {wrap: size:1GiB}}\n"),
+                "s.yaml:2:25: parallel.data.wrap is 'size:1GiB', expected a positive number of bytes without "
+                "a unit after size:, such as size:1000000"},
+        Mistake{
+            Gpt("parallel: {data: {wrap: []}}\n"),
+            "s.yaml:2:25: parallel.data.wrap is an empty list, expected block, root, size:BYTES or a list "
+            "of module names"},
         Mistake{Mlp("cluster: {network: {intra_node: nvlink}}\n"),
                 "s.yaml:2:33: cluster.network.intra_node is 'nvlink', expected nvlink3, nvlink4, nvlink5, "
                 "pcie4, pcie5 or loopback (did you mean 'nvlink3'?)"},
