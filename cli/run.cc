@@ -281,6 +281,10 @@ Result<int> RunLiveCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(Measurement measurement, joins ? JoinLive(plan, live) : RunLive(plan, live));
   std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
   if (silent) return 0;
+  // Without -q they were said when they happened.
+  if (options.quiet)
+    for (const std::string& failure : measurement.restarts)
+      std::fprintf(stderr, "windtunnel: restarted after an error: %s\n", failure.c_str());
   WT_RETURN_IF_ERROR(Export(options, live.run, cleaner));
   std::vector<Outcome> outcomes(1);
   outcomes[0].plan = std::move(plan);

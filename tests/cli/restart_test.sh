@@ -49,6 +49,14 @@ wait $launcher
 [ $? = 1 ] || fail "after the last restart a killed rank must give exit status 1"
 [ -s first.json ] && [ -s first-restart-1.json ] || fail "each attempt must leave a flight record: $(ls)"
 
+# A run that was restarted and went on says so quietly, too.
+"$windtunnel" run gpt.yaml -q --set run.steps=2000 --checkpoint-dir quiet --checkpoint-every 50 --max-restarts 1 > out.txt 2> err.txt &
+launcher=$!
+for _ in $(seq 600); do [ -e quiet/latest ] && break; sleep 0.05; done
+kill -9 $(pgrep -P $launcher -f 'rank .*job.json' | head -1)
+wait $launcher || fail "a run that is restarted once"
+grep -q 'windtunnel: restarted after an error: rank . was killed by signal 9' err.txt || fail "a quiet restart is not said"
+
 # A rank that is silent: its peer meets the deadline, both views are named, and the record has both ranks' last operators.
 start_run --collective-timeout 2 --flight-record silent.json
 began=$(date +%s)
