@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "base/check.h"
@@ -34,7 +35,7 @@ class TraceWriter {
     for (const ActionSpan& span : ActionSpans(plan_, timeline)) AddAction(span, process, ActionTrack(role));
     for (const Span& span : timeline.spans) AddSpan(span, role.steady.ops.at(span.op), process);
     AddArrows(timeline, role.steady, process);
-    for (const MemorySample& sample : timeline.memory) AddMemory(sample, process);
+    AddMemory(timeline.memory, process);
   }
 
   std::string Finish() && { return std::move(text_) + "\n]}\n"; }
@@ -140,16 +141,25 @@ class TraceWriter {
           {"tid", to.stream + 1}});
   }
 
-  void AddMemory(const MemorySample& sample, int process) {
-    auto counter = [&](const char* name, Bytes bytes) {
-      Emit({{"name", name},
-            {"ph", "C"},
-            {"ts", ToMicroseconds(sample.time)},
-            {"pid", process},
-            {"args", {{"MiB", bytes / MiB(1)}}}});
-    };
-    counter("allocated memory", sample.allocated);
-    counter("reserved memory", sample.reserved);
+  // A counter keeps its value until its next event, so events that repeat it are left out, but for the last
+  // one: most samples are of allocations within what is reserved already.
+  void AddMemory(const std::vector<MemorySample>& samples, int process) {
+    std::optional<Bytes> allocated, reserved;
+    for (size_t i = 0; i < samples.size(); ++i) {
+      const MemorySample& sample = samples[i];
+      const bool is_last = i + 1 == samples.size();
+      const auto counter = [&](const char* name, Bytes bytes, std::optional<Bytes>& before) {
+        if (!is_last && before == bytes) return;
+        before = bytes;
+        Emit({{"name", name},
+              {"ph", "C"},
+              {"ts", ToMicroseconds(sample.time)},
+              {"pid", process},
+              {"args", {{"MiB", bytes / MiB(1)}}}});
+      };
+      counter("allocated memory", sample.allocated, allocated);
+      counter("reserved memory", sample.reserved, reserved);
+    }
   }
 
   const Plan& plan_;

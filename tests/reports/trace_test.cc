@@ -70,6 +70,25 @@ TEST(TraceJson, DrawsWhatIsAllocatedAndReservedOverTheStep) {
   EXPECT_EQ(curves["reserved memory"], (Curve{{0, 40}, {11000, 40}}));
 }
 
+TEST(TraceJson, RepeatsNoCounterExceptAtTheEnd) {
+  Outcome outcome = SampleOutcome();
+  Timeline& timeline = outcome.prediction->timelines.front();
+  timeline.memory.clear();
+  for (const auto& [at, allocated] : {std::pair(0, 1), std::pair(1, 2), std::pair(2, 2), std::pair(3, 2)}) {
+    MemorySample sample;
+    sample.time = Milliseconds(at);
+    sample.allocated = MiB(allocated);
+    sample.reserved = MiB(4);
+    timeline.memory.push_back(sample);
+  }
+  std::map<std::string, std::vector<double>> times;
+  const Json trace = Json::parse(TraceJson(outcome));
+  for (const Json& event : trace["traceEvents"])
+    if (event["ph"] == "C" && event["pid"] == 0) times[event["name"]].push_back(event["ts"]);
+  EXPECT_EQ(times["allocated memory"], (std::vector<double>{0, 1000, 3000}));
+  EXPECT_EQ(times["reserved memory"], (std::vector<double>{0, 3000}));
+}
+
 TEST(TraceJson, CountsMemoryInMebibytes) {
   for (const Json& event : Events())
     if (event["name"] == "allocated memory") {
