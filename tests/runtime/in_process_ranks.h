@@ -1,5 +1,5 @@
 // Ranks as threads of the test's process, with the same sessions and store as the launcher's processes have.
-// WINDTUNNEL_TEST_BACKEND in the environment says how they communicate: `threads` (in place, a fifth of the
+// WINDTUNNEL_TEST_BACKEND in the environment says how they communicate: `threads` (in place, half of the
 // time), `mpi` (as processes that the test forks); without, or `gloo`, over the scenario's backend.
 #pragma once
 
