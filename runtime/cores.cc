@@ -17,8 +17,7 @@ Status CheckShareOfCores(int64_t ranks) {
   if (ranks <= kMostRanksOfACore * UsableCores()) return Ok();
   return Unsupported(
       "{} ranks would share this machine's cores ({}), expected at most {} on each; `windtunnel predict` "
-      "needs "
-      "none",
+      "needs none",
       ranks, UsableCores(), kMostRanksOfACore);
 }
 

@@ -278,8 +278,7 @@ Status RunCheckpoints::AfterStep() {
     if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) {
       return Failed(
           "training has diverged: after step {} '{}' has values that are infinite or not numbers, so the "
-          "step "
-          "is not saved; earlier checkpoints stay",
+          "step is not saved; earlier checkpoints stay",
           step, session_.executor().role().buffers[static_cast<size_t>(slice.buffer)].name);
     }
     return std::vector<float>(values.begin(), values.end());

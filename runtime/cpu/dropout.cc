@@ -5,6 +5,7 @@
 
 #include "runtime/cpu/element.h"
 #include "runtime/cpu/isa.h"
+#include "runtime/cpu/vector_math.h"
 
 namespace windtunnel::cpu {
 namespace {
@@ -90,11 +91,8 @@ WT_CPU_KERNEL void DroppedSoftmaxBackward(const TileDropout& dropout, const Scor
                                           int64_t output_stride, float* gradient, float* dropped,
                                           int64_t dropped_stride) {
   for (int64_t row = 0; row < tile.rows; ++row) {
-    const float* out = output + row * output_stride;
-    const float* dout = output_gradient + row * output_stride;
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < head_dim; ++i) sum += out[i] * dout[i];
+    const int64_t of_row = row * output_stride;
+    const float sum = DotProduct(head_dim, output + of_row, output_gradient + of_row);
     const float* p = probabilities + row * tile.stride;
     float* ds = gradient + row * tile.stride;
     float* kept = dropped + row * dropped_stride;

@@ -77,11 +77,8 @@ WT_CPU_KERNEL void CausalSoftmaxBackward(const ScoreTile& tile, const float* pro
                                          int64_t output_stride, float* gradient) {
   const float scale = tile.scale;
   for (int64_t row = 0; row < tile.rows; ++row) {
-    const float* out = output + row * output_stride;
-    const float* dout = output_gradient + row * output_stride;
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < head_dim; ++i) sum += out[i] * dout[i];
+    const int64_t of_row = row * output_stride;
+    const float sum = DotProduct(head_dim, output + of_row, output_gradient + of_row);
     const float* p = probabilities + row * tile.stride;
     float* ds = gradient + row * tile.stride;
     const RowExtent extent = ExtentOf(tile, row);  // the probabilities of hidden keys are zero

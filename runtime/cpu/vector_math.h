@@ -81,4 +81,11 @@ WT_INLINE float Maximum(int64_t n, const float* x) {
   return maximum;
 }
 
+WT_INLINE float DotProduct(int64_t n, const float* a, const float* b) {
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
 }  // namespace windtunnel::cpu
