@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,7 +22,6 @@
 #include "reports/search_report.h"
 #include "reports/version.h"
 #include "scenarios/characters.h"
-#include "scenarios/derived.h"
 #include "scenarios/load.h"
 #include "sim/search/evaluator.h"
 
@@ -157,14 +157,18 @@ Status WriteHtml(const Options& options, const Costs& costs, const SearchReport&
   return WriteText(options.html, SearchHtmlReport(SearchJson(report), best, ScalingsOf(best)));
 }
 
-// A schedule in the search whose steps cannot be composed (sim/composed/pipeline_walk.h); empty: none.
-std::string SlowSchedule(const Scenario& scenario) {
-  std::vector<std::string> schedules = scenario.search->schedule;
-  if (schedules.empty()) schedules.push_back(scenario.parallel.pipeline.schedule);
+bool Has(const std::vector<DataParallelKind>& kinds, DataParallelKind kind) {
+  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+}
+
+// What in the search, if anything, cannot be composed (sim/composed/composed_step.h) and takes long instead.
+std::string_view SlowSteps(const Scenario& scenario) {
+  std::vector<DataParallelKind> kinds = scenario.search->kind;
+  if (kinds.empty()) kinds.push_back(scenario.parallel.data.kind);
   const bool pipelines = scenario.parallel.pipeline.size > 1 || !scenario.search->pipeline.empty();
-  for (const std::string& schedule : schedules)
-    if (pipelines && (schedule == "zb_h1" || IsVSchedule(schedule))) return schedule;
-  return "";
+  if (pipelines && Has(kinds, DataParallelKind::kFsdp)) return "FSDP in a pipeline";
+  if (Has(kinds, DataParallelKind::kZero2)) return "zero2";
+  return scenario.parallel.expert.overlap ? "parallel.expert.overlap" : "";
 }
 
 }  // namespace
@@ -187,10 +191,11 @@ Result<int> SearchCommand(const Options& options) {
     return balanced.parallel.pipeline.balance;
   };
   WT_ASSIGN_OR_RETURN(const SearchSpace space, EnumerateSpace(scenario, choose));
-  if (const std::string slow = SlowSchedule(scenario); !slow.empty())
-    Note(options, fmt::format("search.schedule: {} is predicted operator by operator, up to seconds for each "
-                              "configuration of a large model",
-                              slow));
+  if (const std::string_view slow = SlowSteps(scenario); !slow.empty())
+    Note(options,
+         fmt::format("{} is predicted operator by operator, up to seconds for each configuration of a "
+                     "large model",
+                     slow));
   WT_ASSIGN_OR_RETURN(std::vector<Override> given, GivenOverrides(options));
   WT_RETURN_IF_ERROR(CheckCosts(costs, scenario, space.legal.front(), given));
   SearchReport report;

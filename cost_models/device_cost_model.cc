@@ -47,6 +47,7 @@ class DeviceCostModel : public CostModel {
   bool host_computes() const override { return false; }
   int cores_per_node() const override { return 0; }
   double CommonMode(double) const override { return 1; }
+  double product_speed() const override { return arithmetic_.product_speed; }
   Bytes OutsideAllocator(const Plan& plan) const override {
     return device_.context + CommunicatorMemory(plan.scenario, device_.communicators);
   }

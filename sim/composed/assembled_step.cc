@@ -14,10 +14,12 @@ size_t AssembledStep::GroupsOf(const StageAction& action) const {
   return groups;
 }
 
-size_t AssembledStep::FirstGroup(int rank, int chunk) const {
+size_t AssembledStep::FirstGroup(const RankClass& of, size_t pass) const {
   size_t group = 0;
-  for (int other = walk->stages_per_rank; --other > chunk;) {
-    group += GroupsOf(actions[static_cast<size_t>(other * walk->ranks + rank)]->first_backward);
+  for (size_t i = 0; i < pass; ++i) {
+    const BackwardPass before = of.passes.first[i];
+    const auto stage = static_cast<size_t>(of.stages[static_cast<size_t>(before.chunk)]);
+    group += GroupsOf(actions[stage]->Backward(before.kind, /*is_first=*/true));
   }
   return group;
 }
@@ -118,19 +120,21 @@ void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
     const RankClass& of = ClassOf(rank);
     held[rank - begin] = {.now = of.resident - of.strategy->freed, .peak = of.resident};
   }
-  // First backwards, by class of rank and chunk.
-  const auto chunks = static_cast<size_t>(walk->stages_per_rank);
-  std::vector<std::optional<ActionMemory>> firsts(classes.size() * chunks);
+  // First backwards, by class of rank and PassOrder::first; and how many of them each rank has had.
+  std::vector<std::vector<std::optional<ActionMemory>>> firsts(classes.size());
+  std::vector<size_t> passed(static_cast<size_t>(walk->ranks));
   const auto memory_of = [&](const PipelineEvent& event) -> const ActionMemory& {
     const StageActions& of = ActionsOf(event);
     if (event.kind == PipelineEvent::Kind::kForward) return of.forward.memory;
-    if (!event.is_first) return of.backward.memory;
-    auto& first =
-        firsts[static_cast<size_t>(class_of[event.rank]) * chunks + static_cast<size_t>(event.chunk)];
-    if (!first)
-      first = MemoryOfFirst(of.first_backward.runs, *ClassOf(event.rank).strategy,
-                            FirstGroup(event.rank, event.chunk));
-    return *first;
+    const StageAction& backward = of.Backward(event.backward, event.is_first);
+    if (!event.is_first) return backward.memory;
+    const RankClass& rank = ClassOf(event.rank);
+    auto& of_class = firsts[static_cast<size_t>(class_of[event.rank])];
+    of_class.resize(rank.passes.first.size());
+    const size_t pass = passed[static_cast<size_t>(event.rank)]++;
+    if (!of_class[pass])
+      of_class[pass] = MemoryOfFirst(backward.runs, *rank.strategy, FirstGroup(rank, pass));
+    return *of_class[pass];
   };
   for (const PipelineEvent& event : walk->events) {
     if (event.kind == PipelineEvent::Kind::kMessage) {
@@ -257,14 +261,13 @@ Duration AssembledStep::Time() const {
         end = rank.DoHeld(of.forward, arrival, gathers, next_use[event.rank], later[i]);
       else if (gathers) end = rank.DoWithValues(of.forward, arrival, next_use[event.rank]);
       else end = rank.Do(of.forward, arrival);
-    } else if (event.is_last) {
-      const StageAction& action = event.is_first ? of.first_backward : of.backward;
-      end = rank.DoWithGroups(action, arrival, strategies[event.rank]->last, next_last[event.rank]);
-    } else if (event.is_first && strategies[event.rank]->adds_to_first) {
-      end = rank.DoWithGroups(of.first_backward, arrival, strategies[event.rank]->first,
-                              next_first[event.rank]);
     } else {
-      end = rank.Do(event.is_first ? of.first_backward : of.backward, arrival);
+      const StageAction& action = of.Backward(event.backward, event.is_first);
+      const RankStrategy& strategy = *strategies[event.rank];
+      if (event.is_last) end = rank.DoWithGroups(action, arrival, strategy.last, next_last[event.rank]);
+      else if (event.is_first && strategy.adds_to_first)
+        end = rank.DoWithGroups(action, arrival, strategy.first, next_first[event.rank]);
+      else end = rank.Do(action, arrival);
     }
     if (event.out >= 0) messages[event.out] = end;
     if (event.reduces >= 0) rank.Reduce(static_cast<size_t>(event.reduces));

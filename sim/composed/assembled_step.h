@@ -1,6 +1,7 @@
 // A step assembled from actions, a schedule and what a strategy adds: its memory and its time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -18,16 +19,25 @@ namespace windtunnel::composed {
 struct StageActions {
   std::shared_ptr<const StageTemplate> stage;
   int64_t kept = 0;  // bytes that the model keeps beside its parameters
-  StageAction forward, first_backward, backward;
+  StageAction forward;
+  // By BackwardKind.
+  std::array<StageAction, kBackwardKinds> first_backward, backward;
+
+  const StageAction& Backward(BackwardKind kind, bool is_first) const {
+    return (is_first ? first_backward : backward)[static_cast<size_t>(kind)];
+  }
 };
 
 struct AssembledStep {
   std::shared_ptr<const PipelineWalk> walk;
   std::vector<const StageActions*> actions;  // by stage
   std::vector<std::shared_ptr<const StageActions>> kept_actions;
-  // Pipeline ranks with the same layers in their stages and the same ends of the pipeline.
+  // Pipeline ranks with the same layers in their stages, the same ends of the pipeline, and the same order of
+  // passes.
   struct RankClass {
-    int rank = 0;  // the class's first
+    int rank = 0;             // the class's first
+    std::vector<int> stages;  // its stages
+    PassOrder passes;
     std::shared_ptr<const RankStrategy> strategy;
     int64_t resident = 0;
   };
@@ -44,11 +54,11 @@ struct AssembledStep {
   int stages() const { return static_cast<int>(actions.size()); }
   const RankClass& ClassOf(int rank) const { return classes[static_cast<size_t>(class_of[rank])]; }
   const StageActions& ActionsOf(const PipelineEvent& event) const {
-    return *actions[static_cast<size_t>(event.chunk * walk->ranks + event.rank)];
+    return *actions[static_cast<size_t>(event.stage)];
   }
   int64_t MessageTime(int from, int to) const;  // between neighbours, or the last and the first rank
-  // The index in RankStrategy::first of a chunk's first group. Chunks go from the last to the first.
-  size_t FirstGroup(int rank, int chunk) const;
+  // The index in RankStrategy::first of the first group of PassOrder::first[pass].
+  size_t FirstGroup(const RankClass& of, size_t pass) const;
   size_t GroupsOf(const StageAction& action) const;
 
   // Raises `peak` to that of ranks [begin, end). Stops at the first level above `capacity`. REQUIRES: the

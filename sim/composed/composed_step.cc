@@ -71,18 +71,18 @@ std::string ModelAxesKey(const Scenario& s) {
                      s.parallel.TensorRanksHaveExperts(), static_cast<int>(expert.dispatcher));
 }
 // (The recomputed modules are the same for all configurations of a search.)
-std::string StageKey(const Scenario& s, const StageKind& kind) {
+std::string StageKey(const Scenario& s, const StageKind& kind, const CostModel& model) {
   // Weights are converted once for all micro-batches, each of which takes a share of the time.
   const bool shares = s.framework == Framework::kMegatronCore && s.precision.fp8_recipe != Fp8Recipe::kNone;
-  return fmt::format("{} {} m{} r{} z{} w{} {}{}{}", ClusterKey(s), ModelAxesKey(s), s.batch.micro,
+  return fmt::format("{} {} m{} r{} z{} w{} v{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s), s.batch.micro,
                      static_cast<int>(s.recompute), s.parallel.data.kind == DataParallelKind::kZero1,
-                     shares ? s.batch.accumulate : 1, kind.is_first, kind.is_last,
-                     UnitsKey(s.model, kind.layers));
+                     shares ? s.batch.accumulate : 1, model.product_speed(), kind.is_first, kind.is_last,
+                     kind.splits_backwards, UnitsKey(s.model, kind.layers));
 }
 std::string ShapeKey(const Scenario& s, const StageKind& kind) {
-  return fmt::format("{} {} z{} {}{}{}", ClusterKey(s), ModelAxesKey(s),
+  return fmt::format("{} {} z{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s),
                      s.parallel.data.kind == DataParallelKind::kZero1, kind.is_first, kind.is_last,
-                     UnitsKey(s.model, kind.layers));
+                     kind.splits_backwards, UnitsKey(s.model, kind.layers));
 }
 std::string MeshKey(const Scenario& s) {
   return fmt::format("{} t{} c{} e{}t{} d{} p{}", ClusterKey(s), s.parallel.tensor.size,
@@ -90,7 +90,8 @@ std::string MeshKey(const Scenario& s) {
                      s.parallel.data.size, s.parallel.pipeline.size);
 }
 // How a rank's layers are spread over its stages makes no difference, unless stages reduce their gradients
-// one by one: gradients come in the same order, which follows from the kinds of the layers.
+// one by one or split their backwards: gradients come in the same order, which follows from the kinds of the
+// layers.
 std::string LayersKey(const ModelSpec& model, const std::vector<StageKind>& of_rank, bool by_stage) {
   std::string key;
   int64_t layers = 0;
@@ -103,12 +104,25 @@ std::string LayersKey(const ModelSpec& model, const std::vector<StageKind>& of_r
   }
   return fmt::format("{}{}", layers, key);
 }
-std::string StrategyKey(const Scenario& s, const std::vector<StageKind>& of_rank) {
-  return fmt::format("{} {} d{} p{} k{} o{}a{}g{} l{} {}{}{}", ClusterKey(s), ModelAxesKey(s),
-                     s.parallel.data.size, s.parallel.pipeline.size, static_cast<int>(s.parallel.data.kind),
-                     s.parallel.data.overlap, AlignsReductions(s), s.parallel.data.overlap_param_gather,
-                     LayersKey(s.model, of_rank, AlignsReductions(s)), of_rank.front().is_first,
-                     of_rank.back().is_last, s.batch.accumulate == 1);
+// Empty for WholePasses.
+std::string PassesKey(const PassOrder& passes) {
+  std::string key;
+  if (!passes.splits()) return key;
+  for (const std::vector<BackwardPass>* order : {&passes.first, &passes.last})
+    for (const BackwardPass pass : *order)
+      key += fmt::format(" {}{}", pass.chunk, "biw"[static_cast<int>(pass.kind)]);
+  return key;
+}
+// (Of what does not fit into `capacity` only a part is made.)
+std::string StrategyKey(const Scenario& s, const std::vector<StageKind>& of_rank, const PassOrder& passes,
+                        Bytes capacity) {
+  const bool by_stage = AlignsReductions(s) || passes.splits();
+  return fmt::format("{} {} c{} d{} p{} k{} o{}a{}g{} l{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s),
+                     capacity.count(), s.parallel.data.size, s.parallel.pipeline.size,
+                     static_cast<int>(s.parallel.data.kind), s.parallel.data.overlap, AlignsReductions(s),
+                     s.parallel.data.overlap_param_gather, LayersKey(s.model, of_rank, by_stage),
+                     of_rank.front().is_first, of_rank.back().is_last, s.batch.accumulate == 1,
+                     PassesKey(passes));
 }
 std::string WalkKey(const Scenario& s) {
   const PipelineSpec& p = s.parallel.pipeline;
@@ -161,6 +175,11 @@ Status CheckComposable(const Scenario& s) {
   return Ok();
 }
 
+// Whether a rank has the first and the last stage, and another hands over between its stages.
+bool IsV(const PipelineWalk& walk) {
+  return walk.ranks > 1 && walk.rank_of_stage.front() == walk.rank_of_stage.back();
+}
+
 }  // namespace
 
 struct ComposedSteps::Step::Content : AssembledStep {
@@ -194,20 +213,29 @@ class ComposedSteps::Parts {
     const int ranks = static_cast<int>(scenario.parallel.pipeline.size);
     const int chunks = ranks == 1 ? 1 : static_cast<int>(scenario.parallel.pipeline.balance.size()) / ranks;
     const size_t stages = static_cast<size_t>(ranks) * static_cast<size_t>(chunks);
-    const std::vector<StageKind> kinds = KindsOf(scenario);
+    const auto find_walk = [&] {
+      return walks_.Find(WalkKey(scenario), [&] { return MakePipelineWalk(scenario); });
+    };
+    if (!HasWholePasses(scenario.parallel.pipeline)) {
+      WT_ASSIGN_OR_RETURN(content->walk, find_walk());
+      if (content->walk->rank_of_stage.size() != stages) return Unsupported("a balance of other stages");
+      if (IsV(*content->walk) && scenario.model.SharesEmbedding())
+        return Unsupported("an embedding that a rank has twice");
+    }
+    const std::vector<StageKind> kinds = KindsOf(scenario, content->walk.get());
     // Resident memory comes first: most configurations have too much of it.
     AddClasses(ranks, kinds, *content);
     for (Step::Content::RankClass& of : content->classes) {
-      WT_ASSIGN_OR_RETURN(of.strategy, FindStrategy(scenario, of.rank, kinds, *groups, costs, capacity));
+      WT_ASSIGN_OR_RETURN(of.strategy, FindStrategy(scenario, of, kinds, *groups, costs, capacity));
       of.resident = of.strategy->resident;
       if (of.resident <= capacity.count()) continue;
       content->peak = of.resident;
       return Step(std::move(content));
     }
-    WT_ASSIGN_OR_RETURN(content->walk,
-                        walks_.Find(WalkKey(scenario), [&] { return MakePipelineWalk(scenario); }));
-    if (static_cast<size_t>(content->walk->ranks * content->walk->stages_per_rank) != stages)
-      return Unsupported("a balance of other stages");
+    if (content->walk == nullptr) {
+      WT_ASSIGN_OR_RETURN(content->walk, find_walk());
+      if (content->walk->rank_of_stage.size() != stages) return Unsupported("a balance of other stages");
+    }
     // Then the first rank's peak, which is mostly the highest: if it does not fit, the other stages' actions
     // are not needed.
     content->actions.resize(stages);
@@ -235,33 +263,46 @@ class ComposedSteps::Parts {
     return Step(std::move(content));
   }
 
-  static std::vector<StageKind> KindsOf(const Scenario& scenario) {
+  // `walk`: of a schedule without WholePasses; else null.
+  static std::vector<StageKind> KindsOf(const Scenario& scenario, const PipelineWalk* walk) {
     const ModelSpec& model = scenario.model;
-    if (scenario.parallel.pipeline.size == 1) return {{true, true, StageLayersOf(model, 0, model.layers)}};
+    if (scenario.parallel.pipeline.size == 1)
+      return {{true, true, false, StageLayersOf(model, 0, model.layers)}};
+    const bool splits = walk != nullptr && std::any_of(walk->passes.begin(), walk->passes.end(),
+                                                       [](const PassOrder& of) { return of.splits(); });
     const std::vector<int64_t>& balance = scenario.parallel.pipeline.balance;
     std::vector<StageKind> kinds;
     kinds.reserve(balance.size());
     int64_t first = 0;
     for (const int64_t layers : balance) {
       kinds.push_back(
-          {kinds.empty(), kinds.size() + 1 == balance.size(), StageLayersOf(model, first, layers)});
+          {kinds.empty(), kinds.size() + 1 == balance.size(), splits, StageLayersOf(model, first, layers)});
       first += layers;
     }
     return kinds;
   }
 
   static void AddClasses(int ranks, const std::vector<StageKind>& kinds, Step::Content& content) {
-    // By ends of the pipeline, and layers of the stages.
-    std::map<std::pair<std::array<bool, 2>, std::vector<StageLayers>>, int> known;
-    for (int rank = 0; rank < ranks; ++rank) {
-      std::vector<StageLayers> layers;
-      for (size_t stage = static_cast<size_t>(rank); stage < kinds.size();
-           stage += static_cast<size_t>(ranks))
-        layers.push_back(kinds[stage].layers);
-      const auto [found, is_new] = known.try_emplace({{rank == 0, rank + 1 == ranks}, std::move(layers)},
-                                                     static_cast<int>(content.classes.size()));
-      if (is_new) content.classes.push_back({rank, nullptr, 0});
+    const PipelineWalk* walk = content.walk.get();
+    std::vector<Step::Content::RankClass> all(static_cast<size_t>(ranks));
+    for (size_t stage = 0; stage < kinds.size(); ++stage) {
+      const size_t rank =
+          walk == nullptr ? stage % all.size() : static_cast<size_t>(walk->rank_of_stage[stage]);
+      all[rank].stages.push_back(static_cast<int>(stage));
+    }
+    std::map<std::pair<std::vector<StageKind>, PassOrder>, int> known;
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      Step::Content::RankClass& of = all[rank];
+      of.rank = static_cast<int>(rank);
+      if (walk != nullptr) of.passes = walk->passes[rank];
+      std::vector<StageKind> of_rank;
+      for (const int stage : of.stages) of_rank.push_back(kinds[static_cast<size_t>(stage)]);
+      const auto [found, is_new] =
+          known.try_emplace({std::move(of_rank), of.passes}, static_cast<int>(content.classes.size()));
       content.class_of.push_back(found->second);
+      if (!is_new) continue;
+      if (walk == nullptr) of.passes = WholePasses(static_cast<int>(of.stages.size()));
+      content.classes.push_back(std::move(of));
     }
   }
 
@@ -272,7 +313,7 @@ class ComposedSteps::Parts {
                     const MeshGroups& groups, composed::Costs& costs, KnownActions& known,
                     Step::Content& content) {
     for (size_t stage = 0; stage < kinds.size(); ++stage) {
-      const int rank = static_cast<int>(stage) % content.walk->ranks;
+      const int rank = content.walk->rank_of_stage[stage];
       if (rank < begin || rank >= end) continue;
       const StageActions*& found = known[kinds[stage]];
       if (found == nullptr) {
@@ -295,6 +336,8 @@ class ComposedSteps::Parts {
     }
     content.host_awaits_messages =
         MessageProtocolOf(scenario, content.stages(), first.message_elements).host_waits;
+    if (IsV(*content.walk) && first.message_parts > 1)
+      return Unsupported("messages in parts beside stages that hand over within a rank");
     content.gathers_with_forward = scenario.parallel.data.overlap_param_gather;
     if (content.gathers_with_forward && !content.GathersAreKnown())
       return Unsupported("values that come with a forward behind backwards, or without a message");
@@ -304,7 +347,7 @@ class ComposedSteps::Parts {
   Result<std::shared_ptr<const StageActions>> FindActions(const Scenario& scenario, const StageKind& kind,
                                                           int stages, const MeshGroups& groups,
                                                           composed::Costs& costs) {
-    const std::string key = StageKey(scenario, kind);
+    const std::string key = StageKey(scenario, kind, costs.model());
     WT_ASSIGN_OR_RETURN(std::shared_ptr<const StageTemplate> stage,
                         stages_.Find(key, [&] { return MakeStageTemplate(scenario, kind, groups, costs); }));
     const MessageProtocol protocol = MessageProtocolOf(scenario, stages, stage->message_elements);
@@ -321,9 +364,13 @@ class ComposedSteps::Parts {
                            int64_t kept = 0;
                            for (size_t unit = 0; unit < units.size(); ++unit)
                              kept += units[unit].count * stage->kept[unit];
-                           return StageActions{stage, kept, MakeForward(*stage, units, from_idle),
-                                               MakeBackward(stage->first_backward, units, from_idle),
-                                               MakeBackward(stage->backward, units, from_idle)};
+                           StageActions actions{stage, kept, MakeForward(*stage, units, from_idle), {}, {}};
+                           for (size_t of = 0; of < (kind.splits_backwards ? kBackwardKinds : 1); ++of) {
+                             actions.first_backward[of] =
+                                 MakeBackward(stage->first_backward[of], units, from_idle);
+                             actions.backward[of] = MakeBackward(stage->backward[of], units, from_idle);
+                           }
+                           return actions;
                          });
   }
 
@@ -332,50 +379,50 @@ class ComposedSteps::Parts {
   Result<std::shared_ptr<const StageTemplate>> FindShape(const Scenario& scenario, const StageKind& kind,
                                                          const MeshGroups& groups, composed::Costs& costs) {
     return shapes_.Find(ShapeKey(scenario, kind), [&]() -> Result<StageTemplate> {
-      WT_ASSIGN_OR_RETURN(const auto stage, stages_.Find(StageKey(scenario, kind), [&] {
+      WT_ASSIGN_OR_RETURN(const auto stage, stages_.Find(StageKey(scenario, kind, costs.model()), [&] {
         return MakeStageTemplate(scenario, kind, groups, costs);
       }));
       return *stage;
     });
   }
 
-  Result<std::shared_ptr<const RankStrategy>> FindStrategy(const Scenario& scenario, int rank,
+  Result<std::shared_ptr<const RankStrategy>> FindStrategy(const Scenario& scenario,
+                                                           const Step::Content::RankClass& of,
                                                            const std::vector<StageKind>& kinds,
                                                            const MeshGroups& groups, composed::Costs& costs,
                                                            Bytes capacity) {
     std::vector<StageKind> of_rank;
-    for (size_t stage = static_cast<size_t>(rank); stage < kinds.size();
-         stage += static_cast<size_t>(scenario.parallel.pipeline.size))
-      of_rank.push_back(kinds[stage]);
-    return strategies_.Find(StrategyKey(scenario, of_rank), [&]() -> Result<RankStrategy> {
-      RankShape shape;
-      shape.has_first = of_rank.front().is_first;
-      shape.has_last = of_rank.back().is_last;
-      std::vector<std::shared_ptr<const StageTemplate>> of_stages;
-      for (const StageKind& kind : of_rank) {
-        WT_ASSIGN_OR_RETURN(auto found, FindShape(scenario, kind, groups, costs));
-        of_stages.push_back(std::move(found));
-        shape.stages.push_back(of_stages.back().get());
-        shape.units.push_back(UnitsOf(scenario.model, kind.layers));
-      }
-      WT_ASSIGN_OR_RETURN(RankStrategy strategy,
-                          MakeRankStrategy(scenario, shape, groups, costs, capacity.count()));
-      RunCopiesAhead(strategy);
-      return strategy;
-    });
+    for (const int stage : of.stages) of_rank.push_back(kinds[static_cast<size_t>(stage)]);
+    return strategies_.Find(
+        StrategyKey(scenario, of_rank, of.passes, capacity), [&]() -> Result<RankStrategy> {
+          RankShape shape;
+          shape.passes = of.passes;
+          shape.has_first = of_rank.front().is_first;
+          shape.has_last = of_rank.back().is_last;
+          std::vector<std::shared_ptr<const StageTemplate>> of_stages;
+          for (const StageKind& kind : of_rank) {
+            WT_ASSIGN_OR_RETURN(auto found, FindShape(scenario, kind, groups, costs));
+            of_stages.push_back(std::move(found));
+            shape.stages.push_back(of_stages.back().get());
+            shape.units.push_back(UnitsOf(scenario.model, kind.layers));
+          }
+          WT_ASSIGN_OR_RETURN(RankStrategy strategy,
+                              MakeRankStrategy(scenario, shape, groups, costs, capacity.count()));
+          RunCopiesAhead(strategy);
+          return strategy;
+        });
   }
 
   // Adds what models keep, the scratch of the model axes' collectives, and the losses, for the classes whose
   // first rank is in [begin, end).
   static void AddOtherMemory(const Scenario& scenario, int begin, int end,
                              const std::vector<StageKind>& kinds, Step::Content& content) {
-    const auto ranks = static_cast<size_t>(content.walk->ranks);
     for (Step::Content::RankClass& of : content.classes) {
       if (of.rank < begin || of.rank >= end) continue;
-      const auto first = static_cast<size_t>(of.rank);
       int64_t tensor_scratch = of.strategy->tensor_scratch, context_scratch = 0;
       int64_t expert_scratch = of.strategy->expert_scratch;
-      for (size_t stage = first; stage < kinds.size(); stage += ranks) {
+      for (const int index : of.stages) {
+        const auto stage = static_cast<size_t>(index);
         const StageTemplate& made_of = *content.actions[stage]->stage;
         tensor_scratch = std::max(tensor_scratch, made_of.tensor_scratch);
         context_scratch = std::max(context_scratch, made_of.context_scratch);
@@ -389,7 +436,7 @@ class ComposedSteps::Parts {
         of.resident += RequestedBytes(Bytes(context_scratch), scenario.allocator).count();
       if (scenario.parallel.expert.size > 1)
         of.resident += RequestedBytes(Bytes(expert_scratch), scenario.allocator).count();
-      if (first + 1 == ranks)
+      if (kinds[static_cast<size_t>(of.stages.back())].is_last)
         of.resident += RequestedBytes(SizeOf(DType::kFloat32) * scenario.batch.accumulate *
                                           (1 + scenario.model.MtpLayers()),
                                       scenario.allocator)

@@ -29,8 +29,8 @@ class ComposedSteps {
   // A composed step, which shares its parts with others.
   class Step;
   // `capacity`: what a device's allocator may use. If the step needs more, Step::memory may be less than the
-  // real peak, but is more than `capacity`. `model`: must have the same costs for every scenario of one
-  // cluster. Errors: Unsupported; the model's. From any thread.
+  // real peak, but is more than `capacity`. `model`: one of the same profile for all calls. Errors:
+  // Unsupported; the model's. From any thread.
   Result<Step> Compose(const Scenario& scenario, const CostModel& model, Bytes capacity);
 
   // Step::Time only, which is also supported for some steps whose memory is not. Errors: as above.

@@ -1,6 +1,9 @@
 #include "sim/composed/pipeline_walk.h"
 
+#include <algorithm>
+#include <array>
 #include <limits>
+#include <string_view>
 #include <vector>
 
 #include "plan/balance.h"
@@ -20,9 +23,16 @@ PipelineWalk OnePiece(int64_t micro_batches) {
     walk.events.push_back(forward);
     walk.events.push_back(backward);
   }
+  walk.passes = {WholePasses(1)};
   walk.unreleased = {0};
   walk.ends_with_messages = {false};
   return walk;
+}
+
+BackwardKind KindOf(ActionKind kind) {
+  return kind == ActionKind::kBackward        ? BackwardKind::kWhole
+         : kind == ActionKind::kInputGradient ? BackwardKind::kInputs
+                                              : BackwardKind::kWeights;
 }
 
 // Goes through all events in order, and notes what each waits for.
@@ -36,22 +46,24 @@ class Walker {
         slot_of_(static_cast<size_t>(2 * stages_ * micro_batches_), -1),
         position_of_(slot_of_.size(), 0),
         lane_of_(static_cast<size_t>(ranks_) * ranks_, -1),
-        forwards_(stages_, 0),
-        backwards_(stages_, 0),
+        done_(stages_),
         sent_(ranks_),
         backwards_of_(ranks_),
         has_exchanged_(ranks_, false) {
     walk_.ranks = ranks_;
     walk_.stages_per_rank = stages_ / ranks_;
+    walk_.rank_of_stage = schedule.rank_of_stage;
+    walk_.passes.resize(ranks_);
     for (const std::vector<Action>& actions : schedule.ranks) {
       for (size_t i = 0; i < actions.size(); ++i) {
+        if (actions[i].kind == ActionKind::kWeightGradient) continue;
         const bool forward = actions[i].kind == ActionKind::kForward;
         position_of_[Index(forward, actions[i].stage, actions[i].micro_batch)] = static_cast<int32_t>(i);
       }
     }
   }
 
-  PipelineWalk Run() {
+  Result<PipelineWalk> Run() {
     const std::vector<ScheduleEvent> events = InOneOrder(schedule_);
     walk_.events.reserve(events.size());
     for (const ScheduleEvent& event : events) {
@@ -60,6 +72,7 @@ class Walker {
     }
     for (const std::vector<Sent>& sent : sent_) walk_.unreleased.push_back(static_cast<int32_t>(sent.size()));
     walk_.ends_with_messages = has_exchanged_;
+    if (mixes_kinds_) return Unsupported("gradients that begin or end in backwards of several kinds");
     return std::move(walk_);
   }
 
@@ -73,6 +86,11 @@ class Walker {
   struct Backward {
     int16_t chunk;
     bool is_last;
+  };
+
+  // What a stage has done so far.
+  struct Done {
+    int64_t forwards = 0, inputs = 0, weights = 0;  // whole backwards count as both
   };
 
   // The index of what a stage makes in its forward or backward of a micro-batch.
@@ -102,40 +120,74 @@ class Walker {
   }
 
   void Compute(int rank, const Action& action) {
-    const bool forward = action.kind == ActionKind::kForward;
-    const int from = forward ? action.stage - 1 : action.stage + 1,
-              to = forward ? action.stage + 1 : action.stage - 1;
     PipelineEvent event;
-    event.kind = forward ? PipelineEvent::Kind::kForward : PipelineEvent::Kind::kBackward;
     event.rank = static_cast<int32_t>(rank);
-    event.chunk = static_cast<int16_t>(action.stage / ranks_);
+    event.stage = static_cast<int32_t>(action.stage);
     event.follows_messages = has_exchanged_[rank];
     has_exchanged_[rank] = false;
-    if (forward) {
-      event.is_first = forwards_[action.stage]++ == 0;
+    if (action.kind == ActionKind::kForward) {
+      event.is_first = done_[action.stage].forwards++ == 0;
     } else {
-      event.is_first = backwards_[action.stage]++ == 0;
-      event.is_last = backwards_[action.stage] == micro_batches_;
-      // As PipelineRank does.
-      std::vector<Backward>& done = backwards_of_[rank];
-      done.push_back({event.chunk, event.is_last});
-      const int due = static_cast<int>(done.size()) - 1 - rank;
-      if (due >= 0 && done[due].is_last) event.reduces = done[due].chunk;
+      event.kind = PipelineEvent::Kind::kBackward;
+      event.backward = KindOf(action.kind);
+      CountBackward(event);
     }
-    if (from >= 0 && from < stages_) {
-      const size_t made = Index(forward, from, action.micro_batch);
-      event.in = SlotOf(made);
-      event.released = Release(rank, schedule_.rank_of_stage[from], position_of_[made]);
-    }
-    if (to >= 0 && to < stages_) event.out = SlotOf(Index(forward, action.stage, action.micro_batch));
+    if (action.kind != ActionKind::kWeightGradient) HandOver(action, event);
     walk_.events.push_back(event);
   }
 
-  // Everything that `from` needed for its computation at `position` has arrived there. Returns the number of
-  // messages released.
+  void CountBackward(PipelineEvent& event) {
+    Done& done = done_[event.stage];
+    const bool has_inputs = event.backward != BackwardKind::kWeights,
+               has_weights = event.backward != BackwardKind::kInputs;
+    event.is_first = has_inputs ? done.inputs == 0 : done.weights == 0;
+    mixes_kinds_ |= has_inputs && has_weights && (done.inputs == 0) != (done.weights == 0);
+    done.inputs += has_inputs;
+    done.weights += has_weights;
+    event.is_last = (has_inputs ? done.inputs : done.weights) == micro_batches_;
+    mixes_kinds_ |=
+        has_inputs && has_weights && (done.inputs == micro_batches_) != (done.weights == micro_batches_);
+    const BackwardPass pass{static_cast<int16_t>(event.stage / ranks_), event.backward};
+    PassOrder& order = walk_.passes[event.rank];
+    if (event.is_first) order.first.push_back(pass);
+    if (event.is_last) order.last.push_back(pass);
+    if (!has_inputs) return;
+    // As PipelineRank does.
+    std::vector<Backward>& backwards = backwards_of_[event.rank];
+    backwards.push_back({pass.chunk, event.is_last});
+    const int due = static_cast<int>(backwards.size()) - 1 - event.rank;
+    if (due >= 0 && backwards[due].is_last) event.reduces = backwards[due].chunk;
+  }
+
+  // Notes the message that an action waits for, and the one that it makes. Stages of one rank hand over
+  // without.
+  void HandOver(const Action& action, PipelineEvent& event) {
+    const bool forward = action.kind == ActionKind::kForward;
+    const int from = forward ? action.stage - 1 : action.stage + 1,
+              to = forward ? action.stage + 1 : action.stage - 1;
+    const auto is_elsewhere = [&](int stage) {
+      return stage >= 0 && stage < stages_ && schedule_.rank_of_stage[stage] != event.rank;
+    };
+    if (is_elsewhere(from)) {
+      const size_t made = Index(forward, from, action.micro_batch);
+      event.in = SlotOf(made);
+      event.released = Release(event.rank, schedule_.rank_of_stage[from], position_of_[made]);
+    }
+    if (is_elsewhere(to)) event.out = SlotOf(Index(forward, action.stage, action.micro_batch));
+  }
+
+  // Everything that `from` needed for its computation at `position` has arrived there, and so has what was
+  // sent there before. Returns the number of messages released.
   int32_t Release(int rank, int from, int32_t position) {
-    return static_cast<int32_t>(std::erase_if(
-        sent_[rank], [&](const Sent& sent) { return sent.to == from && sent.needed <= position; }));
+    std::vector<Sent>& sent = sent_[rank];
+    const auto last = std::find_if(sent.rbegin(), sent.rend(), [&](const Sent& message) {
+      return message.to == from && message.needed <= position;
+    });
+    const auto end =
+        std::remove_if(sent.begin(), last.base(), [&](const Sent& message) { return message.to == from; });
+    const auto released = static_cast<int32_t>(last.base() - end);
+    sent.erase(end, last.base());
+    return released;
   }
 
   const Schedule& schedule_;
@@ -143,10 +195,11 @@ class Walker {
   const int64_t micro_batches_;
   PipelineWalk walk_;
   std::vector<int32_t> slot_of_, position_of_, lane_of_;
-  std::vector<int64_t> forwards_, backwards_;  // by stage
+  std::vector<Done> done_;  // by stage
   std::vector<std::vector<Sent>> sent_;
   std::vector<std::vector<Backward>> backwards_of_;  // by rank
   std::vector<bool> has_exchanged_;                  // by rank: since its last computation
+  bool mixes_kinds_ = false;  // some whole backward writes only some of its gradients first, or last
 };
 
 }  // namespace
@@ -155,17 +208,18 @@ Result<PipelineWalk> MakePipelineWalk(const Scenario& scenario) {
   if (scenario.parallel.pipeline.size == 1) return OnePiece(scenario.batch.accumulate);
   WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
   const int ranks = static_cast<int>(schedule.ranks.size());
-  if (schedule.rank_of_stage != LoopPlacement(ranks, schedule.stages() / ranks))
-    return Unsupported("stages that hand over within a rank");
-  if (schedule.stages() / ranks > std::numeric_limits<int16_t>::max())
+  const int stages_per_rank = schedule.stages() / ranks;
+  const bool is_v = stages_per_rank == 2 && schedule.rank_of_stage == VPlacement(ranks);
+  if (!is_v && schedule.rank_of_stage != LoopPlacement(ranks, stages_per_rank))
+    return Unsupported("stages that are placed neither in a loop nor in a V");
+  if (stages_per_rank > std::numeric_limits<int16_t>::max())
     return Unsupported("tens of thousands of stages a rank");
-  for (const std::vector<Action>& actions : schedule.ranks) {
-    for (const Action& action : actions) {
-      if (action.kind != ActionKind::kForward && action.kind != ActionKind::kBackward)
-        return Unsupported("a schedule that splits backwards");
-    }
-  }
   return Walker(schedule).Run();
+}
+
+bool HasWholePasses(const PipelineSpec& pipeline) {
+  constexpr std::array<std::string_view, 5> kWhole = {"none", "gpipe", "1f1b", "interleaved", "looped_bfs"};
+  return pipeline.size == 1 || std::find(kWhole.begin(), kWhole.end(), pipeline.schedule) != kWhole.end();
 }
 
 }  // namespace windtunnel::composed

@@ -8,17 +8,20 @@
 #include "base/result.h"
 #include "plan/schedule.h"
 #include "scenarios/scenario.h"
+#include "sim/composed/backward_kind.h"
 
 namespace windtunnel::composed {
 
 struct PipelineEvent {
   enum class Kind : uint8_t { kForward, kBackward, kMessage };
   Kind kind = Kind::kForward;
-  bool is_first = false, is_last = false;  // of its stage in the step; is_last: backwards only
-  bool follows_messages = false;           // action: the rank has sent or received since its last one
-  int16_t chunk = 0;                       // which of the rank's stages
+  BackwardKind backward = BackwardKind::kWhole;
+  // Action: the first of its stage in the step. Backward: the first or the last (PassOrder).
+  bool is_first = false, is_last = false;
+  bool follows_messages = false;  // action: the rank has sent or received since its last one
   // Backward: the rank's stage whose gradients may be reduced after it (DataParallel::ReduceStage); -1: none.
   int16_t reduces = -1;
+  int32_t stage = 0;     // action
   int32_t rank = 0;      // message: the sender
   int32_t receiver = 0;  // message
   int32_t released = 0;  // action: sent messages of the rank that become known to have arrived when it begins
@@ -29,14 +32,21 @@ struct PipelineEvent {
 
 struct PipelineWalk {
   int ranks = 1, stages_per_rank = 1;
+  std::vector<int> rank_of_stage = {0};
+  std::vector<PassOrder> passes;  // by rank
   int32_t messages = 0, lanes = 0;
   std::vector<PipelineEvent> events;
   std::vector<int32_t> unreleased;       // by rank: sent messages that no action releases
   std::vector<bool> ends_with_messages;  // by rank: it sends or receives after its last action
 };
 
-// Also for one rank without a pipeline. Errors: those of ScheduleOf; Unsupported for schedules that split
-// backwards or whose stages hand over within a rank, and for tens of thousands of stages a rank.
+// Also for one rank without a pipeline. Errors: those of ScheduleOf; Unsupported for stages that are placed
+// neither in a loop nor in a V, for stages whose first or last gradients come partly from a whole backward and
+// partly from one that is split, and for tens of thousands of stages a rank.
 Result<PipelineWalk> MakePipelineWalk(const Scenario& scenario);
+
+// Whether the scenario's schedule, by its name, has whole backwards only, and its stages are placed in a loop.
+// Then ranks have WholePasses.
+bool HasWholePasses(const PipelineSpec& pipeline);
 
 }  // namespace windtunnel::composed

@@ -148,14 +148,16 @@ class Driver {
     return parameters;
   }
 
-  // Calls `f(calls, parameter)` for each operator that writes gradients in a backward of each stage, the last
-  // stage first, and `after(stage)` after each stage. `parameter` maps a local index to the role's.
+  // Calls `f(calls, parameter)` for each operator that writes gradients in the first or last backwards of the
+  // rank's stages, and `after(pass)` after each. `parameter` maps a local index to the role's.
   template <typename F>
   void ForEachCall(
-      bool is_first, F f, const std::function<void(size_t)>& after = [](size_t) {}) {
-    for (size_t i = shape_.stages.size(); i-- > 0;) {
+      bool is_first, F f, const std::function<void(BackwardPass)>& after = [](BackwardPass) {}) {
+    for (const BackwardPass which : is_first ? shape_.passes.first : shape_.passes.last) {
+      const auto i = static_cast<size_t>(which.chunk);
       const StageTemplate& stage = *shape_.stages[i];
-      const StagePass& pass = is_first ? stage.first_backward : stage.backward;
+      const StagePass& pass =
+          (is_first ? stage.first_backward : stage.backward)[static_cast<size_t>(which.kind)];
       const ParametersOfStage parameters = ParametersOf(i);
       for (const GradientCalls& calls : pass.before.gradients) f(calls, parameters.Outside());
       int begin = parameters.tail;
@@ -167,7 +169,7 @@ class Driver {
         }
       }
       for (const GradientCalls& calls : pass.after.gradients) f(calls, parameters.Outside());
-      after(i);
+      after(which);
     }
   }
 
@@ -202,7 +204,7 @@ class Driver {
     if (steps < 2) return;
     ProgramBuilder zeroth(role_, "step 0"), first(role_, "step 1");
     strategy_->BeginStep(zeroth, 0);
-    ForEachCall(/*is_first=*/true, [&](const GradientCalls& calls, const auto& parameter) {
+    ForEachCall(/*is_first=*/false, [&](const GradientCalls& calls, const auto& parameter) {
       for (const GradientCalls::After& after : calls.after) {
         if (after.is_ready) strategy_->Ready(parameter(after.parameter), /*is_last=*/true);
         else strategy_->Wrote(parameter(after.parameter));
@@ -240,10 +242,10 @@ class Driver {
       };
       // After the last backward of a rank's first stage, only the pipeline's first rank has a reduction in
       // the schedule.
-      ForEachCall(!is_last || is_single, call, [&](size_t stage) {
-        if (!is_last || (stage == 0 && !shape_.has_first)) return;
-        b.SetStage(kReduction + static_cast<int>(stage));
-        strategy_->ReduceStage(static_cast<int>(stage));
+      ForEachCall(!is_last || is_single, call, [&](BackwardPass pass) {
+        if (!is_last || (pass.chunk == 0 && !shape_.has_first)) return;
+        b.SetStage(kReduction + pass.chunk);
+        strategy_->ReduceStage(pass.chunk);
       });
     }
     b.SetStage(kEndBackward);

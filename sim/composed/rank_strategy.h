@@ -47,8 +47,8 @@ struct RankStrategy {
   // that reads values. That operator, and everything that is issued up to the next computation, waits for
   // what the marker depends on. Empty if values are there already.
   std::vector<Group> values;
-  // For the first and the last backwards of the rank's stages, the last stage first. With one micro-batch
-  // both are the same.
+  // For the first and the last backwards of the rank's stages, in the order of RankShape::passes. With one
+  // micro-batch both are the same.
   std::vector<Group> first, last;
   // By stage of the rank: the operators [begin, end) that reduce its gradients, if the schedule decides when
   // (PipelineEvent::reduces).
@@ -87,6 +87,7 @@ struct RankStrategy {
 struct RankShape {
   std::vector<const StageTemplate*> stages;   // in the model's order
   std::vector<std::vector<LayerUnit>> units;  // by stage
+  PassOrder passes;
   bool has_first = false, has_last = false;   // the pipeline's first or last stage is among them
 };
 

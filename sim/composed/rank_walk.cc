@@ -139,7 +139,13 @@ int64_t RankWalk::Walk(const StageAction& action, int64_t arrived) {
       }
     }
   }
+  Await(arrived);
   return made;
+}
+
+void RankWalk::Await(int64_t arrived) {
+  ends_[kCompute] = std::max(ends_[kCompute], arrived);
+  history_[kCompute][(issued_[kCompute] - 1) % kHistory] = ends_[kCompute];
 }
 
 // Includes the operators of the rank's strategy instead.
@@ -165,6 +171,7 @@ int64_t RankWalk::DoWithGroups(const StageAction& action, int64_t arrived,
       }
     }
   }
+  Await(arrived);
   return made;
 }
 

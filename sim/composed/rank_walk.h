@@ -97,6 +97,9 @@ class RankWalk {
   void Clear(int stream);
   bool IsQuiet(int64_t begin);
   int64_t Walk(const StageAction& action, int64_t arrived);
+  // What the next computation waits for, if the action that should have waited for it computes nothing (the
+  // input gradients of embeddings).
+  void Await(int64_t arrived);
   int64_t Issue(const TimedOp& op, int64_t arrived);
   // The state of an action that has gathers of values, or may have them, while it is issued.
   struct Course {

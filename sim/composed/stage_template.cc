@@ -82,11 +82,12 @@ class RecordingHooks : public ModelHooks {
   std::vector<GradientCalls> calls_;
 };
 
-// Two micro-batches through a small stage.
+// Two micro-batches through a small stage, with whole backwards or with backwards of inputs and of weights.
 class SmallStage {
  public:
-  SmallStage(const Scenario& scenario, const StageKind& kind)
+  SmallStage(const Scenario& scenario, const StageKind& kind, bool splits_backwards)
       : kind_(kind),
+        splits_backwards_(splits_backwards),
         layers_(SmallLayersOf(scenario.model, kind.layers, kind.is_first, kind.is_last)),
         scenario_(Small(scenario, layers_.model)) {
     role_.streams.push_back(Stream{StreamKind::kCompute, "compute", -1});
@@ -172,8 +173,11 @@ class SmallStage {
   // Bytes that the model keeps: by unit, and for what follows the layers.
   const std::vector<int64_t>& kept() const { return kept_; }
   int64_t kept_behind() const { return kept_behind_; }
-  // The calls around gradients, by micro-batch.
-  const std::vector<GradientCalls>& calls(int micro_batch) const { return calls_[micro_batch]; }
+  bool splits_backwards() const { return splits_backwards_; }
+  // The calls around gradients.
+  const std::vector<GradientCalls>& calls(int micro_batch, BackwardKind kind) const {
+    return calls_[static_cast<size_t>(micro_batch)][static_cast<size_t>(kind)];
+  }
   // Values that a forward requests.
   const std::vector<int>& values() const { return values_; }
   // Buffers that come from or go to other stages: allocated by a receive, or freed once sent.
@@ -219,9 +223,17 @@ class SmallStage {
     values_ = hooks.values();
     if (!kind_.is_last) Send(b, output);
     const Slice doutput = kind_.is_last ? output : Receive(b, model_->OutputElements());
-    const Slice dinput = model_->Backward(b, hooks, micro_batch, doutput);
-    calls_.push_back(hooks.TakeCalls());
+    const auto take_calls = [&](BackwardKind kind) {
+      calls_[static_cast<size_t>(micro_batch)][static_cast<size_t>(kind)] = hooks.TakeCalls();
+    };
+    const Slice dinput =
+        model_->Backward(b, hooks, micro_batch, doutput,
+                         splits_backwards_ ? WeightGradients::kDeferred : WeightGradients::kWithInput);
+    take_calls(splits_backwards_ ? BackwardKind::kInputs : BackwardKind::kWhole);
     if (!kind_.is_first) Send(b, dinput);
+    if (!splits_backwards_) return;
+    model_->BackwardWeights(b, micro_batch);
+    take_calls(BackwardKind::kWeights);
   }
 
   Slice Receive(ProgramBuilder& b, int64_t elements) {
@@ -241,6 +253,7 @@ class SmallStage {
   }
 
   const StageKind kind_;
+  const bool splits_backwards_;
   const SmallLayers layers_;
   const Scenario scenario_;
   Role role_;
@@ -254,7 +267,7 @@ class SmallStage {
   std::unique_ptr<DataParallel> strategy_;
   Slice loss_;
   std::vector<BufferId> received_, sent_;
-  std::vector<std::vector<GradientCalls>> calls_;
+  std::array<std::array<std::vector<GradientCalls>, kBackwardKinds>, 2> calls_;  // by micro-batch
   std::vector<int> values_;
 };
 
@@ -262,7 +275,9 @@ bool IsMessage(const OpKind& kind) {
   return std::holds_alternative<Send>(kind) || std::holds_alternative<Receive>(kind);
 }
 
-bool IsBackward(Phase phase) { return phase == Phase::kBackward || phase == Phase::kRecompute; }
+bool IsForward(Phase phase) {
+  return phase != Phase::kBackward && phase != Phase::kRecompute && phase != Phase::kBackwardWeights;
+}
 
 // Takes the small stage's program apart.
 class Dissection {
@@ -272,29 +287,49 @@ class Dissection {
       : stage_(stage), program_(program), groups_(groups), costs_(costs), allocator_(scenario.allocator) {
     const std::vector<Op>& ops = program.ops;
     ordinal_.resize(ops.size(), -1);
+    pass_of_.resize(ops.size());
+    awaited_.fill(-1);
     is_temporary_.resize(stage.role().buffers.size());
     for (const MemoryOp& op : program.memory)
       if (!op.allocates()) is_temporary_[op.buffer] = true;
   }
 
   Status Run(StageTemplate& stage) {
-    for (StagePass* pass : {&stage.forward, &stage.first_backward, &stage.backward})
-      pass->units.resize(static_cast<size_t>(stage_.units()));
-    passes_[0][0] = nullptr;  // the first micro-batch's forward is the second's
-    passes_[0][1] = &stage.first_backward;
-    passes_[1][0] = &stage.forward;
-    passes_[1][1] = &stage.backward;
+    for (size_t micro_batch : {0, 1}) {
+      Passes& passes = passes_[micro_batch];
+      if (micro_batch == 1) passes.forward = &stage.forward;  // that of the first is the same
+      Backwards& backwards = micro_batch == 0 ? stage.first_backward : stage.backward;
+      for (const BackwardKind kind : Kinds())
+        passes.backwards[static_cast<size_t>(kind)] = &backwards[static_cast<size_t>(kind)];
+      passes.ForEach([&](StagePass& pass) { pass.units.resize(static_cast<size_t>(stage_.units())); });
+    }
     const auto on_memory = [&](int32_t index) {
       AddMemory(program_.memory[index]);
       return Ok();
     };
     WT_RETURN_IF_ERROR(WalkProgram(program_, on_memory, [&](OpIndex index) { return Add(index); }));
-    for (int micro_batch : {0, 1})
-      WT_RETURN_IF_ERROR(AddCalls(*passes_[micro_batch][1], stage_.calls(micro_batch)));
+    for (size_t micro_batch : {0, 1}) {
+      for (const BackwardKind kind : Kinds())
+        WT_RETURN_IF_ERROR(AddCalls(*passes_[micro_batch].backwards[static_cast<size_t>(kind)],
+                                    stage_.calls(static_cast<int>(micro_batch), kind)));
+    }
     return Ok();
   }
 
  private:
+  // A micro-batch's passes; null: left out.
+  struct Passes {
+    StagePass* forward = nullptr;
+    std::array<StagePass*, kBackwardKinds> backwards{};
+
+    template <typename F>
+    void ForEach(F f) {
+      if (forward != nullptr) f(*forward);
+      for (StagePass* backward : backwards)
+        if (backward != nullptr) f(*backward);
+    }
+  };
+
   struct Seen {
     StagePass* pass = nullptr;
     int32_t number = 0;  // among the pass's operators of the model
@@ -316,7 +351,8 @@ class Dissection {
     Part* part = PartOf(*pass, op);
     TimedOp timed;
     WT_RETURN_IF_ERROR(Cost(op, stream, timed));
-    WT_RETURN_IF_ERROR(AddDependencies(op, timed));
+    pass_of_[index] = pass;
+    WT_RETURN_IF_ERROR(AddDependencies(index, timed));
     timed.is_strategy = op.stage == kOfStrategy;
     timed.has_gradients = op.stage == kWritesGradient;
     if (pass != pass_) {
@@ -355,16 +391,26 @@ class Dissection {
     return Ok();
   }
 
-  // Adds for each queue only the last dependency: what was issued there before it is done by then.
-  Status AddDependencies(const Op& op, TimedOp& timed) {
+  // Adds for each queue only the last dependency: what was issued there before it is done by then. Gradients of
+  // weights come any time after those of inputs, when what these waited for is done; communication before them
+  // follows the last computation, whatever that is.
+  Status AddDependencies(OpIndex index, TimedOp& timed) {
+    const Op& op = program_.ops[index];
     int32_t last[kModelStreams];  // in its queue
     std::fill(std::begin(last), std::end(last), -1);
     for (OpIndex dependency : op.dependencies) {
       const Op& other = program_.ops[dependency];
       if (IsMessage(other.kind)) continue;
-      int32_t& known = last[stage_.LocalOf(other)];
-      known = std::max(known, ordinal_[dependency]);
+      const LocalStream stream = stage_.LocalOf(other);
+      const bool is_last = stream == kCompute && ordinal_[dependency] + 1 == issued_[kCompute];
+      if (op.phase == Phase::kBackwardWeights && pass_of_[dependency] != pass_of_[index] && !is_last) {
+        if (stream == kCompute || ordinal_[dependency] <= awaited_[stream]) continue;
+        return Unsupported("gradients of weights that wait for another pass");
+      }
+      last[stream] = std::max(last[stream], ordinal_[dependency]);
     }
+    for (uint8_t stream = 0; timed.stream == kCompute && stream < kModelStreams; ++stream)
+      awaited_[stream] = std::max(awaited_[stream], last[stream]);
     for (uint8_t stream = 0; stream < kModelStreams; ++stream) {
       if (last[stream] < 0) continue;
       const int32_t back = issued_[stream] - 1 - last[stream];
@@ -394,7 +440,19 @@ class Dissection {
   // The pass of an Op or MemoryOp; PartOf likewise.
   template <typename AnyOp>
   StagePass* PassOf(const AnyOp& op) const {
-    return op.micro_batch < 0 ? nullptr : passes_[op.micro_batch][IsBackward(op.phase)];
+    if (op.micro_batch < 0) return nullptr;
+    const Passes& passes = passes_[static_cast<size_t>(op.micro_batch)];
+    if (IsForward(op.phase)) return passes.forward;
+    const BackwardKind kind = op.phase == Phase::kBackwardWeights ? BackwardKind::kWeights
+                              : stage_.splits_backwards()         ? BackwardKind::kInputs
+                                                                  : BackwardKind::kWhole;
+    return passes.backwards[static_cast<size_t>(kind)];
+  }
+
+  std::span<const BackwardKind> Kinds() const {
+    static constexpr BackwardKind kKinds[] = {BackwardKind::kWhole, BackwardKind::kInputs,
+                                              BackwardKind::kWeights};
+    return stage_.splits_backwards() ? std::span(kKinds).subspan(1) : std::span(kKinds).first(1);
   }
 
   template <typename AnyOp>
@@ -419,7 +477,7 @@ class Dissection {
     // Weights that autocast has converted live until the end of the forward, whichever part that is in, or
     // into the backward.
     const bool is_weight = stage_.role().buffers[id].category == Category::kParameters;
-    if (!is_alloc && is_weight && !IsBackward(op.phase)) {
+    if (!is_alloc && is_weight && IsForward(op.phase)) {
       Part& after = pass->after;
       const auto unit = unit_of_buffer_.find(id);
       after.memory.push_back({static_cast<int32_t>(after.ops.size()), false, -bytes,
@@ -496,9 +554,11 @@ class Dissection {
   std::vector<int> unit_of_, local_;
   std::vector<bool> is_temporary_;
   std::unordered_map<BufferId, int> unit_of_buffer_;  // the unit that allocated it
-  StagePass* passes_[2][2] = {};                      // by micro-batch; forward, backward
+  std::array<Passes, 2> passes_;                      // by micro-batch
   int32_t issued_[kModelStreams] = {};
   std::vector<int32_t> ordinal_;  // in its queue
+  std::array<int32_t, kModelStreams> awaited_;  // by queue: the ordinal up to which computation has waited
+  std::vector<const StagePass*> pass_of_;
   std::unordered_map<OpIndex, Seen> seen_;
   std::unordered_map<const StagePass*, int32_t> sizes_;
   const StagePass* pass_ = nullptr;
@@ -538,6 +598,28 @@ void SortParameters(const SmallStage& small, StageTemplate& stage, Dissection& d
   dissection.SetParameters(std::move(unit_of), std::move(local));
 }
 
+// The small stage's passes and parameters.
+Status Dissect(const Scenario& scenario, SmallStage& small, const MeshGroups& groups, Costs& costs,
+               StageTemplate& stage) {
+  const Program program = small.Run();
+  Dissection dissection(scenario, small, program, groups, costs);
+  SortParameters(small, stage, dissection);
+  return dissection.Run(stage);
+}
+
+Status AddSplitBackwards(const Scenario& scenario, const StageKind& kind, const MeshGroups& groups,
+                         Costs& costs, StageTemplate& stage) {
+  SmallStage small(scenario, kind, /*splits_backwards=*/true);
+  StageTemplate split;
+  WT_RETURN_IF_ERROR(Dissect(scenario, small, groups, costs, split));
+  for (const auto kind : {BackwardKind::kInputs, BackwardKind::kWeights}) {
+    const auto i = static_cast<size_t>(kind);
+    stage.first_backward[i] = std::move(split.first_backward[i]);
+    stage.backward[i] = std::move(split.backward[i]);
+  }
+  return Ok();
+}
+
 }  // namespace
 
 Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKind& kind,
@@ -545,12 +627,9 @@ Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKin
   StageTemplate stage;
   stage.is_first = kind.is_first;
   stage.is_last = kind.is_last;
-  SmallStage small(scenario, kind);
-  const Program program = small.Run();
-
-  Dissection dissection(scenario, small, program, groups, costs);
-  SortParameters(small, stage, dissection);
-  WT_RETURN_IF_ERROR(dissection.Run(stage));
+  SmallStage small(scenario, kind, /*splits_backwards=*/false);
+  WT_RETURN_IF_ERROR(Dissect(scenario, small, groups, costs, stage));
+  if (kind.splits_backwards) WT_RETURN_IF_ERROR(AddSplitBackwards(scenario, kind, groups, costs, stage));
   stage.kept = small.kept();
   stage.kept_behind = small.kept_behind();
   stage.message_elements = small.message_elements();
@@ -590,8 +669,10 @@ Result<StageTemplate> WithScatteredMessages(const StageTemplate& whole, int part
     before.ops.insert(before.ops.begin(), gather);
   };
   if (!stage.is_first) gather_in(stage.forward.before);
-  for (StagePass* backward : {&stage.first_backward, &stage.backward})
-    if (!stage.is_last) gather_in(backward->before);
+  for (Backwards* backwards : {&stage.first_backward, &stage.backward}) {
+    for (const BackwardKind kind : {BackwardKind::kWhole, BackwardKind::kInputs})
+      if (!stage.is_last) gather_in((*backwards)[static_cast<size_t>(kind)].before);
+  }
   return stage;
 }
 

@@ -4,6 +4,8 @@
 //
 //   forward   before, first layer, (k - 1) x next layer, after            of k layers that are alike
 //   backward  before, (k - 1) x next layer, first layer, after
+//
+// The backwards of inputs and of weights have the same parts.
 #pragma once
 
 #include <array>
@@ -13,6 +15,7 @@
 #include "base/result.h"
 #include "plan/plan.h"
 #include "scenarios/scenario.h"
+#include "sim/composed/backward_kind.h"
 #include "sim/composed/costs.h"
 #include "sim/composed/mesh_groups.h"
 #include "sim/composed/stage_layers.h"
@@ -97,11 +100,14 @@ struct StagePass {
   int made_by = -1;
 };
 
+// By BackwardKind.
+using Backwards = std::array<StagePass, kBackwardKinds>;
+
 struct StageTemplate {
   bool is_first = true, is_last = true;
   StagePass forward;
-  StagePass first_backward;  // of a step: gradients hold no values yet
-  StagePass backward;
+  Backwards first_backward;  // the first of its kind in a step: gradients hold no values yet
+  Backwards backward;
   // Parameters: `head` before the layers (embeddings), those of each unit, `tail` (norm, head). In calls, a
   // unit's parameters are indexed within the unit. Of the others, index i is in `head`, and head.size() + i
   // in `tail`.
@@ -120,6 +126,7 @@ struct StageTemplate {
 // A kind of stage. Its template depends on everything here except how often each unit occurs.
 struct StageKind {
   bool is_first = true, is_last = true;
+  bool splits_backwards = false;  // the template also has the backwards of inputs and of weights
   StageLayers layers;
 
   auto operator<=>(const StageKind&) const = default;

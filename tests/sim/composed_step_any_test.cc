@@ -99,8 +99,14 @@ void SplitAnyhow(ModelSpec& model, ParallelSpec& parallel) {
 void StageAnyhow(ModelSpec& model, PipelineSpec& pipeline) {
   pipeline.size = Any<int64_t>({1, 2, 3, 4});
   pipeline.virtual_stages = pipeline.size > 1 ? Any<int64_t>({1, 1, 2, 3}) : 1;
-  pipeline.schedule = pipeline.virtual_stages == 1 ? Any<std::string>({"1f1b", "gpipe", "none"})
-                                                   : Any<std::string>({"interleaved", "looped_bfs"});
+  pipeline.schedule = pipeline.virtual_stages == 1 ? Any<std::string>({"1f1b", "gpipe", "none", "zb_h1"})
+                      : pipeline.virtual_stages == 2
+                          ? Any<std::string>({"interleaved", "looped_bfs", "zb_v", "dualpipe_v"})
+                          : Any<std::string>({"interleaved", "looped_bfs"});
+  if (pipeline.schedule == "zb_v" || pipeline.schedule == "dualpipe_v") {  // a rank has both ends
+    model.tie_embeddings = false;
+    model.mtp.reset();
+  }
   const int64_t stages = pipeline.size * pipeline.virtual_stages;
   std::vector<int64_t> layers(static_cast<size_t>(stages), Any<int64_t>({1, 2, 3, 5}));
   if (Any({true, false}))

@@ -517,6 +517,24 @@ TEST(ComposedStep, IsPredictInFp8) {
   }
 }
 
+// How fast products run under a power limit depends on what else a layer does, so also on gradients that are
+// accumulated or reduced. Steps in which that differs share no costs.
+TEST(ComposedStep, IsPredictUnderAPowerLimit) {
+  Scenario s = Base(true);
+  s.cluster.device = "h100-sxm-80g";
+  s.framework = Framework::kMegatronCore;
+  s.parallel.pipeline = {.size = 2, .schedule = "1f1b", .balance = {4, 4}};
+  ComposedSteps steps;
+  for (const auto kind : {DataParallelKind::kDdp, DataParallelKind::kZero1}) {
+    for (const int64_t micro_batches : {1, 2}) {
+      s.parallel.data.kind = kind;
+      s.parallel.data.size = 4;
+      s.batch = {.micro = 1, .accumulate = micro_batches};
+      ExpectSame(steps, s, fmt::format("kind {}, {} micro-batches", static_cast<int>(kind), micro_batches));
+    }
+  }
+}
+
 TEST(ComposedStep, IsPredictUnderOtherSchedules) {
   Scenario s = Base(true);
   s.search.emplace();
@@ -524,6 +542,21 @@ TEST(ComposedStep, IsPredictUnderOtherSchedules) {
   s.search->virtual_stages = {1, 2};
   s.search->schedule = {"none", "gpipe", "1f1b", "interleaved", "looped_bfs"};
   ExpectSameInSpace(s);
+}
+
+TEST(ComposedStep, IsPredictUnderSchedulesThatSplitBackwards) {
+  for (const Framework framework : {Framework::kWindtunnel, Framework::kPytorch}) {
+    Scenario s = Base(true);
+    s.framework = framework;
+    s.batch = {.micro = 1, .accumulate = 16};
+    s.search.emplace();
+    s.search->pipeline = {2, 4};
+    s.search->virtual_stages = {1, 2};
+    s.search->schedule = {"zb_h1", "zb_v", "dualpipe_v"};
+    s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
+    s.search->recompute = {Recompute::kNone, Recompute::kFull};
+    ExpectSameInSpace(s);
+  }
 }
 
 // The variants that searches over sharded models have.
