@@ -62,6 +62,12 @@ void CompleteModel(const Given& given, ModelSpec& model) {
   CompleteTransformer(given, has_base, model);
 }
 
+// Megatron-Core drops no tokens unless it is told to. (Live on a CPU, experts need a capacity.)
+void CompleteExperts(const Given& given, const Scenario& scenario, ExpertsSpec& experts) {
+  const bool is_megatron = scenario.framework == Framework::kMegatronCore && scenario.cluster.device != "cpu";
+  if (is_megatron && !given("model.experts.capacity_factor")) experts.capacity_factor = 0;
+}
+
 void CompletePrecision(const Given& given, PrecisionSpec& precision) {
   if (!given("precision.compute")) precision.compute = precision.param;
   bool fp8 = precision.compute == Precision::kFp8;
@@ -115,6 +121,7 @@ void CompleteDefaults(const YamlNode& root, const std::string& name, Scenario& s
   Given given(root);
   if (scenario.name.empty()) scenario.name = std::filesystem::path(name).stem().string();
   CompleteModel(given, scenario.model);
+  if (scenario.model.experts) CompleteExperts(given, scenario, *scenario.model.experts);
   CompletePrecision(given, scenario.precision);
   // torch.optim's defaults: AdamW decays by 0.01, Adam and SGD do not.
   bool adamw = scenario.optimizer.kind == OptimizerKind::kAdamW;

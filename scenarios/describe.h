@@ -15,6 +15,7 @@
 //   WordOrPath                 a word, or a path with the given suffix
 //   InputOnly                  a key that is read elsewhere and never printed
 //   Require                    a key that the block must have
+//   RequireWithoutPreset       the same, unless a preset has the block
 //   Covers(condition)          whether to visit keys that make sense only under `condition`
 // Every size and count is bounded; checks.cc bounds their products, so that later code stays within 64 bits.
 #pragma once
@@ -63,8 +64,8 @@ void Describe(V& v, ExpertsSpec& experts) {
   v.Integer("count", experts.count, From(2, 65536), "experts per layer");
   v.Integer("top_k", experts.top_k, From(1, 65536), "experts per token (default 1)");
   v.Number("capacity_factor", experts.capacity_factor, From(0, 1e6),
-           "room of an expert over its even share, padded (default 1); 0: no limit and no padding, predicted "
-           "only");
+           "room of an expert over its even share, padded (default 1; megatron_core: 0); 0: no limit and no "
+           "padding, predicted only");
   v.Number("imbalance", experts.imbalance, AtLeast(1),
            "capacity_factor 0: the busiest expert's load over the mean (default 1)");
   v.Flag("bias", experts.bias, "biases of experts (default false)");
@@ -81,7 +82,7 @@ void Describe(V& v, ExpertsSpec& experts) {
             "groups of equally many experts, of which a token's are in few (default 0: none)");
   v.Integer("top_k_groups", experts.top_k_groups, From(0, kMostExpertGroups),
             "groups that a token's experts are in at most: those of the largest logits (default 0: all)");
-  v.Require("count");
+  v.RequireWithoutPreset("count");
 }
 
 template <typename V>
@@ -93,7 +94,7 @@ void Describe(V& v, LatentAttentionSpec& latent) {
             "columns of a head of queries and keys that are rotated, the last ones (default 64)");
   v.Integer("value_dim", latent.value_dim, From(0, kWidth.max),
             "width of a head of values (default 0: head_dim - rope_dim)");
-  v.Require("kv_rank");
+  v.RequireWithoutPreset("kv_rank");
 }
 
 template <typename V>
@@ -101,7 +102,7 @@ void Describe(V& v, SlidingWindowSpec& window) {
   v.Integer("tokens", window.tokens, kSize, "tokens that a token sees: itself, and those right before it");
   v.Integer("full_every", window.full_every, From(0, 2147483647),
             "of all layers each so many-th sees all tokens before, the last of so many (default 0: none)");
-  v.Require("tokens");
+  v.RequireWithoutPreset("tokens");
 }
 
 template <typename V>

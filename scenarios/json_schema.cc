@@ -108,6 +108,7 @@ class SchemaWriter {
   }
   void InputOnly(std::string_view key, std::string_view doc) { Add(key, doc, TextSchema({})); }
   void Require(std::string_view key) { required_.push_back(key); }
+  void RequireWithoutPreset(std::string_view) {}
   bool Covers(bool) const { return true; }
 
   template <typename E>

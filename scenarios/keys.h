@@ -14,14 +14,15 @@ std::string_view MainKeyOf(std::string_view block, bool is_number);
 // The dotted path of every key, in the order of describe.h: "name", …, "parallel.data.size", ….
 std::vector<std::string> ScenarioKeys();
 
-// A dotted path, and how a message quotes it: "'optimizer.lr'", "'precision.param: bf16'". Both are empty if
-// there is no suggestion.
+// A dotted path, and how a message quotes it: "'optimizer.lr'", "'precision.param: bf16'". Or what is not
+// modelled, which the key would stand for. All are empty if there is no suggestion.
 struct KeySuggestion {
-  std::string key, words;
+  std::string key = {}, words = {};
+  std::string not_modelled = {};
 };
 // Suggests what the unknown key of the block at `path` (empty: the top level) was meant to be. `known` are
-// the block's own keys. In this order: a known key one edit away, the key that PyTorch or Megatron calls so
-// ("optimizer.lr" for "learning_rate"), a key of the same name further in or in another block
+// the block's own keys. In this order: a known key one edit away, the key that PyTorch, Megatron or DeepSpeed calls
+// so ("optimizer.lr" for "learning_rate", also as an option: "--learning-rate"), a key of the same name further in or in another block
 // ("model.seq_len"), and a similar known key.
 KeySuggestion SuggestKey(const std::string& path, const std::string& unknown,
                          const std::vector<std::string>& known);

@@ -62,6 +62,7 @@ class Printer {
   void Wrap(std::string_view key, const WrapPolicy& wrap, std::string_view);
   void InputOnly(std::string_view, std::string_view) {}
   void Require(std::string_view) {}
+  void RequireWithoutPreset(std::string_view) {}
   bool Covers(bool condition) const { return condition; }
 
   template <typename E>

@@ -60,13 +60,13 @@ bool Reader::ExpectBlock(const YamlNode& node, std::string_view key, const std::
   return false;
 }
 
+void Reader::RequireWithoutPreset(std::string_view key) {
+  if (!is_of_preset_) Require(key);
+}
+
 void Reader::Require(std::string_view key) {
   if (block_.Find(key) != nullptr) return;
-  const std::string path = PathOf(key);
-  const bool is_in_model = path.starts_with("model.");  // in a nested block of the model
-  problems_.AddMissing(block_.place,
-                       fmt::format("{} is missing, expected a value{}", path,
-                                   is_in_model ? " (a preset's block is replaced as a whole)" : ""));
+  problems_.AddMissing(block_.place, fmt::format("{} is missing, expected a value", PathOf(key)));
 }
 
 void Reader::ReportUnknownKeys() {
@@ -77,7 +77,8 @@ void Reader::ReportUnknownKeys() {
     const YamlNode* value = block_.Find(key.name);
     const bool is_off = value != nullptr && ReadBoolean(*value) == Reading<bool>(false);
     if (is_off) meant.words = fmt::format("'{}'", meant.key);
-    const std::string hint = meant.key.empty() ? "expected " + JoinWithOr(known_)
+    const std::string hint = !meant.not_modelled.empty() ? meant.not_modelled
+                             : meant.key.empty() ? "expected " + JoinWithOr(known_)
                              : meant.key == PathOf(key.name)
                                  ? "expected the blocks that it names, one in the other"
                                  : fmt::format("did you mean {}?", meant.words);

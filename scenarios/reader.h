@@ -40,9 +40,14 @@ class Problems {
 class Reader {
  public:
   // `block` is a block, and `path` is its dotted path, empty at the root. Relative paths start at
-  // `directory`.
-  Reader(const YamlNode& block, std::string path, const std::string& directory, Problems& problems)
-      : block_(block), path_(std::move(path)), directory_(directory), problems_(problems) {}
+  // `directory`. `is_of_preset`: what is read into comes from a preset, whose keys the block's override.
+  Reader(const YamlNode& block, std::string path, const std::string& directory, Problems& problems,
+         bool is_of_preset = false)
+      : block_(block),
+        path_(std::move(path)),
+        directory_(directory),
+        problems_(problems),
+        is_of_preset_(is_of_preset) {}
 
   // Reads `spec`, and reports keys that its description lacks.
   template <typename T>
@@ -69,6 +74,7 @@ class Reader {
   void Wrap(std::string_view key, WrapPolicy& wrap, std::string_view);
   void InputOnly(std::string_view key, std::string_view) { Take(key); }
   void Require(std::string_view key);
+  void RequireWithoutPreset(std::string_view key);
   bool Covers(bool) const { return true; }
 
   template <typename E>
@@ -117,9 +123,9 @@ class Reader {
   void OptionalBlock(std::string_view key, std::optional<T>& spec, std::string_view) {
     const YamlNode* node = Take(key);
     if (node == nullptr) return;
-    spec.reset();
-    if (node->is_null() || !ExpectBlock(*node, key, "a block")) return;
-    ReadBlock(*node, key, spec.emplace());
+    if (node->is_null() || !ExpectBlock(*node, key, "a block")) return spec.reset();
+    const bool is_of_preset = spec.has_value();
+    Reader(*node, PathOf(key), directory_, problems_, is_of_preset).Read(is_of_preset ? *spec : spec.emplace());
   }
   template <typename T>
   void Blocks(std::string_view key, std::vector<T>& specs, std::string_view) {
@@ -185,6 +191,7 @@ class Reader {
   std::string path_;
   const std::string& directory_;
   Problems& problems_;
+  const bool is_of_preset_;
   std::vector<std::string> known_;
 };
 

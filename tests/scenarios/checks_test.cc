@@ -71,8 +71,8 @@ INSTANTIATE_TEST_SUITE_P(
             "model: {kind: mlp, widths: [3, 4], activation: swiglu}\n",
             "s.yaml:1:48: model.activation is 'swiglu', expected gelu, relu or squared_relu for kind: mlp"},
         Conflict{
-            "model: {preset: deepseek-v3, experts: {count: 8, first_dense: 61}}\n",
-            "s.yaml:1:63: no layer has experts: model.experts.first_dense is 61 and every 1, expected one of "
+            "model: {preset: deepseek-v3, experts: {first_dense: 61}}\n",
+            "s.yaml:1:53: no layer has experts: model.experts.first_dense is 61 and every 1, expected one of "
             "the 61 layers behind the first 61 to be a multiple of 1"},
         Conflict{
             "model: {preset: mixtral-8x7b, experts: {count: 8, dense_ffn: 64}}\n",

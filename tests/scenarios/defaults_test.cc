@@ -205,6 +205,14 @@ TEST(RunDefaults, FollowTheDevice) {
   EXPECT_EQ(gpu.cluster.network.intra_node, LinkSpec{});
 }
 
+TEST(FrameworkDefaults, MegatronCoreDropsNoTokens) {
+  const std::string experts = "model: {preset: gpt2-124m, experts: {count: 4}}\ncluster: {device: h100-sxm-80g}\n";
+  EXPECT_EQ(Parsed(experts).model.experts->capacity_factor, 1);
+  EXPECT_EQ(Parsed(experts + "framework: megatron_core\n").model.experts->capacity_factor, 0);
+  const std::vector<std::string> sets = {"model.experts.capacity_factor=2"};
+  EXPECT_EQ(Parsed(experts + "framework: megatron_core\n", sets).model.experts->capacity_factor, 2);
+}
+
 TEST(FrameworkDefaults, ForeignFrameworksBringPytorchsAllocator) {
   EXPECT_EQ(Parsed(kMlp).allocator, AllocatorKind::kWindtunnel);
   EXPECT_EQ(Parsed(std::string(kMlp) + "framework: megatron\n").allocator, AllocatorKind::kPytorch);

@@ -88,6 +88,21 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   EXPECT_EQ(CountOf("mlp-10-100-10"), 2'110);  // 10 x 100 + 100 + 100 x 10 + 10
 }
 
+// A block that is given overrides single keys of the preset's, from the file or from the command line.
+TEST(Presets, KeepTheKeysOfABlockThatAreNotGiven) {
+  const ModelSpec mixtral = Parsed("model: {preset: mixtral-8x7b}\n").model;
+  ModelSpec imbalanced = mixtral;
+  imbalanced.experts->imbalance = 1.2;
+  EXPECT_EQ(Parsed("model: {preset: mixtral-8x7b, experts: {imbalance: 1.2}}\n").model, imbalanced);
+  ModelSpec longer = Parsed("model: {preset: gemma3-4b}\n").model;
+  ASSERT_GT(longer.sliding_window->full_every, 0);
+  longer.sliding_window->tokens = 2048;
+  EXPECT_EQ(Parsed("model: {preset: gemma3-4b, sliding_window: {tokens: 2048}}\n").model, longer);
+  EXPECT_FALSE(Parsed("model: {preset: gemma3-4b, sliding_window: null}\n").model.sliding_window);
+  EXPECT_EQ(MessageOf("model: {preset: gpt2-124m, experts: {top_k: 2}}\n"),
+            "s.yaml:1:37: model.experts.count is missing, expected a value");
+}
+
 TEST(Presets, Gpt3HasThe174600MillionParametersOfItsPaper) {  // arXiv:2005.14165, table D.1
   EXPECT_NEAR(static_cast<double>(CountOf("gpt3-175b")), 174'600e6, 50e6);
 }

@@ -4,8 +4,10 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "scenarios/keys.h"
+#include "scenarios/other_names.h"
 
 namespace windtunnel {
 namespace {
@@ -51,6 +53,16 @@ TEST(SuggestKey, KnowsWhatOthersCallAKeyAndIsSilentWhereNothingIsNear) {
   EXPECT_EQ(SuggestKey("model", "name", {"layers", "norm", "preset"}).key, "model.preset");
 }
 
+// As options of a command, and in vain.
+TEST(SuggestKey, KnowsOptionsAndWhatIsNotModelled) {
+  EXPECT_EQ(SuggestKey("", "--tensor-model-parallel-size", {"name"}).key, "parallel.tensor.size");
+  EXPECT_EQ(SuggestKey("", "recompute-granularity", {"name"}).key, "recompute");
+  EXPECT_EQ(SuggestKey("parallel", "FSDP", {"data"}).key, "parallel.data.kind");
+  const KeySuggestion none = SuggestKey("", "fp8-param-gather", {"name"});
+  EXPECT_EQ(none.key, "");
+  EXPECT_EQ(none.not_modelled, "weights that are stored and gathered in fp8 are not modelled");
+}
+
 TEST(SuggestKey, SaysWhichValueAndHowToComeToIt) {
   EXPECT_EQ(SuggestKey("", "bf16", {"name", "run"}).words, "'precision.param: bf16'");
   EXPECT_EQ(SuggestKey("", "compile", {"name", "run"}).words, "'framework: pytorch_compile'");
@@ -58,6 +70,17 @@ TEST(SuggestKey, SaysWhichValueAndHowToComeToIt) {
             "'batch.accumulate' (the global batch / (batch.micro x parallel.data.size))");
   EXPECT_EQ(SuggestKey("batch", "micros", {"micro", "accumulate"}).words, "'batch.micro'");
   EXPECT_EQ(SuggestKey("", "foo", {"name", "run"}).words, "");
+}
+
+// No alias is of an outdated key, and none is there twice.
+TEST(SuggestKey, HasAliasesOfKeysThatThereAre) {
+  const std::vector<std::string> keys = ScenarioKeys();
+  std::set<std::string_view> names;
+  for (const Alias& alias : kAliases) {
+    EXPECT_NE(std::find(keys.begin(), keys.end(), alias.key), keys.end()) << alias.name;
+    EXPECT_TRUE(names.insert(alias.name).second) << alias.name;
+  }
+  for (const NotModelled& theirs : kNotModelled) EXPECT_TRUE(names.insert(theirs.name).second) << theirs.name;
 }
 
 // No main key is an outdated name.
