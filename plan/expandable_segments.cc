@@ -10,7 +10,8 @@ namespace windtunnel {
 namespace {
 
 // PyTorch reserves addresses for 9/8 of the device's memory. The source need not know that size here: any
-// range that no device fills serves as well.
+// range that no device fills serves as well. (A request may be larger than any device, to find out that it
+// does not fit.)
 constexpr Bytes kAddresses = GiB(1024);
 
 Bytes PageOf(PoolKey pool) { return pool.size == PoolSize::kSmall ? kSmallSegment : kMediumSegment; }
@@ -34,7 +35,7 @@ Place ExpandableSegments::BestFit(PoolKey pool, Bytes bytes) const {
 Result<Place> ExpandableSegments::Grow(PoolKey pool, Bytes bytes) {
   Place place = PlaceToGrow(pool, bytes);
   if (place == 0) {
-    WT_ASSIGN_OR_RETURN(place, NewSegment(pool));
+    WT_ASSIGN_OR_RETURN(place, NewSegment(pool, bytes));
   }
   if (blocks_.at(place).state == BlockState::kUnmapped) {
     WT_ASSIGN_OR_RETURN(place, MapFirst(place, bytes));
@@ -67,10 +68,10 @@ bool ExpandableSegments::HasRoom(Place place, Bytes bytes) const {
   return room >= bytes;
 }
 
-Result<Place> ExpandableSegments::NewSegment(PoolKey pool) {
-  const Bytes bytes = kAddresses.RoundedUpTo(PageOf(pool));
-  WT_ASSIGN_OR_RETURN(const uint64_t address, source_->ReserveAddresses(bytes));
-  const Place place = blocks_.AddSegment(address, bytes, pool, BlockState::kUnmapped);
+Result<Place> ExpandableSegments::NewSegment(PoolKey pool, Bytes request) {
+  const Bytes addresses = std::max(kAddresses, request).RoundedUpTo(PageOf(pool));
+  WT_ASSIGN_OR_RETURN(const uint64_t address, source_->ReserveAddresses(addresses));
+  const Place place = blocks_.AddSegment(address, addresses, pool, BlockState::kUnmapped);
   segments_[place] = pool;
   return place;
 }

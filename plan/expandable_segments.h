@@ -38,7 +38,7 @@ class ExpandableSegments {
  private:
   Place PlaceToGrow(PoolKey pool, Bytes bytes) const;
   bool HasRoom(Place place, Bytes bytes) const;
-  Result<Place> NewSegment(PoolKey pool);
+  Result<Place> NewSegment(PoolKey pool, Bytes request);
   Result<Place> MapFirst(Place unmapped, Bytes bytes);
   void UnmapWithin(Place free);
 

@@ -123,7 +123,9 @@ class Enumeration {
         c.data = data;
         const bool is_in_range =
             ranges_.devices.empty() ||
-            std::find(ranges_.devices.begin(), ranges_.devices.end(), c.devices()) != ranges_.devices.end();
+            std::any_of(ranges_.devices.begin(), ranges_.devices.end(), [&](int64_t devices) {
+              return devices % replica == 0 && devices / replica == data;
+            });
         AddBatches(c, is_in_range ? nullptr : "the devices are not in search.devices");
       }
       return;
@@ -305,8 +307,8 @@ class Enumeration {
       return "hybrid sharding in a single group: counted once, as sharding over all ranks";
     if (c.pipeline > 1 && copies > 1 && c.kind == DataParallelKind::kZero2)
       return "kind: zero2 in a pipeline";
-    const bool same_overlap = HasOverlapKey(c.kind) && copies > 1;
-    if (!same_overlap && IsRepeated(ranges_.overlap, c.overlap, own.overlap))
+    const bool overlap_has_effect = HasOverlapKey(c.kind) && copies > 1;
+    if (!overlap_has_effect && IsRepeated(ranges_.overlap, c.overlap, own.overlap))
       return "overlap has no effect: counted once";
     if (!in_groups && IsRepeated(ranges_.shard_size, c.shard_size, own.shard_size))
       return "shard_size has no effect: counted once";

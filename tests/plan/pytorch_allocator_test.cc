@@ -208,6 +208,15 @@ TEST(ExpandableSegments, GiveFreePagesBack) {
   EXPECT_EQ(pytorch->reserved(), MiB(40));
 }
 
+// A plan's buffer may be larger than any device and than the addresses of a usual segment.
+TEST(ExpandableSegments, TakeRequestsOfAnySize) {
+  Pytorch pytorch(kExpandable), with_limit(kExpandable, GiB(80));
+  EXPECT_EQ(pytorch->Allocate(GiB(2048))->bytes, GiB(2048));
+  EXPECT_EQ(pytorch->Allocate(GiB(2048))->bytes, GiB(2048));
+  EXPECT_FALSE(with_limit->Allocate(GiB(2048)));
+  EXPECT_TRUE(with_limit->Allocate(GiB(79)));
+}
+
 // Batches that grow: segments of 12, 14 and 16 MiB, none of which serves the next size, against one page of 20 MiB.
 TEST(ExpandableSegments, NeedLessMemoryThanSegmentsForGrowingRequests) {
   Pytorch segments(kSegments), expandable(kExpandable);

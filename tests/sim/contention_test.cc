@@ -299,7 +299,7 @@ TEST(Contention, FoldingChangesNoPrediction) {
     s.cluster.topology.oversubscription = *rc::gen::element(1.0, 4.0);
     s.cluster.topology.nodes_per_leaf = *rc::gen::element(1, 2, 3);
     if (*rc::gen::arbitrary<bool>())
-      s.cluster.straggler = {.rank = *rc::gen::inRange<int64_t>(0, 2), .slowdown = 1.5};
+      s.cluster.straggler = {.rank = *rc::gen::inRange<int64_t>(0, world), .slowdown = 1.5};
     if (*rc::gen::arbitrary<bool>())
       s.cluster.slow_link = {.from = "node0", .to = s.cluster.nodes > 1 ? "leaf0" : "node0", .factor = 0.5};
     auto plan = CompilePlan(s);

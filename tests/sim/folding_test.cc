@@ -70,7 +70,7 @@ TEST(Folding, PartitionIsEquitable) {
     s.cluster.devices_per_node = *rc::gen::element(2, 3, 4, 8);
     s.cluster.nodes = 16;
     if (*rc::gen::arbitrary<bool>())
-      s.cluster.straggler = {.rank = *rc::gen::inRange<int64_t>(0, 2), .slowdown = 2};
+      s.cluster.straggler = {.rank = *rc::gen::inRange<int64_t>(0, s.WorldSize()), .slowdown = 2};
     const Plan plan = Compile(s);
     const Folding folding = Fold(plan);
     for (size_t a = 0; a < plan.axes.size(); ++a) {
@@ -112,7 +112,7 @@ TEST(Folding, ChangesNoPrediction) {
     s.cluster.devices_per_node = *rc::gen::element(2, 4, 8);
     s.cluster.nodes = 16;
     if (*rc::gen::arbitrary<bool>())
-      s.cluster.straggler = {.rank = *rc::gen::inRange<int64_t>(0, 2), .slowdown = 1.5};
+      s.cluster.straggler = {.rank = *rc::gen::inRange<int64_t>(0, s.WorldSize()), .slowdown = 1.5};
     auto plan = CompilePlan(s);
     if (!plan) RC_FAIL(plan.error().message);
     const auto model = MakeProfileCostModel(*profile, *plan);

@@ -66,9 +66,12 @@ TEST(SearchSpace, RefusesWhatHasNoNumbers) {
   Scenario s = OnEightDevices();
   s.search->data = s.search->tensor = s.search->pipeline = {1 << 20};
   s.search->context = {16};
-  const auto devices = EnumerateSpace(s);
-  ASSERT_FALSE(devices);
-  EXPECT_NE(devices.error().message.find("there are too many devices"), std::string::npos);
+  for (const std::vector<int64_t>& range : {std::vector<int64_t>{}, {8}}) {
+    s.search->devices = range;
+    const auto devices = EnumerateSpace(s);
+    ASSERT_FALSE(devices);
+    EXPECT_NE(devices.error().message.find("there are too many devices"), std::string::npos);
+  }
   s.search = SearchSpec{};
   s.search->pipeline = {2};
   s.batch.accumulate = 1'000'000'000;
