@@ -12,6 +12,7 @@
 #include <bit>
 #include <chrono>
 
+#include "runtime/cores.h"
 #include "runtime/group_operator.h"
 #include "runtime/mpi.h"
 #include "runtime/store.h"
@@ -34,13 +35,7 @@ constexpr int64_t kRequestWords = sizeof(Request) / sizeof(int32_t);
 
 // Pins the process to the rank-th of the cores that it may use.
 void PinTo(int rank) {
-  cpu_set_t allowed, one;
-  CPU_ZERO(&one);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  int skip = rank % CPU_COUNT(&allowed);
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &allowed) && skip-- == 0) CPU_SET(core, &one);
-  sched_setaffinity(0, sizeof one, &one);
+  if (cpu_set_t core; CoreOfRank(rank, core)) sched_setaffinity(0, sizeof core, &core);
 }
 
 // Element i of rank r's operand: a small whole number, so that sums are exact.

@@ -13,13 +13,12 @@
 #include <algorithm>
 
 #include "plan/op.h"
+#include "plan/scratch.h"
 
 namespace windtunnel {
 namespace {
 
 constexpr Bytes kSegment = MiB(1);
-constexpr Bytes kDirectBytes = KiB(256);
-constexpr int kDirectRanks = 8;
 
 }  // namespace
 

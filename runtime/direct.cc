@@ -7,14 +7,12 @@
 #include <optional>
 
 #include "base/check.h"
+#include "plan/scratch.h"
 #include "runtime/reduce.h"
 
 namespace windtunnel {
 namespace {
 
-// The most bytes that a rank sends the direct way; beyond it rings win (bench/collective_bench.cc).
-constexpr int64_t kDirectBytes = int64_t{256} << 10;
-constexpr int kDirectRanks = 8;
 constexpr int64_t kPiece = static_cast<int64_t>(MessageChannel::kMessageBytes);
 
 // One operator, seen from one rank: what goes to and comes from each peer. Messages travel in pieces of 64
@@ -22,7 +20,9 @@ constexpr int64_t kPiece = static_cast<int64_t>(MessageChannel::kMessageBytes);
 class Exchange {
  public:
   Exchange(const GroupOperator& op, MessageChannel& channel)
-      : op_(op), channel_(channel), rank_(channel.rank()), size_(channel.size()) {}
+      : op_(op), channel_(channel), rank_(channel.rank()), size_(channel.size()) {
+    if (Sums()) WT_CHECK_LE(size_, kDirectRanks);  // received_ has a place for each
+  }
 
   int Pieces() const {
     int pieces = 1;
@@ -203,16 +203,16 @@ bool GoesDirect(const GroupOperator& op, int size) {
       return true;
     case GroupOperation::kAllReduce:
     case GroupOperation::kReduceScatter:
-      return op.scratch_elements == 0;
+      return size <= kDirectRanks && op.scratch_elements == 0;
     case GroupOperation::kAllGather:
     case GroupOperation::kAllToAll:
-      return size <= kDirectRanks && op.bytes() <= kDirectBytes;
+      return size <= kDirectRanks && op.bytes() <= kDirectBytes.count();
     case GroupOperation::kBroadcast:
-      return op.bytes() * (size - 1) <= kDirectBytes;
+      return op.bytes() * (size - 1) <= kDirectBytes.count();
     case GroupOperation::kShift:
     case GroupOperation::kSend:
     case GroupOperation::kReceive:
-      return op.bytes() <= kDirectBytes;
+      return op.bytes() <= kDirectBytes.count();
     case GroupOperation::kReduce:
     case GroupOperation::kGather:
     case GroupOperation::kScatter:

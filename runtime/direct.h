@@ -16,7 +16,8 @@
 namespace windtunnel {
 
 // Whether `op` goes the direct way in a group of `size`; a ring (runtime/ring.h) takes it otherwise. Sums go
-// the direct way where plan/scratch.cc gives them no scratch.
+// the direct way where plan/scratch.cc gives them no scratch. In groups of more than kDirectRanks only sums
+// of no elements have none, and these go the other way, where there is nothing to do for them.
 bool GoesDirect(const GroupOperator& op, int size);
 
 // Whether BeginDirect sends all that this rank has to send, so that no peer ever waits for this rank's

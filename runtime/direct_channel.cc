@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 
 #include <filesystem>
+#include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "runtime/gloo_connect.h"
@@ -21,16 +23,18 @@ namespace {
 
 constexpr int kSlot = 0;  // a pair carries one bound buffer in each direction
 
-bool SameAddress(const sockaddr_storage& a, const sockaddr_storage& b) {
-  if (a.ss_family != b.ss_family) return false;
-  if (a.ss_family == AF_INET) {
-    const auto& x = reinterpret_cast<const sockaddr_in&>(a);
-    const auto& y = reinterpret_cast<const sockaddr_in&>(b);
-    return x.sin_port == y.sin_port && x.sin_addr.s_addr == y.sin_addr.s_addr;
+// The bytes of the port and of the address. Empty: it is no address of TCP.
+std::string KeyOf(const sockaddr_storage& address) {
+  const auto bytes = [](const auto& value) {
+    return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  if (address.ss_family == AF_INET) {
+    const auto& ip4 = reinterpret_cast<const sockaddr_in&>(address);
+    return bytes(ip4.sin_port) + bytes(ip4.sin_addr);
   }
-  const auto& x = reinterpret_cast<const sockaddr_in6&>(a);
-  const auto& y = reinterpret_cast<const sockaddr_in6&>(b);
-  return x.sin6_port == y.sin6_port && memcmp(&x.sin6_addr, &y.sin6_addr, sizeof x.sin6_addr) == 0;
+  if (address.ss_family != AF_INET6) return "";
+  const auto& ip6 = reinterpret_cast<const sockaddr_in6&>(address);
+  return bytes(ip6.sin6_port) + bytes(ip6.sin6_addr);
 }
 
 sockaddr_storage AddressOf(const gloo::transport::Pair& pair) {
@@ -38,23 +42,34 @@ sockaddr_storage AddressOf(const gloo::transport::Pair& pair) {
   return address == nullptr ? sockaddr_storage{} : address->getSockaddr();
 }
 
-// Another descriptor for a pair's socket, which Gloo keeps to itself: of the socket of this process that
-// has the pair's two ends. (One end is not enough: connections to different peers may share a local port.)
-// With it a wait can poll and be cut short. Without it, should the peer see other addresses, waits block in
-// Gloo until its own timeout.
-FileDescriptor SocketBetween(const sockaddr_storage& here, const sockaddr_storage& there) {
+// The connected TCP sockets of this process, by the keys of their two ends, this process's first. (One end is
+// not enough: connections to different peers may share a local port.)
+using Connections = std::map<std::pair<std::string, std::string>, int>;
+
+Connections OwnConnections() {
+  Connections connections;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
     const int fd = atoi(entry.path().filename().c_str());
     sockaddr_storage local = {}, remote = {};
     socklen_t local_length = sizeof local, remote_length = sizeof remote;
-    if (getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_length) != 0 || !SameAddress(local, here))
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_length) != 0 ||
+        getpeername(fd, reinterpret_cast<sockaddr*>(&remote), &remote_length) != 0)
       continue;
-    if (getpeername(fd, reinterpret_cast<sockaddr*>(&remote), &remote_length) == 0 &&
-        SameAddress(remote, there))
-      return FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+    const std::string here = KeyOf(local), there = KeyOf(remote);
+    if (!here.empty() && !there.empty()) connections.emplace(std::pair(here, there), fd);
   }
-  return {};
+  return connections;
+}
+
+// Another descriptor for a pair's socket, which Gloo keeps to itself: of the connection that has the pair's
+// two ends. With it a wait can poll and be cut short. Without it, should the peer see other addresses, waits
+// block in Gloo until its own timeout.
+FileDescriptor SocketBetween(const Connections& connections, const sockaddr_storage& here,
+                             const sockaddr_storage& there) {
+  const auto found = connections.find({KeyOf(here), KeyOf(there)});
+  if (found == connections.end()) return {};
+  return FileDescriptor(fcntl(found->second, F_DUPFD_CLOEXEC, 3));
 }
 
 }  // namespace
@@ -109,14 +124,18 @@ Status DirectChannel::Greet() {
     WT_RETURN_IF_ERROR(Stage(hello, message.data(), message.size()));
     WT_RETURN_IF_ERROR(SendStaged(rank));
   }
+  std::vector<sockaddr_storage> there(static_cast<size_t>(size()));
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == rank_) continue;
     // Not polled for, because Gloo's loop may have taken it from the socket before the
     // pair became synchronous.
     WT_ASSIGN_OR_RETURN(const void* told, Take(rank, hello));
-    sockaddr_storage there;
-    memcpy(&there, told, sizeof there);
-    peers_[rank].socket = SocketBetween(AddressOf(*context_->getPair(rank)), there);
+    memcpy(&there[rank], told, sizeof there[rank]);
+  }
+  const Connections connections = OwnConnections();
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == rank_) continue;
+    peers_[rank].socket = SocketBetween(connections, AddressOf(*context_->getPair(rank)), there[rank]);
     // Gloo fits the socket's buffer to one message. Then a second one waits for the peer's kernel to
     // acknowledge the first, which it does 40 ms later when the peer does not read meanwhile.
     const int room = 4 * static_cast<int>(sizeof(Message));

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/group_operator.h"
+
 namespace windtunnel {
 namespace {
 
@@ -32,27 +34,39 @@ void CopyBytes(void* to, const void* from, int64_t bytes) {
   if (to != from && bytes > 0) memmove(to, from, static_cast<size_t>(bytes));
 }
 
-void ImitateCollective(const Collective& collective, int rank, int size, int64_t vocabulary,
-                       std::span<const TensorRef> reads, std::span<const TensorRef> writes) {
-  const int64_t whole = MessageBytes(collective).count();
-  const int64_t part = collective.elements / size * SizeOf(collective.dtype).count();
+// Fills each rank's part with this rank's. A part that is one element longer ends with the first one again.
+void RepeatShard(const Collective& gather, int rank, int size, Imitation& imitation) {
+  const int64_t width = SizeOf(gather.dtype).count(), own = PartOf(gather.elements, size, rank).elements;
+  for (int i = 0; i < size; ++i) {
+    const Part part = PartOf(gather.elements, size, i);
+    const int64_t repeated = std::min(own, part.elements);
+    imitation.copies.push_back({0, part.begin * width, repeated * width});
+    if (repeated < part.elements)
+      imitation.copies.push_back({0, (part.begin + repeated) * width, (part.elements - repeated) * width});
+  }
+}
+
+void PlanCollective(const Collective& collective, int rank, int size, Imitation& imitation) {
+  const int64_t width = SizeOf(collective.dtype).count();
+  const Part own = PartOf(collective.elements, size, rank);
   switch (collective.kind) {
     case CollectiveKind::kAllGather:
     case CollectiveKind::kGather:
-      for (int i = 0; i < size; ++i)
-        CopyBytes(static_cast<char*>(writes[0].data) + i * part, reads[0].data, part);
+      if (own.elements > 0) RepeatShard(collective, rank, size, imitation);
+      else if (collective.elements > 0) imitation.made_up = collective.dtype;
       return;
     case CollectiveKind::kReduceScatter:
-      return CopyBytes(writes[0].data, reads[0].data, part);
-    case CollectiveKind::kReduce:
-      return CopyBytes(writes[0].data, reads[0].data, whole);
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kScatter:
-      if (rank != collective.root) MakeUp(writes[0], collective.dtype, vocabulary);
+      imitation.copies.push_back({own.begin * width, 0, own.elements * width});
       return;
+    case CollectiveKind::kReduce:
     case CollectiveKind::kAllToAll:
     case CollectiveKind::kShift:
-      return CopyBytes(writes[0].data, reads[0].data, whole);
+      imitation.copies.push_back({0, 0, collective.elements * width});
+      return;
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kScatter:
+      if (rank != collective.root) imitation.made_up = collective.dtype;
+      return;
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kTokenExchange:
     case CollectiveKind::kBarrier:
@@ -62,13 +76,23 @@ void ImitateCollective(const Collective& collective, int rank, int size, int64_t
 
 }  // namespace
 
+Imitation PlanImitation(const OpKind& communication, int rank, int size) {
+  Imitation imitation;
+  if (const auto* receive = std::get_if<Receive>(&communication)) imitation.made_up = receive->dtype;
+  if (const auto* collective = std::get_if<Collective>(&communication))
+    PlanCollective(*collective, rank, size, imitation);
+  return imitation;
+}
+
 void Imitate(const OpKind& communication, int rank, int size, int64_t vocabulary,
              std::span<const TensorRef> reads, std::span<const TensorRef> writes) {
   if (writes.empty()) return;
-  if (const auto* receive = std::get_if<Receive>(&communication))
-    return MakeUp(writes[0], receive->dtype, vocabulary);
-  if (const auto* collective = std::get_if<Collective>(&communication))
-    ImitateCollective(*collective, rank, size, vocabulary, reads, writes);
+  const Imitation imitation = PlanImitation(communication, rank, size);
+  for (const Imitation::Copy& copy : imitation.copies) {
+    CopyBytes(static_cast<char*>(writes[0].data) + copy.to,
+              static_cast<const char*>(reads[0].data) + copy.from, copy.bytes);
+  }
+  if (imitation.made_up) MakeUp(writes[0], *imitation.made_up, vocabulary);
 }
 
 }  // namespace windtunnel

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -33,13 +32,11 @@ bool IsRankOfJob() {
 Status CheckStartedAlone(std::string_view command) {
   const auto environment = ReadRankEnvironment();
   if (!environment || !*environment || (*environment)->world_size == 1) return Ok();
-  // The shell of a batch job has Slurm's variables, too, and is alone.
-  const std::string& launcher = (*environment)->launcher;
-  if (launcher == "srun" && std::getenv("SLURM_STEP_ID") == nullptr) return Ok();
+  if ((*environment)->is_of_no_step) return Ok();  // it is alone
   return InvalidInput(
       "{0} has started {1} processes of `windtunnel {2}`, all of which would measure at once: start it once, "
       "without {0}; it starts its own ranks (of the commands, `run` joins a job)",
-      launcher, (*environment)->world_size, command);
+      (*environment)->launcher, (*environment)->world_size, command);
 }
 
 bool IsFirstRankOfJob() {
@@ -121,6 +118,7 @@ Result<Meeting> MeetOthers(const Plan& plan, const LiveOptions& options, const R
   rendezvous.scenario = ResolvedYaml(plan.scenario) + DescribeForPeers(options.run);
   rendezvous.deadline = options.rendezvous_timeout;
   rendezvous.advice = environment.advice;
+  rendezvous.interfaces = GlooInterfaces();
   return Meet(rendezvous);
 }
 

@@ -230,7 +230,8 @@ class RunningRanks {
     Reap();
     if (Clock::now() >= next_tick_) {
       if (options_.tick) options_.tick();
-      if (options_.reason_to_end) reason_to_end_ = options_.reason_to_end();
+      // The first reason stands: this runs while the ranks are being ended, too.
+      if (options_.reason_to_end && reason_to_end_.empty()) reason_to_end_ = options_.reason_to_end();
       next_tick_ = Clock::now() + kTick;
     }
   }

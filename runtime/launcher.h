@@ -58,8 +58,8 @@ struct LaunchOptions {
   std::function<void(int signal)> interrupted;
   // Called about ten times a second while ranks run.
   std::function<void()> tick;
-  // Called as often as `tick`. Returns a reason to end the ranks, which becomes the error, or an empty
-  // string. The function may be empty.
+  // Called as often as `tick` until it returns a reason to end the ranks, which becomes the error, instead of
+  // an empty string. The function may be empty.
   std::function<std::string()> reason_to_end;
 
   // Ranks that die within this time after the first death count as just as early. Of these, one that was

@@ -8,7 +8,37 @@
 namespace windtunnel {
 namespace {
 
+using std::chrono::milliseconds;
+
 std::atomic<bool> given_up = false;
+
+constexpr char kWell[] = "well", kFailed[] = "failed";
+constexpr char kEndOfAll[] = "mpi/end/all";
+std::string EndOf(int rank) { return fmt::format("mpi/end/{}", rank); }
+
+// Whether every rank comes to the end within `timeout`, and none has given MPI up.
+bool AllEndWell(Store& store, int ranks, milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto ended_how = store.Get(EndOf(rank), std::max(left, milliseconds(0)));
+    if (!ended_how || *ended_how != kWell) return false;
+  }
+  return true;
+}
+
+// Tells how this rank ends, and hears how all do. Rank 0 alone asks for each: if all did, that would take n²
+// requests of the store.
+bool AgreeOnEnd(Store& store, int rank, int ranks, milliseconds timeout) {
+  if (!store.Set(EndOf(rank), MpiIsGivenUp() ? kFailed : kWell)) return false;
+  if (rank == 0) {
+    const bool all_end_well = AllEndWell(store, ranks, timeout);
+    return store.Set(kEndOfAll, all_end_well ? kWell : kFailed) && all_end_well;
+  }
+  if (MpiIsGivenUp()) return false;
+  const auto end = store.Get(kEndOfAll, timeout);
+  return end && *end == kWell;
+}
 
 }  // namespace
 
@@ -35,22 +65,13 @@ Status StartMpi() {
   return Ok();
 }
 
-void EndMpi(Store& store, int rank, int ranks, std::chrono::milliseconds timeout) {
+void EndMpi(Store& store, int rank, int ranks, milliseconds timeout) {
   std::lock_guard lock(MpiMutex());
   int running = 0, ended = 0;
   MPI_Initialized(&running);
   MPI_Finalized(&ended);
   if (!running || ended) return;
-  const auto key = [](int of) { return fmt::format("mpi/end/{}", of); };
-  if (!store.Set(key(rank), MpiIsGivenUp() ? "failed" : "well") || MpiIsGivenUp()) return;
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  for (int peer = 0; peer < ranks; ++peer) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    const auto ended_how = store.Get(key(peer), std::max(left, std::chrono::milliseconds(0)));
-    if (!ended_how || *ended_how != "well") return;
-  }
-  MPI_Finalize();
+  if (AgreeOnEnd(store, rank, ranks, timeout)) MPI_Finalize();
 }
 
 void GiveUpMpi() { given_up = true; }

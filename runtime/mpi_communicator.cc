@@ -62,6 +62,9 @@ struct Done {
   }
 };
 
+// For all ranks to hear what rank 0 says at the end of its own time.
+constexpr milliseconds kVerdictGrace{5'000};
+
 constexpr int64_t kRingPartBytes = int64_t{32} << 10;
 constexpr int kRingRanks = 1024;  // more would need more tags (MpiBulkChannel::kTags)
 
@@ -149,7 +152,8 @@ class MpiRunner : public OperatorRunner {
   }
 
  private:
-  // Every rank of the group tells which process of MPI it is. Returns these by rank.
+  // Every rank of the group tells which process of MPI it is. Returns these by rank. Rank 0 collects them and
+  // all read one key: each asking for each would take n² requests of the store.
   Result<std::vector<int>> Meet() {
     int world_rank = 0, world_size = 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
@@ -162,15 +166,26 @@ class MpiRunner : public OperatorRunner {
           options_.rank, options_.name, world_size, world_size == 1 ? "" : "es", options_.size);
     const std::string prefix = "mpi/" + options_.name + "/";
     WT_RETURN_IF_ERROR(store_.Set(prefix + std::to_string(options_.rank), std::to_string(world_rank)));
-    std::vector<int> world_ranks;
-    for (int rank = 0; rank < options_.size; ++rank) {
-      const auto theirs = store_.Get(prefix + std::to_string(rank), options_.timeout);
-      if (!theirs)
-        return Failed("rank {} of group '{}' ({} ranks) could not connect to its peers: {}", options_.rank,
-                      options_.name, options_.size, theirs.error().message);
-      world_ranks.push_back(std::atoi(theirs->c_str()));
-    }
+    if (options_.rank == 0) WT_RETURN_IF_ERROR(store_.Set(prefix + "all", Collected(prefix)));
+    const auto all = store_.Get(prefix + "all", options_.timeout + kVerdictGrace);
+    if (!all || all->starts_with("-"))
+      return Failed("rank {} of group '{}' ({} ranks) could not connect to its peers: {}", options_.rank,
+                    options_.name, options_.size, all ? all->substr(1) : all.error().message);
+    std::vector<int> world_ranks(static_cast<size_t>(options_.size));
+    std::istringstream in(*all);
+    for (int& rank : world_ranks) in >> rank;
     return world_ranks;
+  }
+
+  // What the ranks have told, in their order; "-" and what is wrong where one tells nothing.
+  std::string Collected(const std::string& prefix) {
+    std::string all;
+    for (int rank = 0; rank < options_.size; ++rank) {
+      const auto told = store_.Get(prefix + std::to_string(rank), options_.timeout);
+      if (!told) return "-" + told.error().message;
+      all += *told + " ";
+    }
+    return all;
   }
 
   void SetLimits(const GroupOperator& op, Clock::time_point start, const std::atomic<bool>* waited_for) {

@@ -380,6 +380,15 @@ Result<std::unique_ptr<MpiHost>> MpiHost::Start(const MpiJob& job, int interrupt
   FileDescriptor alive_read(alive[0]), alive_write(alive[1]);
   std::unique_ptr<MpiHost> host(new MpiHost(std::move(directory)));
   const std::string path = host->directory_.path();
+  // fork, although other threads run (the store's) and the child goes on in this program, where it allocates:
+  // ranks are started by vfork and exec (runtime/launcher.cc), but this server has no program of its own. It
+  // works because the child needs nothing that another thread may have held at that moment. Of
+  // memory it has what this thread had (glibc takes the locks of malloc and stdio before it forks; should it
+  // hang in another allocator's, an interrupt ends the wait for it). Of this project's locks it takes none that
+  // existed before. It opens libraries, PMIx's plugins, which no other thread does meanwhile. OpenBLAS's
+  // handler of fork finds no threads to join, because main has it start none, unless the user has set
+  // OPENBLAS_NUM_THREADS. Descriptors that it inherits, such as the store's sockets, are closed when it ends,
+  // with this process at the latest.
   host->pid_ = fork();
   if (host->pid_ < 0) return Failed("cannot start the PMIx server: {}", strerror(errno));
   if (host->pid_ == 0) {

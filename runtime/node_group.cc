@@ -4,6 +4,7 @@
 
 #include "runtime/cores.h"
 #include "runtime/neighbors.h"
+#include "runtime/rank_environment.h"
 #include "runtime/rendezvous.h"
 
 namespace windtunnel {
@@ -29,6 +30,7 @@ Result<std::unique_ptr<NodeGroup>> NodeGroup::Meet(const NodeOptions& options, c
   rendezvous.token = options.token;
   rendezvous.scenario = scenario;
   rendezvous.deadline = options.deadline;
+  rendezvous.interfaces = GlooInterfaces();
   WT_ASSIGN_OR_RETURN(Meeting meeting, windtunnel::Meet(rendezvous));
   std::unique_ptr<NodeGroup> group(new NodeGroup(options));
   group->store_ = std::move(meeting.store);

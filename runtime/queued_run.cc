@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "runtime/imitation.h"
 
 namespace windtunnel {
 namespace {
@@ -202,43 +203,16 @@ Status QueuedRun::Imitate(OpIndex index) {
   executor_.Resolve(op.writes, executor_.writes_);
   const TensorRef& out = executor_.writes_[0];
   const Axis& axis = executor_.plan_.axes[executor_.role_.streams[op.stream].axis];
-  const auto make_up = [&](DType dtype) {
-    const uint8_t byte = dtype == DType::kInt32 ? 0 : dtype == DType::kFloat16 ? 0x24 : 0x3C;
-    return queues_.Fill(DeviceQueues::kCompute, out.data, byte, SizeOf(dtype) * out.elements);
-  };
-  const auto copy = [&](int64_t at, Bytes bytes) {
-    char* to = static_cast<char*>(out.data) + at;
-    if (to == executor_.reads_[0].data || bytes == Bytes(0)) return Ok();
-    return queues_.Copy(DeviceQueues::kCompute, to, executor_.reads_[0].data, bytes);
-  };
-  if (const auto* receive = std::get_if<Receive>(&op.kind)) {
-    WT_RETURN_IF_ERROR(make_up(receive->dtype));
-  } else if (const auto* collective = std::get_if<Collective>(&op.kind)) {
-    const Bytes whole = MessageBytes(*collective);
-    const Bytes part = SizeOf(collective->dtype) * (collective->elements / axis.size());
-    switch (collective->kind) {
-      case CollectiveKind::kAllGather:
-      case CollectiveKind::kGather:
-        for (int i = 0; i < axis.size(); ++i) WT_RETURN_IF_ERROR(copy(i * part.count(), part));
-        break;
-      case CollectiveKind::kReduceScatter:
-        WT_RETURN_IF_ERROR(copy(0, part));
-        break;
-      case CollectiveKind::kReduce:
-      case CollectiveKind::kAllToAll:
-      case CollectiveKind::kShift:
-        WT_RETURN_IF_ERROR(copy(0, whole));
-        break;
-      case CollectiveKind::kBroadcast:
-      case CollectiveKind::kScatter:
-        if (axis.position_of_rank[executor_.rank_] != collective->root)
-          WT_RETURN_IF_ERROR(make_up(collective->dtype));
-        break;
-      case CollectiveKind::kAllReduce:
-      case CollectiveKind::kTokenExchange:
-      case CollectiveKind::kBarrier:
-        break;
-    }
+  const Imitation imitation = PlanImitation(op.kind, axis.position_of_rank[executor_.rank_], axis.size());
+  for (const Imitation::Copy& copy : imitation.copies) {
+    char* to = static_cast<char*>(out.data) + copy.to;
+    const char* from = static_cast<const char*>(executor_.reads_[0].data) + copy.from;
+    if (to != from && copy.bytes > 0)
+      WT_RETURN_IF_ERROR(queues_.Copy(DeviceQueues::kCompute, to, from, Bytes(copy.bytes)));
+  }
+  if (const std::optional<DType> dtype = imitation.made_up) {
+    const uint8_t byte = *dtype == DType::kInt32 ? 0 : *dtype == DType::kFloat16 ? 0x24 : 0x3C;
+    WT_RETURN_IF_ERROR(queues_.Fill(DeviceQueues::kCompute, out.data, byte, SizeOf(*dtype) * out.elements));
   }
   if (!mode_.spans) return Ok();
   // The next operator's span begins behind the imitation.

@@ -171,7 +171,8 @@ Result<RankEnvironment> ReadSlurm(const Reader& reader) {
     return InvalidInput("{} is '{}', expected hosts such as node[01-04]", nodes, list);
   if (const std::string first = FirstHostOf(list); !first.empty()) result.master_addr = first;
   result.token = step.empty() ? job : job + "." + step;
-  if (step.empty())
+  result.is_of_no_step = step.empty();
+  if (result.is_of_no_step)
     result.advice = fmt::format(
         "Slurm's variables make this process rank {} of {} (SLURM_PROCID, SLURM_NTASKS), but no step has "
         "started it (SLURM_STEP_ID is not set): `srun windtunnel run …` starts all of them",
@@ -217,6 +218,11 @@ Result<std::optional<RankEnvironment>> ReadRankEnvironment(const Environment& en
 
 Result<std::optional<RankEnvironment>> ReadRankEnvironment() {
   return ReadRankEnvironment([](const char* name) -> const char* { return std::getenv(name); });
+}
+
+std::string GlooInterfaces() {
+  const char* names = std::getenv("GLOO_SOCKET_IFNAME");
+  return names == nullptr ? "" : names;
 }
 
 }  // namespace windtunnel

@@ -20,6 +20,8 @@ struct RankEnvironment {
   bool launcher_stays = false;
   std::string world_size_name = "WORLD_SIZE";  // where the world size comes from, as errors say it
   std::string advice;  // added to the error when other ranks do not come; may be empty
+  // Slurm's variables, but no step (srun) has started this process, as in a batch job's shell.
+  bool is_of_no_step = false;
 };
 
 // What getenv answers: a variable's value, or null.
@@ -48,6 +50,9 @@ using Environment = std::function<const char*(const char* name)>;
 Result<std::optional<RankEnvironment>> ReadRankEnvironment(const Environment& environment);
 // Of this process.
 Result<std::optional<RankEnvironment>> ReadRankEnvironment();
+
+// GLOO_SOCKET_IFNAME: the interfaces of this machine for others to connect to; empty when it is not set.
+std::string GlooInterfaces();
 
 // The first host of a list as Slurm writes it: "gpu[07-12,20],login1" is "gpu07".
 std::string FirstHostOf(const std::string& node_list);

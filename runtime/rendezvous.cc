@@ -153,7 +153,7 @@ Result<Meeting> Meet(const Rendezvous& rendezvous) {
         meeting.store, ConnectStore(rendezvous.host, rendezvous.port, rendezvous.token, rendezvous.deadline));
     WT_RETURN_IF_ERROR(Come(rendezvous, *meeting.store));
   }
-  WT_ASSIGN_OR_RETURN(meeting.interface, LocalAddressTowards(rendezvous.host));
+  WT_ASSIGN_OR_RETURN(meeting.interface, LocalAddressTowards(rendezvous.host, rendezvous.interfaces));
   return meeting;
 }
 

@@ -20,8 +20,9 @@ struct Rendezvous {
   int member = 0, members = 1;
   std::string host = "127.0.0.1";  // where member 0 is
   int port = 29500;
-  std::string token;     // of the job; whoever has another one is turned away
-  std::string scenario;  // must be equal on all members; text of lines
+  std::string token;       // of the job; whoever has another one is turned away
+  std::string scenario;    // must be equal on all members; text of lines
+  std::string interfaces;  // of this machine, for others to connect to (LocalAddressTowards); may be empty
   std::chrono::milliseconds deadline{60'000};
   std::string advice;  // added to the error when others do not come; may be empty
 };

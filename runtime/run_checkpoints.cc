@@ -35,6 +35,10 @@ constexpr char kGone[] = "save/gone";
 // Counts what ranks have written of checkpoints.
 constexpr char kWritten[] = "save/written";
 
+// Counts the arrivals of all ranks at meetings, and those of one rank.
+constexpr char kArrivals[] = "save/arrivals";
+std::string ArrivalsOf(int rank) { return fmt::format("save/arrivals of rank {}", rank); }
+
 // How long a file of another node may stay unseen.
 constexpr std::chrono::seconds kUntilSeen{5};
 
@@ -221,33 +225,33 @@ Status RunCheckpoints::Import() {
 Status RunCheckpoints::Meet() {
   const int ranks = session_.plan().world_size;
   if (ranks == 1) return Ok();
-  const std::string key = fmt::format("save/{}/{}", session_.steps_done(), meetings_++);
-  WT_RETURN_IF_ERROR(store_.Set(fmt::format("{}/{}", key, session_.rank()), ""));
-  WT_ASSIGN_OR_RETURN(const int64_t here, store_.Add(key, 1));
-  if (here == ranks) return store_.Set(key + "/all", "");
+  WT_ASSIGN_OR_RETURN(const int64_t meeting, store_.Add(ArrivalsOf(session_.rank()), 1));
+  WT_RETURN_IF_ERROR(store_.Add(kArrivals, 1));
+  // Nobody comes to the next meeting before all have come to this one.
+  const int64_t of_all = meeting * ranks;
   int64_t written = -1;
   auto moved = std::chrono::steady_clock::now();
   // Once another rank is gone, a rank that waits has little time to remove what it has written.
-  while (!store_.Get(key + "/all", std::chrono::milliseconds(50))) {
+  while (!store_.WaitForCount(kArrivals, of_all, std::chrono::milliseconds(50))) {
     WT_ASSIGN_OR_RETURN(const bool is_one_gone, store_.Has(kGone));
-    WT_ASSIGN_OR_RETURN(const bool are_all_here, store_.Has(key + "/all"));
-    if (are_all_here) continue;
+    WT_ASSIGN_OR_RETURN(const int64_t arrivals, store_.Add(kArrivals, 0));
+    if (arrivals >= of_all) continue;
     if (is_one_gone) {
       WT_ASSIGN_OR_RETURN(const std::string who, store_.Get(kGone, std::chrono::milliseconds(0)));
       return Failed("{} has ended while step {} was saved", who, session_.steps_done());
     }
     WT_ASSIGN_OR_RETURN(const int64_t now_written, store_.Add(kWritten, 0));
     if (std::exchange(written, now_written) != now_written) moved = std::chrono::steady_clock::now();
-    if (std::chrono::steady_clock::now() - moved > options_.save_patience) return NobodyWrites(key);
+    if (std::chrono::steady_clock::now() - moved > options_.save_patience) return NobodyWrites(meeting);
   }
   return Ok();
 }
 
-Status RunCheckpoints::NobodyWrites(const std::string& meeting) {
+Status RunCheckpoints::NobodyWrites(int64_t meeting) {
   std::string missing;
   for (int rank = 0; rank < session_.plan().world_size; ++rank) {
-    WT_ASSIGN_OR_RETURN(const bool is_here, store_.Has(fmt::format("{}/{}", meeting, rank)));
-    if (!is_here) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+    WT_ASSIGN_OR_RETURN(const int64_t meetings, store_.Add(ArrivalsOf(rank), 0));
+    if (meetings < meeting) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
   }
   return Failed(
       "step {} was being saved, and nothing has been written for {} s: rank {} did not finish its part",

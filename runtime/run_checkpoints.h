@@ -44,13 +44,15 @@ class RunCheckpoints {
   Status AgreeThatThereIsOne();
   Status AgreeOnDirectory();
   Result<Checkpoint> OpenTheSame();
+  // Waits until all ranks are here. Ranks count their meetings in the store: each rank in a key of its own,
+  // and all together in one that the waiting ranks watch. A meeting adds no key, so the store does not grow
+  // with the number of checkpoints. Every attempt of a job has a store of its own, so counts begin at 0.
   Status Meet();
-  Status NobodyWrites(const std::string& meeting);
+  Status NobodyWrites(int64_t meeting);
   Status Import();
 
   RankSession& session_;
   Store& store_;
-  int64_t meetings_ = 0;
   const RunOptions options_;
   int64_t steps_;
   std::vector<RankRun::Save> saves_;

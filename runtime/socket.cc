@@ -8,7 +8,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -113,15 +112,13 @@ int PortOf(int fd) {
   return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
-constexpr std::chrono::milliseconds kPatienceOfInterrupted{500};
-
 bool WaitFor(int fd, short events, Patience patience) {
   for (;;) {
     pollfd entries[] = {{fd, events, 0}, {patience.interrupt, POLLIN, 0}};
     const int ready = poll(entries, std::size(entries), MillisecondsUntil(patience.deadline));
     if (ready > 0 && entries[0].revents != 0) return true;
     if (ready == 0 || (ready < 0 && errno != EINTR)) return false;
-    if (ready > 0) patience = std::min(patience.deadline, SocketClock::now() + kPatienceOfInterrupted);
+    if (ready > 0) patience = patience.OnceInterrupted();
   }
 }
 
@@ -215,13 +212,12 @@ void NoticeSilence(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-Result<std::string> LocalAddressTowards(const std::string& host) {
-  if (const char* name = getenv("GLOO_SOCKET_IFNAME"); name != nullptr && *name != '\0') {
-    const std::string first = std::string(name).substr(0, std::string(name).find(','));
-    const std::string address = AddressOfInterface(first);
+Result<std::string> LocalAddressTowards(const std::string& host, const std::string& interfaces) {
+  if (!interfaces.empty()) {
+    const std::string address = AddressOfInterface(interfaces.substr(0, interfaces.find(',')));
     if (!address.empty()) return address;
     return Failed("GLOO_SOCKET_IFNAME is '{}', expected an interface of this machine that has an address",
-                  name);
+                  interfaces);
   }
   WT_ASSIGN_OR_RETURN(AddressList addresses, Resolve(host, /*port=*/9, 0));  // any port will do
   FileDescriptor socket(::socket(addresses->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -246,6 +242,11 @@ std::string InterfaceWith(const std::string& address) {
     if (has_address && TextOf(one->ifa_addr) == address) return one->ifa_name;
   }
   return "";
+}
+
+Patience Patience::OnceInterrupted() const {
+  constexpr std::chrono::milliseconds kLeft{500};
+  return {std::min(deadline, SocketClock::now() + kLeft), /*interrupt=*/-1};
 }
 
 Status SendAll(int fd, const void* data, size_t bytes, const Patience& patience, const std::string& what) {

@@ -1,5 +1,6 @@
-// Small wrappers over POSIX sockets for the store: every call has a deadline, no call raises SIGPIPE, no
-// descriptor survives exec.
+// Small wrappers over POSIX sockets for the store: every wait for a peer has a deadline, no call raises
+// SIGPIPE, no descriptor survives exec. Looking up a host's name has no deadline: it takes as long as the
+// system's resolver does (resolv.conf; by default 5 s for each of two attempts, with each name server).
 #pragma once
 
 #include <chrono>
@@ -47,16 +48,18 @@ struct Listener {
 // that is the host. Failed when the port is taken: the message names both.
 Result<Listener> ListenOn(const std::string& host, int port);
 
-// Tries again until `deadline` while nobody listens, or the host has no address yet. The socket is non-blocking, without Nagle's delay.
+// Tries again until `deadline` while nobody listens, or the host has no address yet. A look-up of the host's
+// name that is under way at the deadline is waited for. The socket is non-blocking, without Nagle's delay.
 Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock::time_point deadline);
 
 // From now on a peer whose host does not answer for half a minute counts as gone: the connection breaks.
 void NoticeSilence(int fd);
 
-// This machine's address for others: the one on the way to `host`, or that of the interface in
-// GLOO_SOCKET_IFNAME. Where `host` is this machine's name for itself (Debian's 127.0.1.1), the address of its
-// first other interface. Nothing is sent. Failed: there is none.
-Result<std::string> LocalAddressTowards(const std::string& host);
+// This machine's address for others: that of the first of `interfaces` (as GLOO_SOCKET_IFNAME has them:
+// "eth0,eth1"), or where that is empty, the one on the way to `host`. Where `host` is this machine's name for
+// itself (Debian's 127.0.1.1), the address of its first other interface. Nothing is sent. Failed: there is
+// none.
+Result<std::string> LocalAddressTowards(const std::string& host, const std::string& interfaces);
 
 // The name of this machine's interface that has the address, such as "eth0"; empty: none has.
 std::string InterfaceWith(const std::string& address);
@@ -65,6 +68,8 @@ std::string InterfaceWith(const std::string& address);
 // `interrupt` (-1: none) is readable.
 struct Patience {
   Patience(SocketClock::time_point deadline, int interrupt = -1) : deadline(deadline), interrupt(interrupt) {}
+  // What is left of it once `interrupt` is readable, which need not be watched any more.
+  Patience OnceInterrupted() const;
   SocketClock::time_point deadline;
   int interrupt;
 };

@@ -2,7 +2,8 @@
 // a wake-up event.
 //
 // Nothing that a peer sends can hurt: before its token is accepted it may send a hello of a few hundred bytes
-// within ten seconds, afterwards keys and values up to their bounds; whoever breaks these rules is dropped.
+// within ten seconds, afterwards keys and values up to their bounds; whoever breaks these rules is dropped. A
+// peer's next request is read once it has taken the reply to the one before, so replies cannot pile up.
 #include "runtime/store.h"
 
 #include <errno.h>
@@ -35,11 +36,12 @@ constexpr int64_t kMaxWait = int64_t{1} << 40;  // milliseconds: keeps deadlines
 
 struct Connection {
   FileDescriptor socket;
-  SocketClock::time_point deadline;  // of the hello, or of the Get that waits
+  SocketClock::time_point deadline;  // of the hello, or of the request that waits
   bool welcome = false;
   bool waiting = false;
   bool broken = false;
-  std::string key;  // that the Get waits for
+  std::string key;               // that the request waits for
+  std::optional<int64_t> count;  // that its counter must reach; without, the key need only be there
   std::vector<std::pair<std::string, std::string>> bequests;
   std::string in, out;
   size_t sent = 0;  // bytes of `out`
@@ -88,6 +90,12 @@ class Server : public StoreServer {
     if (!sum) return Failed("the value of '{}' is no counter", key);
     return *sum;
   }
+  Status WaitForCount(const std::string& key, int64_t count, milliseconds timeout) override {
+    const std::optional<int64_t> number = table_.WaitForCount(key, count, timeout);
+    if (!number) return Failed("the value of '{}' is no counter", key);
+    if (*number >= count) return Ok();
+    return Failed("'{}' in the store did not reach {} within {} ms", key, count, timeout.count());
+  }
   Result<bool> Has(const std::string& key) override { return table_.Has(key); }
   Status Bequeath(const std::string& key, const std::string&) override {
     return Failed("'{}': what the store's own process leaves nobody can read", key);
@@ -110,7 +118,10 @@ class Server : public StoreServer {
   bool ParseHello(Connection& connection);
   bool ParseRequest(Connection& connection);
   void Handle(Connection& connection, const StoreRequest& request, std::string key, std::string value);
+  void Await(Connection& connection, const StoreRequest& request, std::string key,
+             std::optional<int64_t> count);
   void AnswerWaiting(Connection& connection);
+  bool ReplyIfThere(Connection& connection);
   void Bury();
   static void Reply(Connection& connection, StoreStatus status, int64_t number, const std::string& value);
 
@@ -123,7 +134,7 @@ class Server : public StoreServer {
   std::thread thread_;  // last: it uses all of the above
 };
 
-// The nearest deadline of a hello or a waiting Get, in poll()'s terms.
+// The nearest deadline of a hello or of a request that waits, in poll()'s terms.
 int Server::PollTimeout() const {
   int timeout = -1;
   for (const auto& connection : connections_) {
@@ -157,7 +168,7 @@ void Server::Serve() {
 Status Server::ServeOnce(std::vector<pollfd>& polled) {
   polled.assign({{listener_.socket.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}});
   for (const auto& connection : connections_) {
-    short events = connection->out.empty() ? POLLIN : POLLIN | POLLOUT;
+    const short events = connection->out.empty() ? POLLIN : POLLOUT;
     polled.push_back({connection->socket.get(), events, 0});
   }
   if (poll(polled.data(), polled.size(), PollTimeout()) < 0 && errno != EINTR)
@@ -167,6 +178,7 @@ Status Server::ServeOnce(std::vector<pollfd>& polled) {
     ssize_t drained = read(wake_.get(), &count, sizeof count);
   for (size_t i = 2; i < polled.size(); ++i)
     if (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) Attend(*connections_[i - 2], &Server::Read);
+  for (auto& connection : connections_) Attend(*connection, &Server::Parse);
   for (auto& connection : connections_) {
     Attend(*connection, &Server::AnswerWaiting);
     Write(*connection);
@@ -224,14 +236,13 @@ void Server::Read(Connection& connection) {
   connection.in.resize(had + static_cast<size_t>(std::max<ssize_t>(received, 0)));
   bool again = received < 0 && (errno == EAGAIN || errno == EINTR);
   if (received == 0 || (received < 0 && !again)) connection.broken = true;
-  Parse(connection);
 }
 
 void Server::Parse(Connection& connection) {
-  // A client sends its next request after the reply, so bytes that pile up behind a waiting Get are an
+  // A client sends its next request after the reply, so bytes that pile up behind a request that waits are an
   // attack.
   if (connection.waiting && connection.in.size() > kStoreMaxKey) connection.broken = true;
-  while (!connection.broken && !connection.waiting)
+  while (!connection.broken && !connection.waiting && connection.out.empty())
     if (!(connection.welcome ? ParseRequest(connection) : ParseHello(connection))) return;
 }
 
@@ -290,27 +301,46 @@ void Server::Handle(Connection& connection, const StoreRequest& request, std::st
       connection.bequests.emplace_back(std::move(key), std::move(value));
       return Reply(connection, StoreStatus::kDone, 0, "");
     case StoreOperation::kGet:
-      connection.waiting = true;
-      connection.key = std::move(key);
-      connection.deadline =
-          SocketClock::now() + milliseconds(std::clamp<int64_t>(request.argument, 0, kMaxWait));
-      return AnswerWaiting(connection);
+      return Await(connection, request, std::move(key), std::nullopt);
+    case StoreOperation::kWaitForCount: {
+      int64_t count = 0;
+      if (value.size() != sizeof count) break;
+      std::memcpy(&count, value.data(), sizeof count);
+      return Await(connection, request, std::move(key), count);
+    }
   }
   connection.broken = true;
+}
+
+void Server::Await(Connection& connection, const StoreRequest& request, std::string key,
+                   std::optional<int64_t> count) {
+  connection.waiting = true;
+  connection.key = std::move(key);
+  connection.count = count;
+  connection.deadline = SocketClock::now() + milliseconds(std::clamp<int64_t>(request.argument, 0, kMaxWait));
+  AnswerWaiting(connection);
 }
 
 void Server::AnswerWaiting(Connection& connection) {
   bool late = SocketClock::now() >= connection.deadline;
   if (!connection.welcome && late) connection.broken = true;
   if (!connection.waiting || connection.broken) return;
-  if (std::optional<std::string> value = table_.Find(connection.key)) {
-    Reply(connection, StoreStatus::kDone, 0, *value);
-  } else if (late) {
-    Reply(connection, StoreStatus::kTimedOut, 0, "");
-  } else {
-    return;
+  const bool has_replied = ReplyIfThere(connection);
+  if (!has_replied && late) Reply(connection, StoreStatus::kTimedOut, 0, "");
+  connection.waiting = !has_replied && !late;
+}
+
+// Replies if what the request waits for is there. True when it has replied.
+bool Server::ReplyIfThere(Connection& connection) {
+  if (connection.count) {
+    const std::optional<int64_t> number = table_.Count(connection.key);
+    if (number && *number < *connection.count) return false;
+    Reply(connection, number ? StoreStatus::kDone : StoreStatus::kNotACounter, number.value_or(0), "");
+    return true;
   }
-  connection.waiting = false;
+  const std::optional<std::string> value = table_.Find(connection.key);
+  if (value) Reply(connection, StoreStatus::kDone, 0, *value);
+  return value.has_value();
 }
 
 void Server::Reply(Connection& connection, StoreStatus status, int64_t number, const std::string& value) {
@@ -328,6 +358,7 @@ void Server::Write(Connection& connection) {
   if (connection.sent < connection.out.size()) return;
   connection.out.clear();
   connection.sent = 0;
+  if (!connection.in.empty()) Wake();  // the next request may have been read with this one
 }
 
 }  // namespace

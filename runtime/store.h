@@ -19,6 +19,10 @@ class Store {
   virtual Result<std::string> Get(const std::string& key, std::chrono::milliseconds timeout) = 0;
   // Adds to a counter (0 when absent) and returns the new value.
   virtual Result<int64_t> Add(const std::string& key, int64_t amount) = 0;
+  // Waits until the counter has reached `count`. Ranks that meet again and again can do so with one counter:
+  // keys are never removed, so a key for each time would stay. Failed after `timeout`: the message names the
+  // key.
+  virtual Status WaitForCount(const std::string& key, int64_t count, std::chrono::milliseconds timeout) = 0;
   // Whether the key exists now.
   virtual Result<bool> Has(const std::string& key) = 0;
   // Leaves the server a value: it sets the key, unless it is set, once this connection has ended for whatever

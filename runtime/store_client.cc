@@ -40,6 +40,16 @@ class StoreClient : public Store {
     return answer.reply.number;
   }
 
+  Status WaitForCount(const std::string& key, int64_t count, milliseconds timeout) override {
+    const std::string value(reinterpret_cast<const char*>(&count), sizeof count);
+    WT_ASSIGN_OR_RETURN(const Answer answer, Ask(StoreOperation::kWaitForCount, key, value, timeout.count()));
+    if (answer.reply.status == StoreStatus::kNotACounter)
+      return Failed("the value of '{}' is no counter", key);
+    if (answer.reply.status == StoreStatus::kTimedOut)
+      return Failed("'{}' in {} did not reach {} within {} ms", key, server_, count, timeout.count());
+    return Ok();
+  }
+
   Result<bool> Has(const std::string& key) override {
     WT_ASSIGN_OR_RETURN(Answer answer, Ask(StoreOperation::kHas, key, "", 0));
     return answer.reply.number != 0;
@@ -68,7 +78,8 @@ class StoreClient : public Store {
     if (is_broken_) return Failed("the connection to {} was lost", server_);
     is_broken_ = true;
     Patience patience(SocketClock::now() + patience_.load(), interrupt_);
-    if (operation == StoreOperation::kGet) patience.deadline += milliseconds(argument);
+    const bool waits = operation == StoreOperation::kGet || operation == StoreOperation::kWaitForCount;
+    if (waits) patience.deadline += milliseconds(argument);
     StoreRequest request = {operation, static_cast<uint32_t>(key.size()), value.size(), argument};
     std::string head(reinterpret_cast<const char*>(&request), sizeof request);
     head += key;

@@ -19,13 +19,13 @@ struct StoreHello {
   uint32_t token_bytes;
 };
 
-enum class StoreOperation : uint32_t { kSet = 1, kGet, kAdd, kHas, kBequeath };
+enum class StoreOperation : uint32_t { kSet = 1, kGet, kAdd, kHas, kBequeath, kWaitForCount };
 
 struct StoreRequest {
   StoreOperation operation;
   uint32_t key_bytes;
-  uint64_t value_bytes;  // set and bequeath only
-  int64_t argument;      // get: milliseconds to wait; add: the amount
+  uint64_t value_bytes;  // set and bequeath: the value; wait for count: the count, an int64_t
+  int64_t argument;      // get and wait for count: milliseconds to wait; add: the amount
 };
 
 enum class StoreStatus : uint32_t { kDone = 1, kTimedOut, kNotACounter };
@@ -34,7 +34,7 @@ struct StoreReply {
   StoreStatus status;
   uint32_t padding;
   uint64_t value_bytes;  // get: the value follows
-  int64_t number;        // add: the sum; has: 0 or 1
+  int64_t number;        // add: the sum; has: 0 or 1; wait for count: the count
 };
 
 }  // namespace windtunnel

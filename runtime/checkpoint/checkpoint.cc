@@ -107,8 +107,8 @@ int64_t ElementsWithin(const std::vector<StridedRuns>& runs, int64_t whole) {
     int64_t last = 0;
     if (__builtin_mul_overflow(run.count - 1, run.stride, &last) || last > whole - run.first - run.length)
       return -1;
+    if (run.length * run.count > whole - elements) return -1;
     elements += run.length * run.count;
-    if (elements > whole) return -1;
   }
   return elements;
 }
@@ -178,13 +178,14 @@ Result<Checkpoint> Checkpoint::Open(const std::string& path) {
   } catch (const Json::exception& error) {
     return InvalidInput("{}: is damaged: {}", file, error.what());
   }
-  WT_RETURN_IF_ERROR(checkpoint.CheckCoverage());
+  WT_RETURN_IF_ERROR(checkpoint.CheckCounts());
   WT_RETURN_IF_ERROR(checkpoint.OpenFiles());
+  WT_RETURN_IF_ERROR(checkpoint.CheckCoverage());
   return checkpoint;
 }
 
-// Checks that the pieces of each tensor add up to the whole tensor.
-Status Checkpoint::CheckCoverage() const {
+// Checks that the pieces of each tensor lie within it and have as many elements as it has.
+Status Checkpoint::CheckCounts() const {
   for (const auto& [name, tensor] : tensors_) {
     int64_t whole = 1, found = 0;
     for (int64_t size : tensor.shape) {
@@ -223,6 +224,29 @@ Status Checkpoint::OpenFiles() {
         return InvalidInput("{}: has no '{}' of {} x F32, which is of tensor '{}'", file.path(), piece.key,
                             elements, name);
       }
+    }
+  }
+  return Ok();
+}
+
+// Checks that each element is in one piece. The runs are laid out only after the files have been found to
+// hold as many values as the metadata claim, which may be any number.
+Status Checkpoint::CheckCoverage() const {
+  for (const auto& [name, tensor] : tensors_) {
+    std::vector<std::pair<int64_t, int64_t>> runs;  // first element, elements
+    for (const Piece& piece : tensor.pieces) {
+      ForEachRun(piece.runs,
+                 [&runs](int64_t, int64_t first, int64_t elements) { runs.emplace_back(first, elements); });
+    }
+    std::sort(runs.begin(), runs.end());
+    int64_t next = 0;
+    for (const auto& [first, elements] : runs) {
+      if (first != next) {
+        return InvalidInput(
+            "{}: the pieces of tensor '{}' overlap or leave a hole: one begins at element {}, expected {}",
+            path_, name, first, next);
+      }
+      next += elements;
     }
   }
   return Ok();

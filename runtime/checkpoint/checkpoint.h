@@ -77,6 +77,7 @@ class Checkpoint : public TensorSource {
   };
   friend struct CheckpointFormat;
 
+  Status CheckCounts() const;
   Status OpenFiles();
   Status CheckCoverage() const;
 

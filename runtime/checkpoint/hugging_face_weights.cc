@@ -221,14 +221,35 @@ Status CheckConfiguration(const std::string& directory, const ModelSpec& model) 
   }
 }
 
-// The part of our tensor, as the other program has it.
-Result<std::vector<float>> Extract(const TensorSource& source, const Mapping& mapping, const Part& part) {
-  WT_ASSIGN_OR_RETURN(const std::vector<float> whole, source.Read(mapping.tensor));
-  if (mapping.parts.size() == 1 && !part.transposed) return whole;
-  const auto begin = whole.begin() + part.first_row * mapping.columns();
-  const std::vector<float> rows(begin, begin + part.rows * mapping.columns());
-  return part.transposed ? Transposed(rows, part.rows, mapping.columns()) : rows;
-}
+// Our tensors in parts, as the other program has them. The parts of a tensor are asked for one after the
+// other (those of all experts may be hundreds), so the tensor that was read last is kept.
+class Parts {
+ public:
+  explicit Parts(const TensorSource& source) : source_(source) {}
+
+  Result<std::vector<float>> Extract(const Mapping& mapping, const Part& part) {
+    if (mapping.parts.size() == 1 && !part.transposed) return source_.Read(mapping.tensor);
+    WT_RETURN_IF_ERROR(Keep(mapping.tensor));
+    const auto begin = whole_.begin() + part.first_row * mapping.columns();
+    std::vector<float> rows(begin, begin + part.rows * mapping.columns());
+    if (part.transposed) rows = Transposed(rows, part.rows, mapping.columns());
+    return rows;
+  }
+
+ private:
+  Status Keep(const std::string& tensor) {
+    if (tensor == kept_) return Ok();
+    kept_.clear();
+    whole_ = std::vector<float>();  // frees it first: one tensor is held at a time
+    WT_ASSIGN_OR_RETURN(whole_, source_.Read(tensor));
+    kept_ = tensor;
+    return Ok();
+  }
+
+  const TensorSource& source_;
+  std::string kept_;  // the tensor that `whole_` is; empty: none
+  std::vector<float> whole_;
+};
 
 }  // namespace
 
@@ -255,6 +276,7 @@ Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& direct
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) return Failed("{}: cannot be made: {}", directory, error.message());
+  Parts parts(checkpoint);
   std::vector<TensorToWrite> tensors;
   for (const Mapping& mapping : mappings) {
     if (checkpoint.ShapeOf(mapping.tensor) != mapping.shape) {
@@ -263,7 +285,7 @@ Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& direct
     }
     for (const Part& part : mapping.parts) {
       tensors.push_back({part.name, mapping.ShapeOf(part),
-                         [&checkpoint, &mapping, &part] { return Extract(checkpoint, mapping, part); }});
+                         [&parts, &mapping, &part] { return parts.Extract(mapping, part); }});
     }
   }
   const std::string file = directory + "/" + kWeightsFile;

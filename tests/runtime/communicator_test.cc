@@ -236,7 +236,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(Transport::kGloo, Transport::kThreads),
                      testing::Values(Shape{1, {1000}}, Shape{2, {0, 1, 4099, 40'001, 100'001, 1'300'003}},
                                      Shape{3, {5, 20'003, 2'000'003}}, Shape{4, {16'385, 100'002}},
-                                     Shape{5, {3}}, Shape{9, {7, 5000}})),
+                                     Shape{5, {3}}, Shape{9, {0, 7, 5000}})),
     NameOf);
 // In place, parts of unequal and of zero size, sums of one block and of several.
 INSTANTIATE_TEST_SUITE_P(ShapesOfDevices, Collectives,
@@ -250,7 +250,7 @@ INSTANTIATE_TEST_SUITE_P(
     ShapesOfProcesses, Collectives,
     testing::Combine(testing::Values(Transport::kMpi),
                      testing::Values(Shape{1, {1000}}, Shape{2, {0, 1, 4099, 100'001, 1'300'003}},
-                                     Shape{3, {5, 2'000'003}}, Shape{4, {30'002}}, Shape{9, {7}})),
+                                     Shape{3, {5, 2'000'003}}, Shape{4, {30'002}}, Shape{9, {0, 7}})),
     NameOf);
 
 // One group checks all claims, because starting nine processes takes longer than checking them.

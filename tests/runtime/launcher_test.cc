@@ -333,5 +333,21 @@ TEST_F(LauncherTest, AReasonToEndEndsTheRanks) {
   ExpectGone(PidsOf(2));
 }
 
+// While ranks that ignore SIGTERM are being ended, the launcher goes on watching them.
+TEST_F(LauncherTest, TheReasonThatCameFirstIsTheError) {
+  for (const char* then : {"", "another reason"}) {
+    LaunchOptions options = Options(1, "trap '' TERM; touch $DIR/ignores; while :; do sleep 60; done");
+    options.patience = milliseconds(500);
+    int given = 0;
+    options.reason_to_end = [&]() -> std::string {
+      if (access((directory_ + "/ignores").c_str(), F_OK) != 0) return "";
+      return given++ == 0 ? "node 1: rank 3 died" : then;
+    };
+    EXPECT_EQ(FailureOf(options), "node 1: rank 3 died");
+    ExpectGone(PidsOf(1));
+    std::remove((directory_ + "/ignores").c_str());
+  }
+}
+
 }  // namespace
 }  // namespace windtunnel

@@ -183,6 +183,7 @@ TEST(RankEnvironment, StepsOfOneAllocationAreJobsOfTheirOwn) {
     EXPECT_EQ((*read)->master_addr, "gpu08");
     EXPECT_EQ((*read)->local_world_size, 1);
     EXPECT_EQ((*read)->advice, "");
+    EXPECT_FALSE((*read)->is_of_no_step);
   }
   EXPECT_EQ(ports.size(), 5u);
   EXPECT_GE(*ports.begin(), 15000);
@@ -195,6 +196,7 @@ TEST(RankEnvironment, ARankThatNoStepOfSlurmsHasStartedIsToldSo) {
   auto read = Read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}});
   ASSERT_TRUE(read && *read);
   EXPECT_EQ((*read)->token, "7");
+  EXPECT_TRUE((*read)->is_of_no_step);
   EXPECT_EQ((*read)->advice,
             "Slurm's variables make this process rank 0 of 2 (SLURM_PROCID, SLURM_NTASKS), but no step has "
             "started it (SLURM_STEP_ID is not set): `srun windtunnel run …` starts all of them");

@@ -65,6 +65,20 @@ TEST(Rendezvous, RanksWithTheSameScenarioMeetAndShareAStore) {
   other.join();
 }
 
+TEST(Rendezvous, AMembersAddressIsThatOfTheInterfaceThatItIsGiven) {
+  Rendezvous alone = OfRank(0, 1, FreePort());
+  alone.interfaces = "lo,eth0";
+  const auto meeting = Meet(alone);
+  ASSERT_TRUE(meeting) << meeting.error().message;
+  EXPECT_EQ(meeting->interface, "127.0.0.1");
+  alone = OfRank(0, 1, FreePort());
+  alone.interfaces = "nowhere0";
+  const auto refused = Meet(alone);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "GLOO_SOCKET_IFNAME is 'nowhere0', expected an interface of this machine that has an address");
+}
+
 TEST(Rendezvous, RanksThatDisagreeOnTheScenarioAreToldWhoAndWhere) {
   const int port = FreePort();
   const auto errors =

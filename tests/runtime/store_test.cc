@@ -41,6 +41,20 @@ class StoreTest : public testing::Test {
     return std::move(*socket);
   }
 
+  // One that the server has welcomed.
+  FileDescriptor ConnectWelcome() {
+    FileDescriptor socket = ConnectRaw();
+    StoreHello hello = {};
+    std::memcpy(hello.magic, kStoreMagic, sizeof hello.magic);
+    hello.token_bytes = 6;
+    const auto deadline = Clock::now() + milliseconds(20'000);
+    EXPECT_TRUE(SendAll(socket.get(), &hello, sizeof hello, deadline, "server"));
+    EXPECT_TRUE(SendAll(socket.get(), "secret", 6, deadline, "server"));
+    char welcome = 0;
+    EXPECT_TRUE(ReceiveAll(socket.get(), &welcome, 1, deadline, "server"));
+    return socket;
+  }
+
   // Expects that the server still serves, whatever has happened before.
   void ExpectServes() {
     auto store = Connect();
@@ -116,6 +130,43 @@ TEST_F(StoreTest, CountersLoseNoIncrement) {
   EXPECT_EQ(*Connect()->Get("counter", milliseconds(0)), "390");
 }
 
+TEST_F(StoreTest, AWaitForACountEndsWhenTheCounterReachesIt) {
+  auto waiter = Connect(), adder = Connect();
+  for (Store* waits : {waiter.get(), static_cast<Store*>(server_.get())}) {
+    for (Store* adds : {adder.get(), static_cast<Store*>(server_.get())}) {
+      const int64_t before = *server_->Add("arrived", 0);
+      EXPECT_FALSE(waits->WaitForCount("arrived", before + 2, milliseconds(0)));
+      std::thread later([&] {
+        for (int i = 0; i < 2; ++i) {
+          std::this_thread::sleep_for(milliseconds(20));
+          EXPECT_TRUE(adds->Add("arrived", 1));
+        }
+      });
+      const Status reached = waits->WaitForCount("arrived", before + 2, milliseconds(20'000));
+      EXPECT_TRUE(reached) << reached.error().message;
+      EXPECT_GE(*server_->Add("arrived", 0), before + 2);
+      later.join();
+      EXPECT_TRUE(waits->WaitForCount("arrived", before + 1, milliseconds(0)));  // beyond it as well
+    }
+  }
+}
+
+TEST_F(StoreTest, AWaitForACountGivesUpAfterItsTimeoutAndNamesTheKey) {
+  auto client = Connect();
+  ASSERT_TRUE(server_->Set("text", "12 apples"));
+  for (Store* store : {client.get(), static_cast<Store*>(server_.get())}) {
+    const auto start = Clock::now();
+    const Status late = store->WaitForCount("never", 1, milliseconds(50));
+    EXPECT_GE(Clock::now() - start, milliseconds(50));
+    ASSERT_FALSE(late);
+    EXPECT_NE(late.error().message.find("'never'"), std::string::npos) << late.error().message;
+    EXPECT_FALSE(*store->Has("never"));
+    const Status no_counter = store->WaitForCount("text", 1, milliseconds(20'000));
+    ASSERT_FALSE(no_counter);
+    EXPECT_NE(no_counter.error().message.find("no counter"), std::string::npos) << no_counter.error().message;
+  }
+}
+
 TEST_F(StoreTest, AddToWhatIsNoNumberIsAnError) {
   ASSERT_TRUE(server_->Set("text", "12 apples"));
   EXPECT_FALSE(Connect()->Add("text", 1));
@@ -167,19 +218,37 @@ TEST_F(StoreTest, SurvivesGarbageBeforeAndAfterTheToken) {
 }
 
 TEST_F(StoreTest, DropsARequestBeyondItsBounds) {
-  FileDescriptor socket = ConnectRaw();
-  StoreHello hello = {};
-  std::memcpy(hello.magic, kStoreMagic, sizeof hello.magic);
-  hello.token_bytes = 6;
+  FileDescriptor socket = ConnectWelcome();
   const auto deadline = Clock::now() + milliseconds(20'000);
-  ASSERT_TRUE(SendAll(socket.get(), &hello, sizeof hello, deadline, "server"));
-  ASSERT_TRUE(SendAll(socket.get(), "secret", 6, deadline, "server"));
-  char welcome = 0;
-  ASSERT_TRUE(ReceiveAll(socket.get(), &welcome, 1, deadline, "server"));
   StoreRequest request = {StoreOperation::kSet, 3, uint64_t{1} << 62, 0};
   ASSERT_TRUE(SendAll(socket.get(), &request, sizeof request, deadline, "server"));
-  EXPECT_FALSE(ReceiveAll(socket.get(), &welcome, 1, deadline, "server"));  // the end of the connection
+  char byte = 0;
+  EXPECT_FALSE(ReceiveAll(socket.get(), &byte, 1, deadline, "server"));  // the end of the connection
   ExpectServes();
+}
+
+// Else the replies to a peer that asks and does not read would fill the server's memory.
+TEST_F(StoreTest, ARequestIsHandledOnceTheReplyBeforeItHasBeenTaken) {
+  const std::string large(64 << 20, 'x');  // more than the buffers of a connection hold
+  ASSERT_TRUE(server_->Set("large", large));
+  FileDescriptor socket = ConnectWelcome();
+  const auto deadline = Clock::now() + milliseconds(20'000);
+  const StoreRequest get = {StoreOperation::kGet, 5, 0, 0}, add = {StoreOperation::kAdd, 7, 0, 3};
+  std::string both(reinterpret_cast<const char*>(&get), sizeof get);
+  both += "large";
+  both.append(reinterpret_cast<const char*>(&add), sizeof add);
+  both += "counter";
+  ASSERT_TRUE(SendAll(socket.get(), both.data(), both.size(), deadline, "server"));
+  for (int i = 0; i < 3; ++i) ExpectServes();  // the server has read the requests
+  EXPECT_FALSE(*server_->Has("counter"));
+  StoreReply reply = {};
+  std::string value(large.size(), '\0');
+  ASSERT_TRUE(ReceiveAll(socket.get(), &reply, sizeof reply, deadline, "server"));
+  ASSERT_EQ(reply.value_bytes, large.size());
+  ASSERT_TRUE(ReceiveAll(socket.get(), value.data(), value.size(), deadline, "server"));
+  EXPECT_TRUE(value == large);
+  ASSERT_TRUE(ReceiveAll(socket.get(), &reply, sizeof reply, deadline, "server"));
+  EXPECT_EQ(reply.number, 3);
 }
 
 TEST_F(StoreTest, SurvivesClientsThatDieWhileTheyWait) {

@@ -5,9 +5,12 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "runtime/checkpoint/files.h"
+#include "runtime/store.h"
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/runtime/checkpoint/saving.h"
 
@@ -297,6 +300,24 @@ TEST_F(Saved, NoByteCanChangeUnnoticed) {
   }
 }
 
+// One piece too far to the front, which leaves the last element out: the number of elements is right.
+TEST_F(Saved, PiecesThatOverlapAndLeaveAHoleAreAnError) {
+  const std::string path = checkpoint_ + "/metadata.json";
+  std::ifstream saved(path);
+  nlohmann::json metadata = nlohmann::json::parse(saved);
+  std::string split;
+  for (const auto& [name, tensor] : metadata.at("tensors").items())
+    if (tensor.at("pieces").size() == 2) split = name;
+  ASSERT_NE(split, "");
+  nlohmann::json& first = metadata["tensors"][split]["pieces"][1]["runs"][0][0];
+  ASSERT_GT(first.get<int64_t>(), 0);
+  first = first.get<int64_t>() - 1;
+  std::ofstream(path) << SealMetadata(metadata.dump()).value();
+  const std::string error = ErrorOf(checkpoint_);
+  EXPECT_NE(error.find("the pieces of tensor '" + split + "' overlap or leave a hole"), std::string::npos)
+      << error;
+}
+
 TEST_F(Saved, AnotherModelIsAnErrorThatNamesTheTensorAndBothShapes) {
   Scenario wider = Changed(TinyGpt(1), [](Scenario& s) { s.model.ffn = 64; });
   const Plan plan = *CompilePlan(wider);
@@ -357,6 +378,57 @@ TEST(RunCheckpoints, NamesTheRankThatWritesNothingOfItsPart) {
     const std::string said = saved ? "success" : saved.error().message;
     EXPECT_NE(said.find("nothing has been written for 0.3 s: rank 1 did not finish"), std::string::npos)
         << said;
+    return Ok();
+  });
+}
+
+// Notes the keys that are set in another store.
+class NotingStore : public Store {
+ public:
+  explicit NotingStore(Store& store) : store_(store) {}
+  const std::set<std::string>& keys() const { return keys_; }
+
+  Status Set(const std::string& key, const std::string& value) override {
+    keys_.insert(key);
+    return store_.Set(key, value);
+  }
+  Result<std::string> Get(const std::string& key, std::chrono::milliseconds timeout) override {
+    return store_.Get(key, timeout);
+  }
+  Result<int64_t> Add(const std::string& key, int64_t amount) override {
+    keys_.insert(key);
+    return store_.Add(key, amount);
+  }
+  Status WaitForCount(const std::string& key, int64_t count, std::chrono::milliseconds timeout) override {
+    return store_.WaitForCount(key, count, timeout);
+  }
+  Result<bool> Has(const std::string& key) override { return store_.Has(key); }
+  Status Bequeath(const std::string& key, const std::string& value) override {
+    keys_.insert(key);
+    return store_.Bequeath(key, value);
+  }
+
+ private:
+  Store& store_;
+  std::set<std::string> keys_;
+};
+
+// The store keeps every key until the run ends.
+TEST(RunCheckpoints, SetNoFurtherKeysAfterTheFirstSave) {
+  const std::string path = EmptyDirectory("keys");
+  WithRanks(CompilePlan(TinyGpt(2)).value(), [&](RankSession& session, Store& store) -> Status {
+    NotingStore noting(store);
+    const RunOptions options{.checkpoints = path, .checkpoint_every = 1};
+    RunCheckpoints checkpoints(session, noting, options, /*steps=*/3);
+    WT_RETURN_IF_ERROR(checkpoints.Begin());
+    std::set<std::string> after_first;
+    for (int step = 0; step < 3; ++step) {
+      WT_RETURN_IF_ERROR(session.Step());
+      WT_RETURN_IF_ERROR(checkpoints.AfterStep());
+      if (step == 0) after_first = noting.keys();
+    }
+    EXPECT_EQ(checkpoints.saves().size(), 3u);
+    EXPECT_EQ(noting.keys(), after_first);
     return Ok();
   });
 }

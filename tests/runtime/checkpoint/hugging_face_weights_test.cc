@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/hugging_face_weights.h"
 
 #include <fstream>
+#include <map>
 
 #include "scenarios/load.h"
 #include "tests/plan/scenarios_for_tests.h"
@@ -145,6 +146,31 @@ TEST(HuggingFaceWeights, OfMixtralHaveAnExpertsMatricesApart) {
   EXPECT_EQ(theirs("w1")[5], up[2 * 256 * 32 + 5]);
   EXPECT_EQ(theirs("w3")[5], up[(2 * 256 + 128) * 32 + 5]);
   EXPECT_EQ(theirs("w2")[5], down[2 * 32 * 128 + 5]);
+}
+
+// Counts how often each tensor is read.
+class CountingCheckpoint : public Checkpoint {
+ public:
+  explicit CountingCheckpoint(Checkpoint checkpoint) : Checkpoint(std::move(checkpoint)) {}
+  Result<std::vector<float>> Read(const std::string& tensor) const override {
+    ++reads_[tensor];
+    return Checkpoint::Read(tensor);
+  }
+  const std::map<std::string, int>& reads() const { return reads_; }
+
+ private:
+  mutable std::map<std::string, int> reads_;
+};
+
+// A tensor of all experts has two parts for each of them.
+TEST(HuggingFaceWeights, AreWrittenWithOneReadOfEachTensor) {
+  Exported(Mixtral(), "read_once");
+  auto saved = Checkpoint::Open(testing::TempDir() + "/read_once_saved");
+  ASSERT_TRUE(saved) << saved.error().message;
+  const CountingCheckpoint checkpoint(*std::move(saved));
+  ASSERT_TRUE(ExportHuggingFace(checkpoint, EmptyDirectory("read_once_again")));
+  EXPECT_EQ(checkpoint.reads().count("model.blocks.1.mlp.experts.up.weight"), 1u);
+  for (const auto& [tensor, reads] : checkpoint.reads()) EXPECT_EQ(reads, 1) << tensor;
 }
 
 TEST(HuggingFaceWeights, OfQwenHaveBiasesOrNormsOfHeads) {
