@@ -152,7 +152,8 @@ struct Passes {
 // arXiv:2205.05198).
 Passes PassesOf(const Scenario& scenario, FlopsConvention convention) {
   if (convention == FlopsConvention::kMegatron) return {};
-  if (scenario.recompute == Recompute::kFull) return {4, 4};
+  const double again = scenario.RecomputedShare();
+  if (again > 0) return {3 + again, 3 + again};
   if (scenario.Recomputes(RecomputeModule::kCoreAttention)) return {3, 4};
   return {};
 }

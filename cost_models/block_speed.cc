@@ -47,7 +47,7 @@ Scenario FewBlocksOf(const Scenario& scenario) {
   few.batch = {.micro = scenario.batch.micro, .accumulate = std::min<int64_t>(scenario.batch.accumulate, 2)};
   few.precision = scenario.precision;
   few.optimizer = scenario.optimizer;
-  few.recompute = scenario.recompute;
+  few.recompute = scenario.recompute;  // of all layers or of none
   few.recompute_modules = scenario.recompute_modules;
   few.cross_entropy = scenario.cross_entropy;
   few.parallel.tensor = scenario.parallel.tensor;
@@ -121,7 +121,7 @@ std::optional<FlashKernels> KernelsOf(FlashChoice choice) {
 ArithmeticContext ArithmeticOf(const Scenario& scenario) {
   return {.tf32 = scenario.precision.compute == Precision::kTf32,
           .parameters = TypesOf(scenario.precision).storage,
-          .recomputes = scenario.recompute == Recompute::kFull,
+          .recomputed = scenario.RecomputedShare(),
           .flash = KernelsOf(scenario.model.flash_kernels)};
 }
 

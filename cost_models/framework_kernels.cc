@@ -298,8 +298,10 @@ double BeyondLaunch(const FrameworkProfile& framework, const OperatorShape& shap
                     const ArithmeticContext& context) {
   switch (shape.issuer) {
     case OperatorShape::Issuer::kModel:
-      return context.recomputes && shape.is_in_block ? (framework.forward_us + framework.no_grad_us) / 2
-                                                     : framework.forward_us;
+      // Of 1 + recomputed forwards of a block, the first of those that are recomputed keep no graph.
+      return shape.is_in_block ? (framework.forward_us + context.recomputed * framework.no_grad_us) /
+                                     (1 + context.recomputed)
+                               : framework.forward_us;
     case OperatorShape::Issuer::kEngine:
       return framework.backward_us;
     case OperatorShape::Issuer::kLoop:
@@ -406,7 +408,7 @@ Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duratio
   const auto* of_context = std::get_if<ContextAttentionBackward>(&kind);
   const bool of_block = of_context != nullptr ? of_context->blocks > 1 || of_context->step == 0
                                               : std::holds_alternative<AttentionBackward>(kind);
-  if (context.recomputes && of_block) total = total + Microseconds(framework.checkpoint_us);
+  if (of_block) total = total + Microseconds(context.recomputed * framework.checkpoint_us);
   return total.Scaled(framework.residuals.host);
 }
 

@@ -46,7 +46,7 @@ OperatorShape ShapeOf(const OpKind& kind, DType parameters);
 struct ArithmeticContext {
   bool tf32 = false;
   DType parameters = DType::kFloat32;
-  bool recomputes = false;  // whole blocks
+  double recomputed = 0;  // the share of blocks that are recomputed as a whole
   // How much longer products and attention take on the slowest device (cost_models/device_spread.h).
   double slowest = 1;
   // How much faster products are than alone (cost_models/power_limit.h).

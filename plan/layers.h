@@ -21,8 +21,9 @@ struct WeightCopies {
   std::map<int, Slice> current;  // by parameter
   std::vector<Slice> of_forward;
 
-  // For recomputation in backward, which converts again (the autocast region's cache is gone by then).
-  void Forget() { current.clear(); }
+  // Forgets what was converted since `known` was current: for recomputation in backward, which converts again
+  // (the autocast region's cache is gone by then).
+  void ForgetAllBut(std::map<int, Slice> known) { current = std::move(known); }
   void EndForward(ProgramBuilder& b) {
     for (const Slice& copy : of_forward) b.KeepUntilHere(copy);
     of_forward.clear();

@@ -107,10 +107,11 @@ Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Transformer
   for (size_t i = 0; i < blocks_.size(); ++i) {
     c.b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
     c.b.AtTurn(static_cast<int>(i));
+    std::map<int, Slice> converted = pass.copies.current;
     branch = BlockForward(c, blocks_[i], x, branch, pass.saved[i]);
     x = pass.saved[i].norm2.x;
     DropActivations(blocks_[i], pass.saved[i]);
-    if (runs_products_again()) pass.copies.Forget();
+    if (RunsProductsAgain(blocks_[i])) pass.copies.ForgetAllBut(std::move(converted));
   }
   c.b.SetLayer(-1);
   c.b.AtTurn(ProgramBuilder::kLastTurn);

@@ -11,7 +11,8 @@
 //                 what is between again. Which matmuls these are depends on whether projections are separate
 //                 modules (plan/projections.h), as torchtitan counts them. PyTorch also keeps what is
 //                 reduce-scattered over tensor ranks
-// The collectives of what is run again are run again, too.
+// The collectives of what is run again are run again, too. Where only some layers recompute
+// (Scenario::RecomputesLayer), the others keep everything.
 // What backward does not need is not run again, as with torch.utils.checkpoint's early stop; `framework`
 // values other than windtunnel run the whole block, or module, again.
 #pragma once
@@ -42,6 +43,7 @@ struct TransformerBlock {
   std::optional<ExpertMlp> experts;
   bool has_dense = true;  // whether up and down exist
   int64_t window = 0;     // the number of tokens that a token attends to; 0: all preceding ones
+  Recompute recompute = Recompute::kNone;
 };
 
 // What a block's forward saves for its backward; slices of dropped activations have no buffer.
@@ -136,6 +138,8 @@ class Transformer : public Model {
         stage_(stage),
         types_(TypesOf(scenario.precision)),
         recompute_(scenario.recompute),
+        recompute_of_layer_(RecomputeOfLayers(scenario, stage)),
+        recompute_of_predictors_(RecomputeOfPredictors(scenario)),
         again_(ModulesAgain(scenario)),
         cross_entropy_(scenario.cross_entropy),
         framework_(scenario.framework),
@@ -222,6 +226,12 @@ class Transformer : public Model {
   Slice MlpForwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   // The modules that kSelective runs again, as bits by RecomputeModule.
   static uint32_t ModulesAgain(const Scenario& scenario);
+  static std::vector<Recompute> RecomputeOfLayers(const Scenario& scenario, const StageRange& stage);
+  // (Megatron's block method skips the modules that predict further tokens.)
+  static Recompute RecomputeOfPredictors(const Scenario& scenario) {
+    const bool is_some = scenario.recompute == Recompute::kFull && scenario.RecomputesSomeLayers();
+    return is_some ? Recompute::kNone : scenario.recompute;
+  }
   bool RunsAgain(RecomputeModule module) const { return (again_ >> static_cast<int>(module) & 1) != 0; }
   // Whether the dense MLP, or the shared expert, is run again, with only its input kept.
   bool RunsDenseAgain(const TransformerBlock& block) const;
@@ -280,8 +290,8 @@ class Transformer : public Model {
   // torchtitan also keeps sums over tensor ranks, so that their collectives are not run again.
   bool keeps_sums() const { return is_pytorch() && tensor_.splits_tokens(); }
   // Whether recomputation includes the GEMMs of a block, and so converts their weights again.
-  bool runs_products_again() const {
-    return recompute_ == Recompute::kFull || recompute_ == Recompute::kSelectiveOp;
+  static bool RunsProductsAgain(const TransformerBlock& block) {
+    return block.recompute == Recompute::kFull || block.recompute == Recompute::kSelectiveOp;
   }
   // Whether non-deterministic kernels would be faster: for flash attention in 16 bits on a GPU.
   bool OthersWouldBeFaster(const Scenario& scenario) const {
@@ -347,6 +357,8 @@ class Transformer : public Model {
   StageRange stage_;
   ModelTypes types_;
   Recompute recompute_;
+  std::vector<Recompute> recompute_of_layer_;  // of the stage
+  Recompute recompute_of_predictors_;
   uint32_t again_;
   CrossEntropyKind cross_entropy_;
   Framework framework_;

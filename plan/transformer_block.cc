@@ -133,6 +133,16 @@ void Transformer::ForwardToMlp(const LayerContext& c, const TransformerBlock& bl
   saved.norm2 = block.norm2.Forward(c, saved.norm1.x, branch, rows_);
 }
 
+std::vector<Recompute> Transformer::RecomputeOfLayers(const Scenario& scenario, const StageRange& stage) {
+  std::vector<Recompute> of_layers;
+  for (int64_t layer = stage.first; layer < stage.end; ++layer) {
+    const bool is_left_out =
+        scenario.recompute == Recompute::kFull && !scenario.RecomputesLayer(layer, stage.first);
+    of_layers.push_back(is_left_out ? Recompute::kNone : scenario.recompute);
+  }
+  return of_layers;
+}
+
 uint32_t Transformer::ModulesAgain(const Scenario& scenario) {
   uint32_t bits = 0;
   for (const auto& [word, module] : Words<RecomputeModule>::table)
@@ -168,7 +178,7 @@ void Transformer::DropModules(const TransformerBlock& block, BlockActivations& s
 
 // Drops slices from `saved`: a slice that backward does not use lives only until its last use in forward.
 void Transformer::DropActivations(const TransformerBlock& block, BlockActivations& saved) const {
-  switch (recompute_) {
+  switch (block.recompute) {
     case Recompute::kNone:
       return;
     case Recompute::kSelective:
@@ -195,9 +205,9 @@ void Transformer::DropActivations(const TransformerBlock& block, BlockActivation
 }
 
 void Transformer::RunAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
-  if (recompute_ == Recompute::kNone) return;
+  if (block.recompute == Recompute::kNone) return;
   c.b.SetPhase(Phase::kRecompute);
-  switch (recompute_) {
+  switch (block.recompute) {
     case Recompute::kNone:
       break;
     case Recompute::kSelective:

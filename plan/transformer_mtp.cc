@@ -46,7 +46,7 @@ void Transformer::PredictorForward(const LayerContext& c, const TokenPredictor& 
   const Slice branch = BlockForward(c, predictor.block, pass.block.norm1.x, kNoSlice, pass.block);
   const Slice x = pass.block.norm2.x;
   DropActivations(predictor.block, pass.block);
-  if (recompute_ == Recompute::kFull) {
+  if (predictor.block.recompute == Recompute::kFull) {
     pass.block.norm1.x = pass.joined = kNoSlice;
     for (Norm::Saved* norm : {&pass.embedding_norm, &pass.hidden_norm}) norm->y = norm->statistics = kNoSlice;
   }
@@ -93,7 +93,7 @@ Slice Transformer::PredictorBackward(const LayerContext& c, const TokenPredictor
   {
     BackwardScope scope(c.hooks, predictor.module);
     Slice dx = predictor.final_norm.Backward(c, dy, pass.final_norm, kNoSlice, rows_);
-    if (recompute_ == Recompute::kFull) {
+    if (predictor.block.recompute == Recompute::kFull) {
       c.b.SetPhase(Phase::kRecompute);
       JoinInputs(c, predictor, pass);
       c.b.SetPhase(Phase::kBackward);

@@ -280,6 +280,7 @@ TokenPredictor Transformer::RegisterPredictor(Role& role, int64_t index) {
       RegisterWhole(role, predictor.module, name + ".eh_proj", 2 * spec_.hidden, spec_.hidden);
   predictor.projection.is_fp8 = is_fp8;
   predictor.block = RegisterBlock(role, name + ".block", predictor.module, spec_.KindOf(spec_.layers - 1));
+  predictor.block.recompute = recompute_of_predictors_;
   if (!is_fp8) LeaveIn16Bits(predictor.block);
   predictor.final_norm = RegisterNorm(role, predictor.module, name + ".norm_f", spec_.hidden);
   return predictor;
@@ -317,7 +318,9 @@ void Transformer::Register(Role& role) {
     layer_ = static_cast<int>(layer);
     TransformerBlock block =
         RegisterBlock(role, fmt::format("blocks.{}", layer), kRootModule, spec_.KindOf(layer));
-    if (is_in_stage_) blocks_.push_back(std::move(block));
+    if (!is_in_stage_) continue;
+    block.recompute = recompute_of_layer_[blocks_.size()];
+    blocks_.push_back(std::move(block));
   }
   is_in_stage_ = stage_.is_last;
   layer_ = -1;

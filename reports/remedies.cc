@@ -71,6 +71,43 @@ bool UseTheHost(Remedy& remedy) {
   return true;
 }
 
+// Some layers instead of all: as few of each stage as fit, or with PyTorch every so many-th of the model.
+// Nothing if all have to be recomputed, or `full` does something else besides.
+std::optional<Remedy> WithFewestLayers(const Remedy& full, Bytes room, const CompileScenario& compile,
+                                       Bytes& reserved) {
+  if (full.settings != std::vector<std::string>{"recompute=full"} || full.scenario.RecomputesSomeLayers())
+    return std::nullopt;
+  const auto fits = [&](Remedy& remedy, const char* key, int64_t& value, int64_t tried) {
+    value = tried;
+    remedy.settings = {full.settings.front(), fmt::format("{}={}", key, tried)};
+    const auto needed = ReservedWith(remedy, compile);
+    if (!needed || *needed > room) return false;
+    reserved = *needed;
+    return true;
+  };
+  Remedy some = full;
+  if (IsPytorch(full.scenario.framework)) {
+    for (const int64_t every : {4, 3, 2})
+      if (fits(some, "recompute_every", some.scenario.recompute_every, every)) return some;
+    return std::nullopt;
+  }
+  const PipelineSpec& pipeline = full.scenario.parallel.pipeline;
+  const int64_t stages = std::max<int64_t>(pipeline.size * pipeline.virtual_stages, 1);
+  // `low` layers are too few, `high` are enough.
+  int64_t low = 0, high = (full.scenario.model.layers + stages - 1) / stages;
+  std::optional<Remedy> fewest;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    if (fits(some, "recompute_layers", some.scenario.recompute_layers, middle)) {
+      fewest = some;
+      high = middle;
+    } else {
+      low = middle;
+    }
+  }
+  return fewest;
+}
+
 std::string Describe(const Remedy& remedy) {
   return fmt::format("--set {}", fmt::join(remedy.settings, " --set "));
 }
@@ -149,6 +186,9 @@ std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside
     if (!reserved) continue;
     if (!least || *reserved < least->first) least.emplace(*reserved, Describe(remedy));
     if (*reserved > room) continue;
+    Bytes with_some;
+    if (const auto some = WithFewestLayers(remedy, room, compile, with_some))
+      fitting += fmt::format("    {:>10}  {}\n", FormatBytes(with_some + outside), Describe(*some));
     fitting += fmt::format("    {:>10}  {}\n", FormatBytes(*reserved + outside), Describe(remedy));
     fit.push_back(remedy.settings);
     if (fit.size() == kShown) break;

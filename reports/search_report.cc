@@ -65,6 +65,7 @@ Json FoundJson(const FoundConfiguration& found) {
   json["recompute"] = WordOf(scenario.recompute);
   for (const RecomputeModule module : scenario.recompute_modules)
     json["recompute_modules"].push_back(WordOf(module));
+  if (scenario.recompute_layers > 0) json["recompute_layers"] = scenario.recompute_layers;
   json["cluster"] = {{"nodes", scenario.cluster.nodes},
                      {"devices_per_node", scenario.cluster.devices_per_node}};
   json["set"] = Json::array();

@@ -390,6 +390,16 @@ void CheckFlashKernels(const Scenario& scenario, Checker& check) {
 }
 
 // Each module must exist in the model, be listed once, and not be a part of another listed one.
+void CheckRecomputedLayers(const Scenario& scenario, Checker& check) {
+  const bool may = MayRecompute(scenario, Recompute::kFull);
+  check.Expect(scenario.recompute_layers == 0 || may, {"recompute_layers", "recompute"},
+               "recompute_layers is {}, expected recompute: full, not {}", scenario.recompute_layers,
+               WordOf(scenario.recompute));
+  check.Expect(scenario.recompute_every == 1 || may, {"recompute_every", "recompute"},
+               "recompute_every is {}, expected recompute: full, not {}", scenario.recompute_every,
+               WordOf(scenario.recompute));
+}
+
 void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
   const std::vector<RecomputeModule>& modules = scenario.recompute_modules;
   if (modules.empty()) return;
@@ -548,6 +558,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
                WordOf(scenario.recompute));
   CheckPostNorm(scenario, check);
   CheckRecomputeModules(scenario, check);
+  CheckRecomputedLayers(scenario, check);
   CheckCrossEntropy(scenario, check);
   CheckFlashKernels(scenario, check);
   CheckPipeline(scenario, check);

@@ -440,6 +440,8 @@ void Describe(V& v, SearchSpec& search) {
   v.Words("sharding", search.sharding, "parallel.data.sharding");
   v.Paths("schedule", search.schedule, Schedules(), "parallel.pipeline.schedule");
   v.Words("recompute", search.recompute, "recompute");
+  v.Integers("recompute_layers", search.recompute_layers, From(0, kSize.max),
+             "recompute_layers, where recompute is full; 0: all");
   v.Integers("devices", search.devices, kRanks, "of the whole cluster, in nodes of cluster.devices_per_node");
   v.Flags("overlap", search.overlap, "parallel.data.overlap");
   v.Flags("sequence", search.sequence, "parallel.tensor.sequence");
@@ -472,6 +474,12 @@ void Describe(V& v, Scenario& scenario) {
       "recompute_modules", scenario.recompute_modules,
       "with recompute: selective, what of a block is made again in backward (Megatron's recompute_modules; "
       "default: core_attn)");
+  v.Integer("recompute_layers", scenario.recompute_layers, From(0, kSize.max),
+            "with recompute: full, only the first so many layers of each stage (default 0: all; Megatron's "
+            "recompute_method block)");
+  v.Integer("recompute_every", scenario.recompute_every, kSize,
+            "with recompute: full, only every so many-th layer of the model (default 1: all; torchtitan's "
+            "selective_ac_option as a number)");
   v.Word("cross_entropy", scenario.cross_entropy,
          "how the loss is made: as the framework does by itself (default), or fused (FlashAttention's and "
          "Liger's "

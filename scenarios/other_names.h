@@ -220,7 +220,8 @@ inline constexpr Alias kAliases[] = {
      "the layers / (parallel.pipeline.size x that)"},
     {"context_parallel_rotate_method", "parallel.context.kind", "", "ring or all_gather"},
     {"expert_tensor_parallel_degree", "parallel.expert.tensor"},
-    {"selective_ac_option", "recompute", "selective_op", "that is \"op\""},
+    {"selective_ac_option", "recompute", "selective_op",
+     "that is \"op\"; a number is recompute_every, with 'recompute: full'"},
     {"mixed_precision_param", "precision.param"},
     {"mixed_precision_reduce", "precision.reduce"},
     {"float8", "precision.compute", "fp8"},
@@ -232,6 +233,9 @@ inline constexpr Alias kAliases[] = {
     {"moe_intermediate_size", "model.ffn", "", "model.experts.dense_ffn is that of layers without experts"},
     {"moe_expert_capacity_factor", "model.experts.capacity_factor"},
     {"moe_layer_recompute", "recompute_modules", "[moe]"},
+    {"recompute_num_layers", "recompute_layers", "", "as the method block counts them"},
+    {"recompute_method", "recompute_layers", "",
+     "the method block; uniform, one layer at a time, is the default"},
     {"num_distributed_optimizer_instances", "parallel.data.shard_size", "",
      "parallel.data.size x parallel.context.size / that"},
     {"account_for_embedding_in_pipeline_split", "parallel.pipeline.balance", "", "layers of each stage"},
@@ -257,8 +261,6 @@ struct NotModelled {
   std::string_view name, what;
 };
 inline constexpr NotModelled kNotModelled[] = {
-    {"recompute_num_layers", "recomputing some layers only is not modelled"},
-    {"recompute_method", "recomputing some layers only is not modelled"},
     {"fp8_param_gather", "weights that are stored and gathered in fp8 are not modelled"},
     {"fp8_param", "weights that are stored and gathered in fp8 are not modelled"},
     {"enable_fsdp_float8_all_gather", "weights that are gathered in fp8 are not modelled"},
@@ -272,7 +274,8 @@ inline constexpr NotModelled kNotModelled[] = {
     {"zero_quantized_gradients", "ZeRO++'s quantisation is not modelled"},
     {"zero_quantized_nontrainable_weights", "ZeRO++'s quantisation is not modelled"},
     {"stage3_prefetch_bucket_size", "DeepSpeed's own third stage is not modelled; 'kind: fsdp' is FSDP"},
-    {"stage3_param_persistence_threshold", "DeepSpeed's own third stage is not modelled; 'kind: fsdp' is FSDP"},
+    {"stage3_param_persistence_threshold",
+     "DeepSpeed's own third stage is not modelled; 'kind: fsdp' is FSDP"},
     {"stage3_max_live_parameters", "DeepSpeed's own third stage is not modelled; 'kind: fsdp' is FSDP"},
     {"lora", "frozen weights are not modelled"},
     {"peft", "frozen weights are not modelled"},

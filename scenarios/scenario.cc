@@ -18,4 +18,19 @@ bool Scenario::Recomputes(RecomputeModule module) const {
   return std::find(recompute_modules.begin(), recompute_modules.end(), module) != recompute_modules.end();
 }
 
+bool Scenario::RecomputesLayer(int64_t layer, int64_t first) const {
+  const bool is_among_first = recompute_layers == 0 || layer - first < recompute_layers;
+  return recompute == Recompute::kFull && is_among_first && (layer + 1) % recompute_every == 0;
+}
+
+double Scenario::RecomputedShare() const {
+  if (recompute != Recompute::kFull || model.layers == 0) return 0;
+  const int64_t stages = parallel.pipeline.size * parallel.pipeline.virtual_stages;
+  const int64_t of_stage = std::max<int64_t>(model.layers / std::max<int64_t>(stages, 1), 1);
+  int64_t again = 0;
+  for (int64_t layer = 0; layer < model.layers; ++layer)
+    again += RecomputesLayer(layer, layer / of_stage * of_stage);
+  return static_cast<double>(again) / static_cast<double>(model.layers);
+}
+
 }  // namespace windtunnel

@@ -478,6 +478,7 @@ struct SearchSpec {
   std::vector<Sharding> sharding;
   std::vector<std::string> schedule;
   std::vector<Recompute> recompute;
+  std::vector<int64_t> recompute_layers;
   std::vector<int64_t> devices;  // data x pipeline x tensor x context
   std::vector<ExpertDispatcher> dispatcher;
   std::vector<bool> overlap, sequence, tensor_overlap, expert_overlap, uneven;
@@ -516,6 +517,12 @@ struct Scenario {
 
   // Whether `recompute` is kSelective and the module is among those that are recomputed.
   bool Recomputes(RecomputeModule module) const;
+  // Whether the whole layer runs again in backward. `first`: the first layer of its stage.
+  bool RecomputesLayer(int64_t layer, int64_t first) const;
+  // With kFull: whether some layers may keep their activations.
+  bool RecomputesSomeLayers() const { return recompute_layers > 0 || recompute_every > 1; }
+  // The share of the model's layers that run again: 1 with kFull alone. (Stages count as equally long.)
+  double RecomputedShare() const;
 
   std::string name;
   std::string description;
@@ -526,6 +533,8 @@ struct Scenario {
   LearningRateScheduler lr_scheduler;
   Recompute recompute = Recompute::kNone;
   std::vector<RecomputeModule> recompute_modules;  // with kSelective; empty: the attention core
+  // With kFull: of each stage only the first so many layers (0: all), and of the model only every so many-th.
+  int64_t recompute_layers = 0, recompute_every = 1;
   CrossEntropyKind cross_entropy = CrossEntropyKind::kFramework;
   ParallelSpec parallel;
   ClusterSpec cluster;

@@ -74,10 +74,11 @@ std::string ModelAxesKey(const Scenario& s) {
 std::string StageKey(const Scenario& s, const StageKind& kind, const CostModel& model) {
   // Weights are converted once for all micro-batches, each of which takes a share of the time.
   const bool shares = s.framework == Framework::kMegatronCore && s.precision.fp8_recipe != Fp8Recipe::kNone;
-  return fmt::format("{} {} m{} r{} z{} w{} v{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s), s.batch.micro,
-                     static_cast<int>(s.recompute), s.parallel.data.kind == DataParallelKind::kZero1,
-                     shares ? s.batch.accumulate : 1, model.product_speed(), kind.is_first, kind.is_last,
-                     kind.splits_backwards, UnitsKey(s.model, kind.layers));
+  return fmt::format("{} {} m{} r{}s{} z{} w{} v{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s), s.batch.micro,
+                     static_cast<int>(s.recompute), s.RecomputedShare(),
+                     s.parallel.data.kind == DataParallelKind::kZero1, shares ? s.batch.accumulate : 1,
+                     model.product_speed(), kind.is_first, kind.is_last, kind.splits_backwards,
+                     UnitsKey(s.model, kind.layers));
 }
 std::string ShapeKey(const Scenario& s, const StageKind& kind) {
   return fmt::format("{} {} z{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s),
@@ -163,6 +164,9 @@ Status CheckComposable(const Scenario& s) {
     return Unsupported("another strategy");
   if (s.parallel.expert.overlap) return Unsupported("passes of two micro-batches that take turns");
   if (s.run.cuda_graphs) return Unsupported("launches of several operators");
+  const bool recomputes_some = s.recompute == Recompute::kFull && s.RecomputesSomeLayers();
+  if (recomputes_some && (s.recompute_every > 1 || !s.model.HasAlikeLayers() || s.model.mtp))
+    return Unsupported("layers that are recomputed beside others");
   if (s.precision.fp8_recipe == Fp8Recipe::kRowwise)
     return Unsupported("gradients that several operators make");
   const bool reduces_as_is =
@@ -265,9 +269,8 @@ class ComposedSteps::Parts {
 
   // `walk`: of a schedule without WholePasses; else null.
   static std::vector<StageKind> KindsOf(const Scenario& scenario, const PipelineWalk* walk) {
-    const ModelSpec& model = scenario.model;
     if (scenario.parallel.pipeline.size == 1)
-      return {{true, true, false, StageLayersOf(model, 0, model.layers)}};
+      return {{true, true, false, StageLayersOf(scenario, 0, scenario.model.layers)}};
     const bool splits = walk != nullptr && std::any_of(walk->passes.begin(), walk->passes.end(),
                                                        [](const PassOrder& of) { return of.splits(); });
     const std::vector<int64_t>& balance = scenario.parallel.pipeline.balance;
@@ -275,8 +278,8 @@ class ComposedSteps::Parts {
     kinds.reserve(balance.size());
     int64_t first = 0;
     for (const int64_t layers : balance) {
-      kinds.push_back(
-          {kinds.empty(), kinds.size() + 1 == balance.size(), splits, StageLayersOf(model, first, layers)});
+      kinds.push_back({kinds.empty(), kinds.size() + 1 == balance.size(), splits,
+                       StageLayersOf(scenario, first, layers)});
       first += layers;
     }
     return kinds;
@@ -358,7 +361,8 @@ class ComposedSteps::Parts {
       }));
     }
     const int64_t layers = kind.layers.layers;
-    return actions_.Find(fmt::format("{} l{}.{}{}", key, kind.layers.dense, layers, from_idle ? " i" : ""),
+    return actions_.Find(fmt::format("{} l{}.{}.{}{}", key, kind.layers.dense, kind.layers.recomputed, layers,
+                                     from_idle ? " i" : ""),
                          [&]() -> Result<StageActions> {
                            const std::vector<LayerUnit> units = UnitsOf(scenario.model, kind.layers);
                            int64_t kept = 0;

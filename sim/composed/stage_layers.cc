@@ -34,6 +34,10 @@ int64_t Kept(int64_t layers, int64_t period) {
   return std::min(layers / period, kKept) * period + layers % period;
 }
 
+// In the order of the stage: the first layer, the other ones that are recomputed, the first one that is not
+// (which frees what the layer before it does not keep), and those after it.
+constexpr int64_t kUnitsOfRecomputed = 4;
+
 // The model with one kind of layer throughout.
 ModelSpec WithLayersOfKind(ModelSpec model, bool have_experts, bool have_windows) {
   if (model.experts) {
@@ -46,8 +50,11 @@ ModelSpec WithLayersOfKind(ModelSpec model, bool have_experts, bool have_windows
 
 }  // namespace
 
-StageLayers StageLayersOf(const ModelSpec& model, int64_t first, int64_t layers) {
+StageLayers StageLayersOf(const Scenario& scenario, int64_t first, int64_t layers) {
+  const ModelSpec& model = scenario.model;
   StageLayers stage{.layers = layers};
+  const bool recomputes_first = scenario.recompute == Recompute::kFull && scenario.recompute_layers < layers;
+  if (recomputes_first) stage.recomputed = scenario.recompute_layers;
   if (model.HasAlikeLayers()) return stage;
   if (model.MixesExperts()) stage.dense = std::clamp<int64_t>(model.experts->first_dense - first, 0, layers);
   if (!IsAlike(model, stage)) stage.phase = (first + stage.dense) % model.LayerPeriod();
@@ -56,6 +63,8 @@ StageLayers StageLayersOf(const ModelSpec& model, int64_t first, int64_t layers)
 
 std::vector<LayerUnit> UnitsOf(const ModelSpec& model, const StageLayers& stage) {
   if (stage.layers == 0) return {};
+  if (stage.recomputed > 0)
+    return {{1, 1}, {1, stage.recomputed - 1}, {1, 1}, {1, stage.layers - stage.recomputed - 1}};
   if (IsAlike(model, stage)) return {{1, 1}, {1, stage.layers - 1}};
   std::vector<LayerUnit> units;
   AddUnits(stage.dense, model.LayerPeriod(), units);
@@ -65,6 +74,7 @@ std::vector<LayerUnit> UnitsOf(const ModelSpec& model, const StageLayers& stage)
 
 std::string UnitsKey(const ModelSpec& model, const StageLayers& stage) {
   if (stage.layers == 0) return "none";
+  if (stage.recomputed > 0) return "recomputed";
   if (model.HasAlikeLayers()) return "";
   if (IsAlike(model, stage)) return stage.dense > 0 ? "dense" : "experts";
   const int64_t period = model.LayerPeriod();
@@ -83,7 +93,8 @@ SmallLayers SmallLayersOf(const ModelSpec& model, const StageLayers& stage, bool
     small.model = WithLayersOfKind(model, model.HasExperts(last), model.WindowOf(last) > 0);
   } else if (IsAlike(model, stage)) {
     range.first = is_first ? 0 : 2;
-    range.end = range.first + 2;
+    range.end = range.first + (stage.recomputed > 0 ? kUnitsOfRecomputed : 2);
+    small.recompute_layers = stage.recomputed > 0 ? kUnitsOfRecomputed / 2 : 0;
     const bool has_experts = model.HasAlikeLayers() ? model.LayersWithExperts() > 0 : stage.dense == 0;
     small.model = WithLayersOfKind(model, has_experts, model.WindowOf(0) > 0);
   } else {

@@ -89,7 +89,7 @@ class SmallStage {
       : kind_(kind),
         splits_backwards_(splits_backwards),
         layers_(SmallLayersOf(scenario.model, kind.layers, kind.is_first, kind.is_last)),
-        scenario_(Small(scenario, layers_.model)) {
+        scenario_(Small(scenario, layers_)) {
     role_.streams.push_back(Stream{StreamKind::kCompute, "compute", -1});
     const ParallelSpec& spec = scenario_.parallel;
     alone_ = std::make_unique<CollectiveStream>(role_, kWorldAxis, 1, "");
@@ -185,9 +185,10 @@ class SmallStage {
   bool IsSent(BufferId id) const { return Contains(sent_, id); }
 
  private:
-  static Scenario Small(const Scenario& scenario, const ModelSpec& model) {
+  static Scenario Small(const Scenario& scenario, const SmallLayers& layers) {
     Scenario s = scenario;
-    s.model = model;
+    s.model = layers.model;
+    s.recompute_layers = layers.recompute_layers;
     s.parallel.data.size = 1;
     s.parallel.data.shard_size = 0;
     return s;

@@ -456,6 +456,8 @@ Status CheckStretchable(const Scenario& s) {
   // A unit is a layer.
   if (data.wrap.kind != WrapPolicy::Kind::kBlock) return Unsupported("other units");
   if (s.run.cuda_graphs) return Unsupported("launches of several operators");
+  if (s.recompute == Recompute::kFull && s.RecomputesSomeLayers())
+    return Unsupported("layers that are recomputed beside others");
   const bool is_longer = RhythmOf(s.model).units > kUnits + 1 || s.batch.accumulate > kMicroBatches + 1;
   return is_longer ? Ok() : Unsupported("a step that is as short");
 }

@@ -165,8 +165,15 @@ class Enumeration {
               c.shard_size = shard_size;
               c.overlap = overlap;
               c.recompute = recompute;
-              Add(c, illegal);
+              AddRecomputedLayers(c, illegal);
             }
+  }
+
+  void AddRecomputedLayers(Configuration c, const char* illegal) {
+    for (int64_t layers : RangeOr(ranges_.recompute_layers, base_.recompute_layers)) {
+      c.recompute_layers = layers;
+      Add(c, illegal);
+    }
   }
 
   // Why the configuration is too large for the integers or the memory of later steps; null if it is not.
@@ -319,7 +326,20 @@ class Enumeration {
     const bool has_parts = c.tensor > 1 && c.sequence;
     if (!has_parts && IsRepeated(ranges_.tensor_overlap, c.tensor_overlap, base_.parallel.tensor.overlap))
       return "tensor_overlap has no effect: counted once";
+    if (const char* why = WhyRepeatedRecomputation(c)) return why;
     return WhyRepeatedExperts(c);
+  }
+
+  const char* WhyRepeatedRecomputation(const Configuration& c) const {
+    const std::vector<int64_t>& range = ranges_.recompute_layers;
+    if (c.recompute != Recompute::kFull)
+      return IsRepeated(range, c.recompute_layers, base_.recompute_layers)
+                 ? "recompute_layers has no effect: counted once"
+                 : nullptr;
+    const int64_t stages = c.pipeline * c.virtual_stages;
+    const bool are_all = c.recompute_layers * stages >= base_.model.layers;
+    const bool has_all = std::find(range.begin(), range.end(), 0) != range.end();
+    return are_all && has_all ? "recompute_layers are all layers of a stage: counted once, as 0" : nullptr;
   }
 
   static bool ShardsInGroups(const Configuration& c) {
@@ -431,7 +451,12 @@ Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
   s.search.reset();
   s.batch = {c.micro, c.accumulate};
   s.recompute = c.recompute;
+  s.recompute_layers = c.recompute_layers;
   if (c.recompute != Recompute::kSelective) s.recompute_modules.clear();
+  if (c.recompute != Recompute::kFull) {
+    s.recompute_layers = 0;
+    s.recompute_every = 1;
+  }
   s.cluster.nodes = c.nodes;
   s.cluster.devices_per_node = c.devices_per_node;
   DataParallelSpec& data = s.parallel.data;
@@ -499,6 +524,8 @@ std::string Describe(const Configuration& c) {
   if (c.sequence && c.tensor > 1) text += c.overlaps_tensor() ? ", sequence in parts" : ", sequence";
   if (!c.overlap && HasOverlapKey(c.kind)) text += ", no overlap";
   if (c.recompute != Recompute::kNone) text += fmt::format(", recompute {}", WordOf(c.recompute));
+  if (c.recompute == Recompute::kFull && c.recompute_layers > 0)
+    text += fmt::format(" of {} layers a stage", c.recompute_layers);
   return text;
 }
 

@@ -377,7 +377,7 @@ TEST(FrameworkKernels, LoopsOverTensorsCostTheHostLess) {
 
 // Two kernels of a norm: 29 us each with gradients, 20.5 without; and 850 us around each of Megatron's blocks.
 TEST(FrameworkKernels, RecomputationRunsForwardOnceWithoutGradients) {
-  const ArithmeticContext recomputes{.recomputes = true};
+  const ArithmeticContext recomputes{.recomputed = 1};
   EXPECT_NEAR(HostTime(kNorm, Known("pytorch"), kLaunch, recomputes) / Microseconds(1), 29 + 20.5, 1e-9);
   const AttentionBackward attention{.batch = 4, .seq = 64, .heads = 4, .kv_heads = 4, .head_dim = 64};
   const FrameworkProfile& megatron = Known("megatron");
@@ -398,7 +398,7 @@ TEST(FrameworkKernels, RecomputationOfABlockCostsAsMuchWithContextRanks) {
                                              .ranks = 4,
                                              .blocks = blocks,
                                              .step = step};
-    return HostTime(attention, megatron, kLaunch, {.recomputes = true}) -
+    return HostTime(attention, megatron, kLaunch, {.recomputed = 1}) -
            HostTime(attention, megatron, kLaunch, {});
   };
   EXPECT_EQ(around(4, 0), Microseconds(850));

@@ -119,6 +119,7 @@ class Chooser {
   void Text(std::string_view, const std::string&, const TextRule&, std::string_view) {}
   void InputOnly(std::string_view, std::string_view) {}
   void Require(std::string_view) {}
+  void RequireWithoutPreset(std::string_view) {}
   bool Covers(bool condition) const { return condition; }
 
  private:

@@ -8,6 +8,7 @@
 #include "plan/outline.h"
 #include "plan/plan.h"
 #include "plan/program_graph.h"
+#include "sim/role_memory.h"
 #include "tests/plan/scenarios_for_tests.h"
 
 namespace windtunnel {
@@ -242,6 +243,57 @@ TEST(CompilePlan, RecomputationMakesMasksAgain) {
       again += std::holds_alternative<Dropout>(op.kind) && op.phase == Phase::kRecompute;
     EXPECT_EQ(again, 2 * (framework == Framework::kWindtunnel ? 2 : 3));
   }
+}
+
+// The layers that run again, by number.
+std::set<int> LayersAgain(const Scenario& s) {
+  std::set<int> layers;
+  const Plan plan = *CompilePlan(s);
+  for (const Role& role : plan.roles)
+    for (const Op& op : role.steady.ops)
+      if (op.phase == Phase::kRecompute) layers.insert(op.layer);
+  return layers;
+}
+
+// The first ones of each stage (Megatron's block method), or every so many-th of the model.
+TEST(CompilePlan, SomeLayersAreRecomputed) {
+  Scenario s = TinyGpt();
+  s.model.layers = 6;
+  s.recompute = Recompute::kFull;
+  EXPECT_EQ(LayersAgain(s), (std::set<int>{0, 1, 2, 3, 4, 5}));
+  s.recompute_layers = 2;
+  EXPECT_EQ(LayersAgain(s), (std::set<int>{0, 1}));
+  s.recompute_layers = 7;
+  EXPECT_EQ(LayersAgain(s), (std::set<int>{0, 1, 2, 3, 4, 5}));
+  s.recompute_layers = 0;
+  s.recompute_every = 2;
+  EXPECT_EQ(LayersAgain(s), (std::set<int>{1, 3, 5}));
+  EXPECT_EQ(s.RecomputedShare(), 0.5);
+  s.recompute_every = 1;
+  s.recompute_layers = 1;
+  s.parallel.pipeline = {.size = 2, .schedule = "1f1b"};
+  s.batch.accumulate = 2;
+  s.cluster.devices_per_node = 2;
+  EXPECT_EQ(LayersAgain(s), (std::set<int>{0, 3}));
+  EXPECT_NEAR(s.RecomputedShare(), 2.0 / 6, 1e-12);
+}
+
+// Each layer that is recomputed instead of kept takes less memory.
+TEST(CompilePlan, EachRecomputedLayerSavesMemory) {
+  Scenario s = TinyLlama();
+  s.model.layers = 6;
+  s.batch.micro = 16;
+  const auto peak = [&] { return SimulateMemory(CompilePlan(s)->roles[0])->steady.requested; };
+  Bytes before = peak();
+  s.recompute = Recompute::kFull;
+  for (s.recompute_layers = 1; s.recompute_layers < 6; ++s.recompute_layers) {
+    const Bytes now = peak();
+    EXPECT_LT(now, before) << s.recompute_layers;
+    before = now;
+  }
+  const Bytes all_named = peak();
+  s.recompute_layers = 0;
+  EXPECT_EQ(peak(), all_named);
 }
 
 // The first bucket's gather begins with the step; the next one's, when the first operator needs the first's values.

@@ -518,6 +518,20 @@ TEST(Autocast, WhatIsRecomputedConvertsItsWeightsAgain) {
   EXPECT_GT(freed->before, loss - ops.begin());
 }
 
+// A layer that keeps its activations keeps its weights' copies, too, whatever follows it.
+TEST(Autocast, LayersThatAreNotRecomputedConvertOnce) {
+  Scenario s = Autocast(TinyLlama());
+  s.recompute = Recompute::kFull;
+  s.recompute_every = 2;  // of layers 0 and 1 the latter
+  const Plan plan = *CompilePlan(s);
+  EXPECT_EQ(CopiesInLayer0(plan, Phase::kForward, DType::kFloat32, DType::kBFloat16), 4 + 2);
+  s.recompute = Recompute::kNone;
+  s.recompute_every = 1;
+  const Plan none = *CompilePlan(s);
+  EXPECT_EQ(CopiesInLayer0(plan, Phase::kBackward, DType::kFloat32, DType::kBFloat16),
+            CopiesInLayer0(none, Phase::kBackward, DType::kFloat32, DType::kBFloat16));
+}
+
 // Stages hand the residual stream to each other as it is.
 TEST(Autocast, MessagesBetweenStagesAreInFp32) {
   Scenario s = Autocast(TinyGpt());

@@ -18,9 +18,9 @@ using ::testing::Not;
 
 Result<Plan> Compile(const Scenario& scenario) { return CompilePlan(scenario); }
 
-// Four replicas of a small GPT on one node.
-Scenario Replicated() {
-  Scenario s = TinyGpt(4);
+// Replicas of a small GPT on one node.
+Scenario Replicated(int replicas = 4) {
+  Scenario s = TinyGpt(replicas);
   s.model.layers = 4;
   s.model.hidden = 256;
   s.model.head_dim = s.model.hidden / s.model.heads;
@@ -111,7 +111,23 @@ TEST(DescribeRemedies, NamesThoseThatFit) {
   const std::string text = DescribeRemedies(s, room, outside, Compile);
   EXPECT_THAT(text, HasSubstr("what would fit:\n"));
   EXPECT_THAT(text, HasSubstr("--set recompute=full\n"));
-  EXPECT_THAT(text, Not(HasSubstr("--set recompute=full --set"))) << "more than is needed";
+  EXPECT_THAT(text, Not(HasSubstr("recompute=full --set parallel"))) << "more than is needed";
+}
+
+// Of four layers, as few as fit are recomputed; PyTorch recomputes every so many-th.
+TEST(DescribeRemedies, RecomputesAsFewLayersAsFit) {
+  Scenario s = Replicated(1), some = s;
+  some.recompute = Recompute::kFull;
+  some.recompute_layers = 2;
+  const std::string text = DescribeRemedies(s, ReservedBy(some), MiB(64), Compile);
+  EXPECT_THAT(text, HasSubstr("--set recompute=full --set recompute_layers=2\n"));
+  EXPECT_THAT(text, HasSubstr("--set recompute=full\n"));
+  some.recompute_layers = 0;
+  some.recompute_every = 2;
+  s.framework = some.framework = Framework::kPytorch;
+  s.allocator = some.allocator = AllocatorKind::kPytorch;
+  EXPECT_THAT(DescribeRemedies(s, ReservedBy(some), MiB(64), Compile),
+              HasSubstr("--set recompute=full --set recompute_every="));
 }
 
 TEST(DescribeRemedies, NamesTheLeastWhereNothingFits) {

@@ -85,6 +85,12 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"LlamaZbH1Recomputed",
                                Pipelined(TinyLlama(), "zb_h1", 2, 1,
                                          [](Scenario& s) { s.recompute = Recompute::kFull; })},
+                    ParityCase{"SomeLayersRecomputed", Pipelined(TinyLlama(), "1f1b", 2, 1,
+                                                                 [](Scenario& s) {
+                                                                   s.model.layers = 4;
+                                                                   s.recompute = Recompute::kFull;
+                                                                   s.recompute_layers = 1;
+                                                                 })},
                     ParityCase{"Mlp", Pipelined(ThreeLayers(TinyMlp()), "1f1b", 3)},
                     ParityCase{"MlpZbH1", Pipelined(ThreeLayers(TinyMlp()), "zb_h1", 3)}),
     NameOf);

@@ -125,6 +125,8 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"Mlp", Sharded(TinyMlp(3), DataParallelKind::kFsdp, Version1)},
         ParityCase{"Gemma3Recomputed", Sharded(TinyGemma3(2), DataParallelKind::kFsdp,
                                                Both(Version1, SetRecompute(Recompute::kFull)))},
+        ParityCase{"EverySecondLayerRecomputed",
+                   Fsdp(2, Both(SetRecompute(Recompute::kFull), [](Scenario& s) { s.recompute_every = 2; }))},
         ParityCase{"ShardGradOp", Fsdp(2, Both(Version1, SetSharding(Sharding::kShardGradOp)))},
         ParityCase{"NoShard", Fsdp(2, Both(Version1, SetSharding(Sharding::kNoShard)))},
         ParityCase{"NoShardEveryMicroBatch",

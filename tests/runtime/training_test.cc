@@ -7,6 +7,7 @@
 
 #include "plan/plan.h"
 #include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/exact_peaks.h"
 #include "tests/runtime/in_process_ranks.h"
 #include "tests/runtime/parity.h"
 
@@ -95,6 +96,22 @@ TEST(Training, TheGradientIsThatOfTheLoss) {
       EXPECT_NEAR(before - after, expected, 0.03 * expected) << s.name;
       return Ok();
     });
+  }
+}
+
+// Recomputed layers beside others: the same arithmetic, so the same losses to the bit, and exact peaks.
+TEST(Training, RecomputingSomeLayersChangesNoLoss) {
+  for (Scenario s : {TinyGpt(), Dropping(TinyLlama()), TinyGemma3()}) {
+    s.model.layers = 4;
+    const Trained kept = Train(*CompilePlan(s), kParitySteps);
+    s.recompute = Recompute::kFull;
+    for (const auto& [layers, every] : {std::pair<int64_t, int64_t>{1, 1}, {3, 1}, {0, 2}, {3, 3}}) {
+      s.recompute_layers = layers;
+      s.recompute_every = every;
+      const Plan plan = *CompilePlan(s);
+      EXPECT_EQ(Train(plan, kParitySteps).losses, kept.losses) << s.name << layers << every;
+      ExpectExactPeaks(plan);
+    }
   }
 }
 

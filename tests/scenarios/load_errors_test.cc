@@ -36,6 +36,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{std::string(2000, '['),
                 "s.yaml:1:1: values nested too deeply, expected at most a few hundred levels"},
         Mistake{"name: a\n", "s.yaml:1:1: model is missing, expected a value"},
+        Mistake{"model: {preset: gpt2-124m}\nrecompute: selective\nrecompute_layers: 2\n",
+                "s.yaml:3:19: recompute_layers is 2, expected recompute: full, not selective"},
         Mistake{Mlp("name: \"abc\nbatch: {micro: 2}\n"),
                 "s.yaml:2:7: a quote is opened and not closed, expected it at the end of the text"},
         Mistake{Mlp("name: &n 'it''s\n"),

@@ -180,6 +180,8 @@ Scenario AnyScenario() {
   s.cluster.devices_per_node = parallel.tensor.size * parallel.context.size * parallel.data.size * stages;
   s.cluster.nodes = of_pipeline / stages;
   FillBlocks(s);
+  if (s.recompute == Recompute::kFull && s.model.HasAlikeLayers() && !s.model.mtp)
+    s.recompute_layers = Any<int64_t>({0, 0, 1, 2, 3});
   return s;
 }
 

@@ -80,6 +80,29 @@ TEST(SearchSpace, RefusesWhatHasNoNumbers) {
   EXPECT_NE(actions.error().message.find("16 million actions"), std::string::npos);
 }
 
+// They count where blocks are recomputed as a whole, and up to the layers of a stage.
+TEST(SearchSpace, RecomputedLayersAreCountedWhereTheyMatter) {
+  Scenario s = OnEightDevices();
+  s.model.layers = 8;
+  s.search->pipeline = {1, 2};
+  s.search->recompute = {Recompute::kNone, Recompute::kFull};
+  s.search->recompute_layers = {0, 2, 4};
+  const SearchSpace space = EnumerateSpace(s).value();
+  std::set<std::tuple<int64_t, Recompute, int64_t>> found;
+  for (const Configuration& c : space.legal) {
+    EXPECT_EQ(ScenarioOf(s, c).recompute_layers, c.recompute_layers);
+    found.insert({c.pipeline, c.recompute, c.recompute_layers});
+  }
+  constexpr auto kNone = Recompute::kNone, kFull = Recompute::kFull;
+  EXPECT_EQ(found, (std::set<std::tuple<int64_t, Recompute, int64_t>>{{1, kNone, 0},
+                                                                      {1, kFull, 0},
+                                                                      {1, kFull, 2},
+                                                                      {1, kFull, 4},
+                                                                      {2, kNone, 0},
+                                                                      {2, kFull, 0},
+                                                                      {2, kFull, 2}}));
+}
+
 TEST(SearchSpace, RangesOfDevicesMakeNodes) {
   Scenario s = OnEightDevices();
   s.cluster.devices_per_node = 4;
