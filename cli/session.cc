@@ -20,6 +20,7 @@
 #include "reports/table.h"
 #include "reports/trace.h"
 #include "runtime/data.h"
+#include "scenarios/framework_doubts.h"
 #include "scenarios/key_places.h"
 #include "scenarios/load.h"
 #include "scenarios/unused_keys.h"
@@ -238,16 +239,7 @@ void NoteCosts(const Options& options, const Costs& costs, const Scenario& scena
     Note(options, fmt::format("costs are {}'s, which --profile names, and the cluster's device is {}",
                               profile.name, device));
   for (const std::string& line : NodesInDoubt(scenario, *profile.hardware)) Note(options, line);
-  const bool is_older =
-      scenario.framework == Framework::kMegatron || scenario.framework == Framework::kDeepspeed;
-  if (is_older && scenario.precision.fp8_recipe != Fp8Recipe::kNone)
-    Note(options, fmt::format("{} is that of 2021 and 2022, which had no fp8: megatron_core has",
-                              WordOf(scenario.framework)));
-  if (scenario.framework == Framework::kPytorchCompile && scenario.model.kind == ModelKind::kTransformer &&
-      scenario.cross_entropy == CrossEntropyKind::kFramework)
-    Note(options,
-         "the loss is PyTorch's eager one, outside of what is compiled; where it is compiled, too, as "
-         "nanoGPT's, say cross_entropy: fused");
+  for (const std::string& line : FrameworkDoubts(scenario)) Note(options, line);
   if (scenario.run.backend != Backend::kNccl && scenario.WorldSize() > 1)
     Note(options, fmt::format("run.backend changes nothing here: collectives of {} are predicted as NCCL's",
                               profile.name));

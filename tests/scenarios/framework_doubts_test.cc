@@ -1,0 +1,57 @@
+#include "scenarios/framework_doubts.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/scenarios/testing.h"
+
+namespace windtunnel {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<std::string> DoubtsOf(const std::vector<std::string>& sets) {
+  return FrameworkDoubts(Parsed(
+      "model: {preset: llama3-8b}\n"
+      "batch: {micro: 1, accumulate: 8}\n"
+      "precision: {param: bf16}\n"
+      "cluster: {device: h100-sxm-80g, nodes: 1, devices_per_node: 8, network: dgx-h100}\n"
+      "parallel: {data: {size: 4, kind: zero1}, pipeline: {size: 2}}\n",
+      sets));
+}
+
+TEST(FrameworkDoubts, NameWhatAFrameworkDoesNotRun) {
+  EXPECT_THAT(DoubtsOf({}), IsEmpty());
+  EXPECT_THAT(DoubtsOf({"framework=megatron_core"}), IsEmpty());
+  EXPECT_THAT(DoubtsOf({"framework=megatron_core", "parallel.pipeline.schedule=zb_h1"}),
+              ElementsAre("megatron_core has no schedule zb_h1, but 1f1b and interleaved"));
+  EXPECT_THAT(DoubtsOf({"framework=megatron_core", "parallel.pipeline.schedule=interleaved",
+                        "parallel.pipeline.virtual_stages=2"}),
+              IsEmpty());
+  EXPECT_THAT(DoubtsOf({"framework=deepspeed", "parallel.data.kind=fsdp"}),
+              ElementsAre(HasSubstr("third stage is not modelled")));
+  EXPECT_THAT(DoubtsOf({"framework=megatron", "precision.compute=fp8"}),
+              ElementsAre("megatron is that of 2021 and 2022, which had no fp8: megatron_core has"));
+  EXPECT_THAT(DoubtsOf({"framework=megatron_core", "precision.compute=fp8", "precision.fp8_recipe=rowwise"}),
+              ElementsAre(HasSubstr("no recipe rowwise")));
+  EXPECT_THAT(DoubtsOf({"framework=pytorch", "parallel.pipeline.schedule=zb_h1"}), IsEmpty());
+}
+
+TEST(FrameworkDoubts, SayWhatATutorialsReaderMayNotExpect) {
+  const std::vector<std::string> fsdp = {"framework=pytorch", "parallel.data.kind=fsdp"};
+  const auto with = [&](std::vector<std::string> sets) {
+    sets.insert(sets.begin(), fsdp.begin(), fsdp.end());
+    return DoubtsOf(sets);
+  };
+  EXPECT_THAT(with({}), ElementsAre(HasSubstr("reshard_after_forward: false")));
+  EXPECT_THAT(with({"parallel.data.reshard_after_forward=true"}), IsEmpty());
+  const std::vector<std::string> version1 = {"parallel.pipeline.size=1", "parallel.data.size=8",
+                                             "parallel.data.version=1"};
+  EXPECT_THAT(with(version1), ElementsAre(HasSubstr("FlashAttention's first version")));
+  EXPECT_THAT(with({"parallel.pipeline.size=1", "parallel.data.size=8"}), IsEmpty());
+  EXPECT_THAT(DoubtsOf({"framework=pytorch_compile"}), ElementsAre(HasSubstr("cross_entropy: fused")));
+}
+
+}  // namespace
+}  // namespace windtunnel
