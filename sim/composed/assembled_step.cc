@@ -60,7 +60,7 @@ std::vector<std::vector<RankWalk::LaterForward>> AssembledStep::LaterForwards() 
     Course& course = courses[static_cast<size_t>(event.rank)];
     if (event.kind == PipelineEvent::Kind::kMessage) {
       course.host += send_host;
-      courses[static_cast<size_t>(event.receiver)].host += receive_host;
+      courses[static_cast<size_t>(walk->receivers[event.lane])].host += receive_host;
       continue;
     }
     if (event.kind == PipelineEvent::Kind::kBackward) {
@@ -93,7 +93,7 @@ void AssembledStep::GatherAhead(std::vector<RankWalk>& ranks) const {
     const auto rank = static_cast<size_t>(event.rank);
     if (event.kind == PipelineEvent::Kind::kMessage) {
       host[rank] += send_host;
-      host[static_cast<size_t>(event.receiver)] += receive_host;
+      host[static_cast<size_t>(walk->receivers[event.lane])] += receive_host;
     } else if (left[rank] > 0) {
       const StageAction& forward = ActionsOf(event).forward;
       host[rank] = event.is_first ? ranks[rank].GatherAhead(forward, host[rank], group[rank])
@@ -138,7 +138,8 @@ void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
   };
   for (const PipelineEvent& event : walk->events) {
     if (event.kind == PipelineEvent::Kind::kMessage) {
-      if (is_asked_for(event.receiver)) held[event.receiver - begin].Add({received, received});
+      const int32_t receiver = walk->receivers[event.lane];
+      if (is_asked_for(receiver)) held[receiver - begin].Add({received, received});
       continue;
     }
     if (!is_asked_for(event.rank)) continue;
@@ -227,7 +228,7 @@ Duration AssembledStep::Time() const {
   // By message: when it is made, then when it has arrived; each is written before it is read.
   const auto messages = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(order.messages));
   // `exchanged`, by rank: when its last message ended, sent or received.
-  std::vector<int64_t> lane_end(order.lanes), sent(order.ranks), exchanged(order.ranks);
+  std::vector<int64_t> lane_end(order.receivers.size()), sent(order.ranks), exchanged(order.ranks);
   // Indices of groups (RankStrategy), by rank.
   std::vector<size_t> next_use(order.ranks), next_first(order.ranks), next_last(order.ranks);
   const bool holds = gathers_with_forward && HoldsHosts();
@@ -237,15 +238,16 @@ Duration AssembledStep::Time() const {
     const PipelineEvent& event = order.events[i];
     RankWalk& rank = ranks[event.rank];
     if (event.kind == PipelineEvent::Kind::kMessage) {
-      RankWalk& receiver = ranks[event.receiver];
+      const int32_t to = order.receivers[event.lane];
+      RankWalk& receiver = ranks[to];
       rank.AddHost(send_host);
       receiver.AddHost(receive_host);
       const int64_t start =
           std::max({messages[event.out], lane_end[event.lane], rank.host(), receiver.host()});
-      const int64_t end = start + MessageTime(event.rank, event.receiver);
+      const int64_t end = start + MessageTime(event.rank, to);
       messages[event.out] = lane_end[event.lane] = end;
       sent[event.rank] = std::max(sent[event.rank], end);
-      for (const int32_t other : {event.rank, event.receiver})
+      for (const int32_t other : {event.rank, to})
         exchanged[other] = std::max(exchanged[other], end);
       continue;
     }

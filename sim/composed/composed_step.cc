@@ -114,16 +114,13 @@ std::string PassesKey(const PassOrder& passes) {
       key += fmt::format(" {}{}", pass.chunk, "biw"[static_cast<int>(pass.kind)]);
   return key;
 }
-// (Of what does not fit into `capacity` only a part is made.)
-std::string StrategyKey(const Scenario& s, const std::vector<StageKind>& of_rank, const PassOrder& passes,
-                        Bytes capacity) {
+std::string StrategyKey(const Scenario& s, const std::vector<StageKind>& of_rank, const PassOrder& passes) {
   const bool by_stage = AlignsReductions(s) || passes.splits();
-  return fmt::format("{} {} c{} d{} p{} k{} o{}a{}g{} l{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s),
-                     capacity.count(), s.parallel.data.size, s.parallel.pipeline.size,
-                     static_cast<int>(s.parallel.data.kind), s.parallel.data.overlap, AlignsReductions(s),
-                     s.parallel.data.overlap_param_gather, LayersKey(s.model, of_rank, by_stage),
-                     of_rank.front().is_first, of_rank.back().is_last, s.batch.accumulate == 1,
-                     PassesKey(passes));
+  return fmt::format("{} {} d{} p{} k{} o{}a{}g{} l{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s),
+                     s.parallel.data.size, s.parallel.pipeline.size, static_cast<int>(s.parallel.data.kind),
+                     s.parallel.data.overlap, AlignsReductions(s), s.parallel.data.overlap_param_gather,
+                     LayersKey(s.model, of_rank, by_stage), of_rank.front().is_first, of_rank.back().is_last,
+                     s.batch.accumulate == 1, PassesKey(passes));
 }
 std::string WalkKey(const Scenario& s) {
   const PipelineSpec& p = s.parallel.pipeline;
@@ -397,24 +394,30 @@ class ComposedSteps::Parts {
                                                            Bytes capacity) {
     std::vector<StageKind> of_rank;
     for (const int stage : of.stages) of_rank.push_back(kinds[static_cast<size_t>(stage)]);
-    return strategies_.Find(
-        StrategyKey(scenario, of_rank, of.passes, capacity), [&]() -> Result<RankStrategy> {
-          RankShape shape;
-          shape.passes = of.passes;
-          shape.has_first = of_rank.front().is_first;
-          shape.has_last = of_rank.back().is_last;
-          std::vector<std::shared_ptr<const StageTemplate>> of_stages;
-          for (const StageKind& kind : of_rank) {
-            WT_ASSIGN_OR_RETURN(auto found, FindShape(scenario, kind, groups, costs));
-            of_stages.push_back(std::move(found));
-            shape.stages.push_back(of_stages.back().get());
-            shape.units.push_back(UnitsOf(scenario.model, kind.layers));
-          }
-          WT_ASSIGN_OR_RETURN(RankStrategy strategy,
-                              MakeRankStrategy(scenario, shape, groups, costs, capacity.count()));
-          RunCopiesAhead(strategy);
-          return strategy;
-        });
+    const auto make = [&]() -> Result<RankStrategy> {
+      RankShape shape;
+      shape.passes = of.passes;
+      shape.has_first = of_rank.front().is_first;
+      shape.has_last = of_rank.back().is_last;
+      std::vector<std::shared_ptr<const StageTemplate>> of_stages;
+      for (const StageKind& kind : of_rank) {
+        WT_ASSIGN_OR_RETURN(auto found, FindShape(scenario, kind, groups, costs));
+        of_stages.push_back(std::move(found));
+        shape.stages.push_back(of_stages.back().get());
+        shape.units.push_back(UnitsOf(scenario.model, kind.layers));
+      }
+      WT_ASSIGN_OR_RETURN(RankStrategy strategy,
+                          MakeRankStrategy(scenario, shape, groups, costs, capacity.count()));
+      RunCopiesAhead(strategy);
+      return strategy;
+    };
+    WT_ASSIGN_OR_RETURN(auto found, strategies_.Find(StrategyKey(scenario, of_rank, of.passes), make));
+    // One that did not fit into less memory is known in part only.
+    if (!found->is_whole && found->resident <= capacity.count()) {
+      WT_ASSIGN_OR_RETURN(RankStrategy whole, make());
+      found = std::make_shared<const RankStrategy>(std::move(whole));
+    }
+    return found;
   }
 
   // Adds what models keep, the scratch of the model axes' collectives, and the losses, for the classes whose

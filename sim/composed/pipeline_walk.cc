@@ -104,10 +104,12 @@ class Walker {
     PipelineEvent event;
     event.kind = PipelineEvent::Kind::kMessage;
     event.rank = static_cast<int32_t>(rank);
-    event.receiver = static_cast<int32_t>(receiver);
     event.out = SlotOf(Index(forward, send.stage, send.micro_batch));
     int32_t& lane = lane_of_[static_cast<size_t>(rank) * ranks_ + receiver];
-    if (lane < 0) lane = walk_.lanes++;
+    if (lane < 0) {
+      lane = static_cast<int32_t>(walk_.receivers.size());
+      walk_.receivers.push_back(static_cast<int32_t>(receiver));
+    }
     event.lane = lane;
     walk_.events.push_back(event);
     sent_[rank].push_back({receiver, position_of_[Index(forward, to, send.micro_batch)]});

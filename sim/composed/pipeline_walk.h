@@ -23,18 +23,19 @@ struct PipelineEvent {
   int16_t reduces = -1;
   int32_t stage = 0;     // action
   int32_t rank = 0;      // message: the sender
-  int32_t receiver = 0;  // message
   int32_t released = 0;  // action: sent messages of the rank that become known to have arrived when it begins
   int32_t in = -1;       // the message that an action waits for; -1: none
   int32_t out = -1;      // the message that the action makes, or that this event is; -1: none
   int32_t lane = -1;     // message: index of the pair of its sender and its receiver
 };
+static_assert(sizeof(PipelineEvent) == 32);  // walks have millions of events, and searches hundreds of walks
 
 struct PipelineWalk {
   int ranks = 1, stages_per_rank = 1;
   std::vector<int> rank_of_stage = {0};
   std::vector<PassOrder> passes;  // by rank
-  int32_t messages = 0, lanes = 0;
+  int32_t messages = 0;
+  std::vector<int32_t> receivers;  // by lane
   std::vector<PipelineEvent> events;
   std::vector<int32_t> unreleased;       // by rank: sent messages that no action releases
   std::vector<bool> ends_with_messages;  // by rank: it sends or receives after its last action

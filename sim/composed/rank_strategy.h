@@ -25,6 +25,7 @@ struct StrategyOp {
 };
 
 struct RankStrategy {
+  bool is_whole = true;  // false: it does not fit, and only `resident` (a lower bound) is known
   std::vector<StrategyOp> ops;
   std::vector<int32_t> dependencies;  // indices of operators
 
@@ -91,8 +92,8 @@ struct RankShape {
   bool has_first = false, has_last = false;   // the pipeline's first or last stage is among them
 };
 
-// If the memory that stays between steps is more than `capacity`, only `resident` (a lower bound) is filled
-// in. Errors: the cost model's.
+// If the memory that stays between steps is more than `capacity`, the strategy is not whole. Errors: the cost
+// model's.
 Result<RankStrategy> MakeRankStrategy(const Scenario& scenario, const RankShape& shape,
                                       const MeshGroups& groups, Costs& costs, int64_t capacity);
 

@@ -535,6 +535,17 @@ TEST(ComposedStep, IsPredictUnderAPowerLimit) {
   }
 }
 
+// What is known of a step that does not fit into little memory is no answer for more.
+TEST(ComposedStep, TakesEachCapacityByItself) {
+  const Scenario s = Base(true);
+  ComposedSteps steps;
+  const Plan plan = CompilePlan(s).value();
+  const auto model = MakeProfileCostModel(A100(), plan);
+  const Bytes little = MiB(1);
+  EXPECT_GT(steps.Compose(s, *model, little)->memory(), little);
+  ExpectSame(steps, s, "with more memory");
+}
+
 TEST(ComposedStep, IsPredictUnderOtherSchedules) {
   Scenario s = Base(true);
   s.search.emplace();
