@@ -27,8 +27,9 @@ struct PassOrder {
 
   auto operator<=>(const PassOrder&) const = default;
   bool splits() const {
-    for (const BackwardPass& pass : first)
-      if (pass.kind != BackwardKind::kWhole) return true;
+    for (const std::vector<BackwardPass>* passes : {&first, &last})
+      for (const BackwardPass& pass : *passes)
+        if (pass.kind != BackwardKind::kWhole) return true;
     return false;
   }
 };

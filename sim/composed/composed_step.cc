@@ -268,8 +268,7 @@ class ComposedSteps::Parts {
   static std::vector<StageKind> KindsOf(const Scenario& scenario, const PipelineWalk* walk) {
     if (scenario.parallel.pipeline.size == 1)
       return {{true, true, false, StageLayersOf(scenario, 0, scenario.model.layers)}};
-    const bool splits = walk != nullptr && std::any_of(walk->passes.begin(), walk->passes.end(),
-                                                       [](const PassOrder& of) { return of.splits(); });
+    const bool splits = walk != nullptr && walk->splits_backwards;
     const std::vector<int64_t>& balance = scenario.parallel.pipeline.balance;
     std::vector<StageKind> kinds;
     kinds.reserve(balance.size());

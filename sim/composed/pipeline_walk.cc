@@ -140,6 +140,7 @@ class Walker {
 
   void CountBackward(PipelineEvent& event) {
     Done& done = done_[event.stage];
+    walk_.splits_backwards |= event.backward != BackwardKind::kWhole;
     const bool has_inputs = event.backward != BackwardKind::kWeights,
                has_weights = event.backward != BackwardKind::kInputs;
     event.is_first = has_inputs ? done.inputs == 0 : done.weights == 0;

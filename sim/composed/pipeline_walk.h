@@ -34,6 +34,7 @@ struct PipelineWalk {
   int ranks = 1, stages_per_rank = 1;
   std::vector<int> rank_of_stage = {0};
   std::vector<PassOrder> passes;  // by rank
+  bool splits_backwards = false;  // some backward is not whole
   int32_t messages = 0;
   std::vector<int32_t> receivers;  // by lane
   std::vector<PipelineEvent> events;

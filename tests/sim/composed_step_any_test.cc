@@ -6,6 +6,7 @@
 
 #include "plan/plan.h"
 #include "scenarios/load.h"
+#include "sim/search/space.h"
 #include "tests/sim/composed_step_testing.h"
 
 namespace windtunnel {
@@ -260,6 +261,67 @@ RC_GTEST_PROP(ComposedStep, IsPredictOfAnyScenario, ()) {
     RC_FAIL(fmt::format("time {} and {}, memory {} and {}\n{}", both->composed_time.picoseconds(),
                         both->predicted_time.picoseconds(), both->composed_memory.count(),
                         both->predicted_memory.count(), yaml));
+  }
+}
+
+// Some of the values, at least one.
+template <typename T>
+std::vector<T> Some(const std::vector<T>& values) {
+  std::vector<T> some;
+  for (const T& value : values)
+    if (*rc::gen::arbitrary<bool>()) some.push_back(value);
+  if (some.empty()) some.push_back(values.front());
+  return some;
+}
+
+// Few values of each range, so that configurations share much.
+SearchSpec AnyRanges() {
+  SearchSpec ranges;
+  ranges.tensor = {Any<int64_t>({1, 2})};
+  ranges.sequence = {true};
+  ranges.pipeline = Some<int64_t>({2, 4});
+  ranges.virtual_stages = {1, 2};
+  ranges.schedule = Some<std::string>({"interleaved", "1f1b", "zb_h1", "zb_v", "dualpipe_v"});
+  ranges.micro = Some<int64_t>({1, 2});
+  ranges.kind = Some<DataParallelKind>({DataParallelKind::kZero1, DataParallelKind::kDdp});
+  ranges.recompute = {Any({Recompute::kNone, Recompute::kFull})};
+  ranges.recompute_layers = Some<int64_t>({0, 1, 2});
+  return ranges;
+}
+
+// What configurations of one search share is right for each of them.
+RC_GTEST_PROP(ComposedStep, IsPredictOfConfigurationsThatShareParts, ()) {
+  Scenario s = AnyScenario();
+  s.cluster.device = "h100-sxm-80g";
+  s.model.hidden = s.model.seq_len = 1024;
+  s.model.head_dim = 256;
+  s.model.layers = Any<int64_t>({8, 16});
+  s.model.tie_embeddings = false;
+  s.model.mtp.reset();
+  s.model.sliding_window.reset();
+  s.model.experts.reset();
+  s.recompute = Recompute::kNone;
+  s.recompute_modules.clear();
+  s.recompute_layers = 0;
+  s.parallel = {};
+  s.batch = {.micro = 2, .accumulate = Any<int64_t>({1, 2, 4, 8})};
+  s.cluster.nodes = Any<int64_t>({1, 2});
+  s.cluster.devices_per_node = 8 / s.cluster.nodes;
+  s.search = AnyRanges();
+  const auto space = EnumerateSpace(s);
+  RC_PRE(space.has_value());
+  ComposedSteps steps;
+  constexpr size_t kMost = 12;
+  for (size_t i = 0; i < std::min(kMost, space->legal.size()); ++i) {
+    const Configuration c = *rc::gen::elementOf(space->legal);
+    const Scenario scenario = ScenarioOf(s, c);
+    const auto both = Compare(steps, scenario);
+    if (!both) RC_FAIL(both.error().message + "\n" + ResolvedYaml(scenario));
+    if (both->composed_time != both->predicted_time || both->composed_memory != both->predicted_memory)
+      RC_FAIL(fmt::format("{}: time {} and {}, memory {} and {}\n{}", Describe(c),
+                          both->composed_time.picoseconds(), both->predicted_time.picoseconds(),
+                          both->composed_memory.count(), both->predicted_memory.count(),
+                          ResolvedYaml(scenario)));
   }
 }
 
