@@ -50,6 +50,7 @@ using LinkDemands = std::vector<LinkDemand>;
 
 class ProductSpeeds;  // cost_models/block_speed.h
 
+// A model with links (has_links) is for one thread at a time; others are for any number of threads at once.
 class CostModel {
  public:
   virtual ~CostModel() = default;
@@ -59,7 +60,8 @@ class CostModel {
   // Whether transfers share links; if so, Links returns them.
   virtual bool has_links() const { return false; }
   // The links that a transfer crosses, in ascending order. `position` is that of the operator's rank in the
-  // group; it matters for sends and receives. Null if the transfer shares no links. Errors: as Communication.
+  // group; it matters for sends and receives. Null if the transfer shares no links. The model keeps what it
+  // returns, so results of one address are equal. Errors: as Communication.
   virtual Result<std::shared_ptr<const LinkDemands>> Links(const Op&, const Group&, int /*position*/) const {
     return std::shared_ptr<const LinkDemands>();
   }

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <sstream>
+#include <unordered_map>
 
 #include "scenarios/characters.h"
 
@@ -117,6 +118,7 @@ class TreeBuilder : public YAML::EventHandler {
     YAML::anchor_t anchor;
     int first_count;  // node_count_ when the node was opened
     bool has_key = false;
+    std::unordered_map<std::string, int> lines = {};  // of the block's keys
   };
   struct Anchored {
     YamlNode node;
@@ -161,11 +163,10 @@ class TreeBuilder : public YAML::EventHandler {
   void AddKey(YamlNode key) {
     Open& block = open_.back();
     if (!key.is_scalar()) return Fail(key.place, fmt::format("a key is {}, expected text", Found(key)));
-    for (const YamlKey& earlier : block.node.keys) {
-      if (earlier.name != key.text) continue;
+    const auto [earlier, is_new] = block.lines.try_emplace(key.text, key.place.line);
+    if (!is_new)
       return Fail(key.place, fmt::format("duplicate key {}, expected it once (it is already in line {})",
-                                         Quoted(key.text), earlier.place.line));
-    }
+                                         Quoted(key.text), earlier->second));
     block.node.keys.push_back({std::move(key.text), key.place});
     block.has_key = true;
   }

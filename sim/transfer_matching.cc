@@ -11,10 +11,15 @@
 namespace windtunnel {
 namespace {
 
-// What ranks' operators have to agree on to form one transfer: the cost key (kind, type, bytes) and the root.
+// What ranks' operators have to agree on to form one transfer: the cost key (kind, type, bytes), and the root,
+// the reduction or the distance.
 std::string Fingerprint(const Op& op) {
   if (const auto* c = std::get_if<Collective>(&op.kind)) {
-    return HasRoot(c->kind) ? fmt::format("{} root={}", CostKey(op.kind), c->root) : CostKey(op.kind);
+    std::string print = CostKey(op.kind);
+    if (HasRoot(c->kind)) print += fmt::format(" root={}", c->root);
+    if (c->reduction == Reduction::kMax) print += " max";
+    if (c->kind == CollectiveKind::kShift) print += fmt::format(" distance={}", c->distance);
+    return print;
   }
   if (const auto* send = std::get_if<Send>(&op.kind))
     return fmt::format("{} x {}", Name(send->dtype), send->elements);

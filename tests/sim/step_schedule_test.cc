@@ -108,5 +108,23 @@ TEST(StepSchedule, CollectivesThatMeetMustAgree) {
             "operators that meet must agree");
 }
 
+// As live ranks do: not only on what a transfer costs.
+TEST(StepSchedule, CollectivesThatMeetMustReduceAlikeAndGoEquallyFar) {
+  for (const CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kShift}) {
+    PlanBuilder b(3);
+    for (int rank = 0; rank < 3; ++rank) {
+      b.BeginRole({rank});
+      b.Collective("sum", 4);
+    }
+    Plan plan = b.Build();
+    for (Role& role : plan.roles) std::get<Collective>(role.steady.ops[0].kind).kind = kind;
+    ASSERT_TRUE(MakeStepSchedule(plan));
+    Collective& other = std::get<Collective>(plan.roles[1].steady.ops[0].kind);
+    if (kind == CollectiveKind::kShift) other.distance = 2;
+    else other.reduction = Reduction::kMax;
+    EXPECT_FALSE(MakeStepSchedule(plan));
+  }
+}
+
 }  // namespace
 }  // namespace windtunnel
