@@ -264,23 +264,52 @@ std::optional<std::vector<int64_t>> Checkpoint::ShapeOf(const std::string& tenso
   return found->second.shape;
 }
 
+Result<std::vector<float>> Checkpoint::ReadPiece(const std::string& tensor, const Piece& piece) const {
+  const SafetensorsFile& file = files_.at(piece.file);
+  WT_ASSIGN_OR_RETURN(std::vector<float> values, file.Read(piece.key));
+  if (const uint32_t crc = Crc32(values); crc != piece.crc32) {
+    return InvalidInput(
+        "{}: tensor '{}' is damaged: the CRC-32 of '{}' is {:08x}, it was {:08x} when it was saved",
+        file.path(), tensor, piece.key, crc, piece.crc32);
+  }
+  return values;
+}
+
 Result<std::vector<float>> Checkpoint::Read(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) return InvalidInput("{}: has no tensor '{}'", path_, name);
   std::vector<float> whole(static_cast<size_t>(ElementsOf(found->second.shape)));
   for (const Piece& piece : found->second.pieces) {
-    const SafetensorsFile& file = files_.at(piece.file);
-    WT_ASSIGN_OR_RETURN(const std::vector<float> values, file.Read(piece.key));
-    if (const uint32_t crc = Crc32(values); crc != piece.crc32) {
-      return InvalidInput(
-          "{}: tensor '{}' is damaged: the CRC-32 of '{}' is {:08x}, it was {:08x} when it was saved",
-          file.path(), name, piece.key, crc, piece.crc32);
-    }
+    WT_ASSIGN_OR_RETURN(const std::vector<float> values, ReadPiece(name, piece));
     ForEachRun(piece.runs, [&](int64_t local, int64_t first, int64_t elements) {
       std::copy_n(values.begin() + local, elements, whole.begin() + first);
     });
   }
   return whole;
+}
+
+Result<std::vector<float>> Checkpoint::ReadRuns(const std::string& name,
+                                                const std::vector<StridedRuns>& runs) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) return InvalidInput("{}: has no tensor '{}'", path_, name);
+  int64_t wanted = 0;
+  for (const StridedRuns& run : runs) wanted += run.length * run.count;
+  std::vector<float> part(static_cast<size_t>(wanted));
+  const RunsInOrder in_order(runs);
+  for (const Piece& piece : found->second.pieces) {
+    bool has_some = false;
+    ForEachRun(piece.runs, [&](int64_t, int64_t first, int64_t elements) {
+      in_order.ForEachOverlap(first, elements, [&](int64_t, int64_t, int64_t) { has_some = true; });
+    });
+    if (!has_some) continue;
+    WT_ASSIGN_OR_RETURN(const std::vector<float> values, ReadPiece(name, piece));
+    ForEachRun(piece.runs, [&](int64_t local, int64_t first, int64_t elements) {
+      in_order.ForEachOverlap(first, elements, [&](int64_t to, int64_t from, int64_t count) {
+        std::copy_n(values.begin() + local + (from - first), count, part.begin() + to);
+      });
+    });
+  }
+  return part;
 }
 
 Status Checkpoint::Check() const {
@@ -485,11 +514,7 @@ Status LoadPieces(const TensorSource& source, const Plan& plan, int rank, bool w
       return InvalidInput("{}: tensor '{}' is {}, expected {}, as in the scenario's model", source.path(),
                           piece.tensor, ShapeText(*shape), ShapeText(piece.shape));
     }
-    WT_ASSIGN_OR_RETURN(const std::vector<float> whole, source.Read(piece.tensor));
-    part.resize(static_cast<size_t>(piece.elements()));
-    ForEachRun(piece.runs, [&](int64_t local, int64_t first, int64_t elements) {
-      std::copy_n(whole.begin() + first, elements, part.begin() + local);
-    });
+    WT_ASSIGN_OR_RETURN(part, source.ReadRuns(piece.tensor, piece.runs));
     put(piece.local, part);
   }
   return Ok();

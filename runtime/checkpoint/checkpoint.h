@@ -62,6 +62,10 @@ class Checkpoint : public TensorSource {
 
   std::optional<std::vector<int64_t>> ShapeOf(const std::string& tensor) const override;
   Result<std::vector<float>> Read(const std::string& tensor) const override;
+  // Reads only the saved pieces that hold some of the elements. So a rank that has the part that it had when
+  // the checkpoint was saved reads that alone.
+  Result<std::vector<float>> ReadRuns(const std::string& tensor,
+                                      const std::vector<StridedRuns>& runs) const override;
   // Reads everything. Returns the first damage found.
   Status Check() const;
 
@@ -77,6 +81,7 @@ class Checkpoint : public TensorSource {
   };
   friend struct CheckpointFormat;
 
+  Result<std::vector<float>> ReadPiece(const std::string& tensor, const Piece& piece) const;
   Status CheckCounts() const;
   Status OpenFiles();
   Status CheckCoverage() const;

@@ -6,6 +6,7 @@
 //   optimizer.<state>.<parameter>          exp_avg, exp_avg_sq, or momentum, of the parameter's shape
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -45,5 +46,36 @@ void ForEachRun(const std::vector<StridedRuns>& runs, F f) {
       f(local, run.first + i * run.stride, run.length);
   }
 }
+
+// A piece's runs in the order of the tensor, to find those that overlap another piece's.
+class RunsInOrder {
+ public:
+  explicit RunsInOrder(const std::vector<StridedRuns>& runs) {
+    ForEachRun(runs, [&](int64_t local, int64_t first, int64_t elements) {
+      runs_.push_back({first, elements, local});
+    });
+    std::sort(runs_.begin(), runs_.end(), [](const Run& a, const Run& b) { return a.first < b.first; });
+  }
+
+  // Calls f(element of the piece, element of the whole tensor, elements) for what it has of the tensor's
+  // elements [first, first + elements).
+  template <typename F>
+  void ForEachOverlap(int64_t first, int64_t elements, F f) const {
+    const int64_t end = first + elements;
+    auto run = std::upper_bound(runs_.begin(), runs_.end(), first,
+                                [](int64_t at, const Run& other) { return at < other.first; });
+    if (run != runs_.begin()) --run;
+    for (; run != runs_.end() && run->first < end; ++run) {
+      const int64_t from = std::max(first, run->first), to = std::min(end, run->first + run->elements);
+      if (from < to) f(run->local + from - run->first, from, to - from);
+    }
+  }
+
+ private:
+  struct Run {
+    int64_t first, elements, local;
+  };
+  std::vector<Run> runs_;
+};
 
 }  // namespace windtunnel

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/checkpoint/tensor_pieces.h"
 
 namespace windtunnel {
 
@@ -21,6 +22,16 @@ class TensorSource {
   // Returns the whole tensor, row-major. Errors: InvalidInput, naming the file and the tensor (none of that
   // name, damaged).
   virtual Result<std::vector<float>> Read(const std::string& tensor) const = 0;
+  // Returns the tensor's elements that `runs` name, in their order. Errors: as Read, as far as it looked.
+  virtual Result<std::vector<float>> ReadRuns(const std::string& tensor,
+                                              const std::vector<StridedRuns>& runs) const {
+    WT_ASSIGN_OR_RETURN(const std::vector<float> whole, Read(tensor));
+    std::vector<float> part;
+    ForEachRun(runs, [&](int64_t, int64_t first, int64_t elements) {
+      part.insert(part.end(), whole.begin() + first, whole.begin() + first + elements);
+    });
+    return part;
+  }
 };
 
 }  // namespace windtunnel

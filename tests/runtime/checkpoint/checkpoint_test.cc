@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -316,6 +317,49 @@ TEST_F(Saved, PiecesThatOverlapAndLeaveAHoleAreAnError) {
   const std::string error = ErrorOf(checkpoint_);
   EXPECT_NE(error.find("the pieces of tensor '" + split + "' overlap or leave a hole"), std::string::npos)
       << error;
+}
+
+// A rank reads what it holds, however the job that saved it was split: with equal ranks only its own part.
+TEST_F(Saved, RanksReadTheirPartsAlone) {
+  const auto checkpoint = Checkpoint::Open(checkpoint_);
+  ASSERT_TRUE(checkpoint);
+  const auto load = [&](const Plan& plan, int rank) {
+    std::map<std::string, std::vector<float>> loaded;
+    const Status status = LoadPieces(
+        *checkpoint, plan, rank, true, [&, i = 0](const Slice&, std::span<const float> values) mutable {
+          loaded[PiecesOf(plan, rank, true)[static_cast<size_t>(i++)].tensor].assign(values.begin(),
+                                                                                     values.end());
+        });
+    EXPECT_TRUE(status) << status.error().message;
+    return loaded;
+  };
+  // Three ranks' parts lie across those of the two that saved; tensor ranks' have many runs.
+  for (const Plan& plan :
+       {*CompilePlan(
+            Changed(TinyGpt(3), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kFsdp; })),
+        *CompilePlan(Changed(TinyGpt(1), [](Scenario& s) {
+          s.parallel.tensor.size = s.cluster.devices_per_node = 2;
+          s.parallel.data.kind = DataParallelKind::kNone;
+        }))}) {
+    for (int rank = 0; rank < plan.world_size; ++rank) {
+      const auto loaded = load(plan, rank);
+      for (const TensorPiece& piece : PiecesOf(plan, rank, true)) {
+        const std::vector<float> whole = checkpoint->Read(piece.tensor).value();
+        std::vector<float> expected;
+        ForEachRun(piece.runs, [&](int64_t, int64_t first, int64_t elements) {
+          expected.insert(expected.end(), whole.begin() + first, whole.begin() + first + elements);
+        });
+        EXPECT_EQ(loaded.at(piece.tensor), expected) << piece.tensor;
+      }
+    }
+  }
+  Flip("rank_00001.safetensors", 3);
+  const Plan same =
+      *CompilePlan(Changed(TinyGpt(2), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kFsdp; }));
+  const auto ignore = [](const Slice&, std::span<const float>) {};
+  const auto damaged = Checkpoint::Open(checkpoint_);
+  EXPECT_TRUE(LoadPieces(*damaged, same, 0, true, ignore));
+  EXPECT_FALSE(LoadPieces(*damaged, same, 1, true, ignore));
 }
 
 TEST_F(Saved, AnotherModelIsAnErrorThatNamesTheTensorAndBothShapes) {
