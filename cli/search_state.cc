@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <utility>
+
 namespace windtunnel {
 
 Result<SharedState> SharedState::Open(const std::string& path, const std::string& key,
@@ -21,7 +24,12 @@ Result<SharedState> SharedState::Open(const std::string& path, const std::string
 }
 
 Status SharedState::ReadAll() {
+  read_.resize(static_cast<size_t>(process_.count));
   for (int rank = 0; rank < process_.count; ++rank) {
+    std::error_code error;
+    const std::uintmax_t bytes = std::filesystem::file_size(PathOf(rank), error);
+    // Files only grow, and other processes look at them often.
+    if (error || std::exchange(read_[static_cast<size_t>(rank)], bytes) == bytes) continue;
     WT_ASSIGN_OR_RETURN(const auto known, StateFile::Read(PathOf(rank), key_));
     known_.insert(known.begin(), known.end());
   }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "cli/paths.h"
@@ -30,7 +31,7 @@ class SharedState {
   const std::map<int64_t, Evaluation>& known() const { return known_; }
   Status Append(int64_t id, const Evaluation& evaluation) { return own_->Append(id, evaluation); }
 
-  // Reads the results of all processes so far.
+  // Reads the results of all processes so far, from the files that have grown.
   Status ReadAll();
 
  private:
@@ -50,6 +51,7 @@ class SharedState {
   int64_t neighbours_ = 1;
   std::optional<StateFile> own_;
   std::map<int64_t, Evaluation> known_;
+  std::vector<std::uintmax_t> read_;  // by process: the bytes of its file when it was last read
 };
 
 }  // namespace windtunnel
