@@ -109,9 +109,11 @@ std::string LayersKey(const ModelSpec& model, const std::vector<StageKind>& of_r
 std::string PassesKey(const PassOrder& passes) {
   std::string key;
   if (!passes.splits()) return key;
-  for (const std::vector<BackwardPass>* order : {&passes.first, &passes.last})
+  for (const std::vector<BackwardPass>* order : {&passes.first, &passes.last}) {
     for (const BackwardPass pass : *order)
       key += fmt::format(" {}{}", pass.chunk, "biw"[static_cast<int>(pass.kind)]);
+    key += '/';
+  }
   return key;
 }
 std::string StrategyKey(const Scenario& s, const std::vector<StageKind>& of_rank, const PassOrder& passes) {
