@@ -26,7 +26,7 @@ void ExpectSame(ComposedSteps& steps, const Scenario& scenario, const std::strin
 
 // Tries some of the space's configurations, always the same ones (composed_step_any_test draws others).
 void ExpectSameInSpace(const Scenario& s) {
-  constexpr size_t kMost = 10;
+  constexpr size_t kMost = 6;
   ComposedSteps steps;
   SearchSpace space = EnumerateSpace(s).value();
   ASSERT_FALSE(space.legal.empty());
