@@ -488,7 +488,8 @@ class Dissection {
     // A buffer is freed right after its last use on the compute stream; after a use elsewhere, before the
     // operator that waits for it.
     const Op& previous = program_.ops[previous_];
-    const bool is_after = !is_alloc && previous.stream == kComputeStream && Uses(previous, id);
+    const bool is_after =
+        !is_alloc && previous.stream == kComputeStream && Uses(previous, id) && !IsAwaited(op.before, id);
     Part* part = is_after ? previous_part_ : PartOf(*pass, op);
     if (part == nullptr) return;
     const int32_t ops = static_cast<int32_t>(part->ops.size());
@@ -497,6 +498,15 @@ class Dissection {
     auto place = part->memory.end();
     while (place != part->memory.begin() && std::prev(place)->op > change.op) --place;
     part->memory.insert(place, change);
+  }
+
+  // Whether operator `index` waits for communication that uses the buffer.
+  bool IsAwaited(int32_t index, BufferId id) const {
+    if (index >= static_cast<int32_t>(program_.ops.size())) return false;
+    const std::vector<OpIndex>& awaited = program_.ops[index].dependencies;
+    return std::any_of(awaited.begin(), awaited.end(), [&](OpIndex other) {
+      return program_.ops[other].stream != kComputeStream && Uses(program_.ops[other], id);
+    });
   }
 
   static bool Uses(const Op& op, BufferId id) {

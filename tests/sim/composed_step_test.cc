@@ -535,6 +535,36 @@ TEST(ComposedStep, IsPredictUnderAPowerLimit) {
   }
 }
 
+// A product that waits for the tokens of other ranks frees this rank's own, after the strategy's buffer for
+// its gradient has been allocated and padded.
+TEST(ComposedStep, FreesWhatHasBeenSentWithTheProductThatWaits) {
+  Scenario s = Base(false);
+  s.model.layers = 10;
+  s.model.hidden = 32;
+  s.model.head_dim = 8;
+  s.model.ffn = 128;
+  s.model.seq_len = 16;
+  s.model.attention = AttentionKind::kEager;
+  s.model.activation = ActivationKind::kGelu;
+  s.model.norm = NormKind::kLayerNorm;
+  s.model.position = PositionKind::kLearned;
+  s.model.tie_embeddings = true;
+  s.model.dropout = 0.1;
+  s.model.bias = false;
+  s.precision.param = s.precision.compute = Precision::kFp32;
+  s.cross_entropy = CrossEntropyKind::kFused;
+  s.framework = Framework::kPytorch;
+  s.allocator = AllocatorKind::kPytorch;
+  s.recompute = Recompute::kSelectiveOp;
+  s.batch = {.micro = 2, .accumulate = 1};
+  s.parallel.data = {.kind = DataParallelKind::kZero1, .size = 3, .bucket_cap_mb = 0.05};
+  s.parallel.tensor = {.size = 2, .sequence = true, .overlap = true};
+  s.parallel.pipeline = {.size = 2, .schedule = "none", .balance = {5, 5}};
+  s.cluster.devices_per_node = 12;
+  ComposedSteps steps;
+  ExpectSame(steps, s, "padded buckets");
+}
+
 // What is known of a step that does not fit into little memory is no answer for more.
 TEST(ComposedStep, TakesEachCapacityByItself) {
   const Scenario s = Base(true);
