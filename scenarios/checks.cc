@@ -10,6 +10,7 @@
 #include "scenarios/derived.h"
 #include "scenarios/describe.h"
 #include "scenarios/model_checks.h"
+#include "scenarios/recompute_checks.h"
 #include "scenarios/split_checks.h"
 
 namespace windtunnel {
@@ -316,53 +317,6 @@ void CheckBalance(const Scenario& scenario, int64_t layers, Checker& check) {
                "parallel.pipeline.balance adds up to {}, expected the model's {} layers", sum, layers);
 }
 
-// Whether any layer of the model has the module.
-bool IsThere(RecomputeModule module, const ModelSpec& model) {
-  switch (module) {
-    case RecomputeModule::kCoreAttention:
-    case RecomputeModule::kLayerNorm:
-      return true;
-    case RecomputeModule::kLatentUp:
-      return model.latent_attention.has_value();
-    case RecomputeModule::kMlp:
-      return !model.experts || model.LayersWithExperts() < model.layers;
-    case RecomputeModule::kMoe:
-    case RecomputeModule::kMoeActivation:
-      return model.experts.has_value();
-    case RecomputeModule::kSharedExperts:
-      return model.experts && model.experts->shared_ffn > 0;
-  }
-  return false;
-}
-
-// A search has its own range of `recompute`.
-bool MayRecompute(const Scenario& scenario, Recompute recompute) {
-  if (scenario.recompute == recompute) return true;
-  if (!scenario.search) return false;
-  const std::vector<Recompute>& range = scenario.search->recompute;
-  return std::find(range.begin(), range.end(), recompute) != range.end();
-}
-
-void CheckPostNorm(const Scenario& scenario, Checker& check) {
-  check.Expect(
-      !scenario.model.post_norm || !MayRecompute(scenario, Recompute::kSelectiveOp),
-      {"model.post_norm", "recompute", "search.recompute"},
-      "model.post_norm is true, expected false with recompute selective_op: what every second matmul "
-      "gives would be normalised again");
-}
-
-// recompute_modules need recompute: selective (or a search with it), and a framework that has them.
-void CheckWhereModulesCount(const Scenario& scenario, Checker& check) {
-  check.Expect(MayRecompute(scenario, Recompute::kSelective), {"recompute_modules", "recompute"},
-               "recompute_modules is given, expected recompute: selective, not {}",
-               WordOf(scenario.recompute));
-  check.Expect(
-      scenario.framework == Framework::kWindtunnel || scenario.framework == Framework::kMegatronCore,
-      {"recompute_modules", "framework"},
-      "recompute_modules is given, expected framework windtunnel or megatron_core, which have them, not {}",
-      WordOf(scenario.framework));
-}
-
 void CheckCrossEntropy(const Scenario& scenario, Checker& check) {
   if (scenario.cross_entropy == CrossEntropyKind::kFramework) return;
   check.Expect(
@@ -387,38 +341,6 @@ void CheckFlashKernels(const Scenario& scenario, Checker& check) {
       "model.flash_kernels is {}, expected it left out for framework: windtunnel, which has cuDNN's where "
       "they are and its own elsewhere",
       chosen);
-}
-
-// Each module must exist in the model, be listed once, and not be a part of another listed one.
-void CheckRecomputedLayers(const Scenario& scenario, Checker& check) {
-  const bool may = MayRecompute(scenario, Recompute::kFull);
-  check.Expect(scenario.recompute_layers == 0 || may, {"recompute_layers", "recompute"},
-               "recompute_layers is {}, expected recompute: full, not {}", scenario.recompute_layers,
-               WordOf(scenario.recompute));
-  check.Expect(scenario.recompute_every == 1 || may, {"recompute_every", "recompute"},
-               "recompute_every is {}, expected recompute: full, not {}", scenario.recompute_every,
-               WordOf(scenario.recompute));
-}
-
-void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
-  const std::vector<RecomputeModule>& modules = scenario.recompute_modules;
-  if (modules.empty()) return;
-  CheckWhereModulesCount(scenario, check);
-  const auto count = [&](RecomputeModule module) {
-    return std::count(modules.begin(), modules.end(), module);
-  };
-  const bool has_moe = count(RecomputeModule::kMoe) > 0;
-  for (const RecomputeModule module : modules) {
-    const std::string_view word = WordOf(module);
-    check.Expect(IsThere(module, scenario.model), {"recompute_modules"},
-                 "recompute_modules has {}, which no layer of the model has", word);
-    check.Expect(count(module) == 1, {"recompute_modules"},
-                 "recompute_modules has {} {} times, expected once", word, count(module));
-    const bool is_part =
-        module == RecomputeModule::kMoeActivation || module == RecomputeModule::kSharedExperts;
-    check.Expect(!is_part || !has_moe, {"recompute_modules"},
-                 "recompute_modules has moe and {}, which is a part of it", word);
-  }
 }
 
 // A reduction in every backward does not go with a pipeline, which has the gradients of several micro-batches
@@ -556,9 +478,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   check.Expect(transformer || scenario.recompute == Recompute::kNone, {"recompute"},
                "recompute is '{}', expected none for kind: mlp, which has no blocks",
                WordOf(scenario.recompute));
-  CheckPostNorm(scenario, check);
-  CheckRecomputeModules(scenario, check);
-  CheckRecomputedLayers(scenario, check);
+  CheckRecomputation(scenario, check);
   CheckCrossEntropy(scenario, check);
   CheckFlashKernels(scenario, check);
   CheckPipeline(scenario, check);
