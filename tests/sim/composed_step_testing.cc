@@ -1,10 +1,14 @@
 #include "tests/sim/composed_step_testing.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <random>
 
 #include "cost_models/cost_model.h"
 #include "plan/plan.h"
 #include "sim/predict.h"
+#include "sim/search/space.h"
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/sim/datasheets.h"
 
@@ -27,6 +31,26 @@ Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario) {
     both.predicted_memory = std::max(both.predicted_memory, memory.steady.requested);
   both.composed_memory = step ? step->memory() : both.predicted_memory;
   return both;
+}
+
+void ExpectSame(ComposedSteps& steps, const Scenario& scenario, const std::string& what) {
+  const auto both = Compare(steps, scenario);
+  ASSERT_TRUE(both) << what << ": " << both.error().message;
+  EXPECT_EQ(both->composed_time.picoseconds(), both->predicted_time.picoseconds()) << what;
+  EXPECT_EQ(both->composed_memory.count(), both->predicted_memory.count()) << what;
+}
+
+void ExpectSameInSpace(const Scenario& s) {
+  constexpr size_t kMost = 6;
+  ComposedSteps steps;
+  SearchSpace space = EnumerateSpace(s).value();
+  ASSERT_FALSE(space.legal.empty());
+  std::shuffle(space.legal.begin(), space.legal.end(), std::mt19937(1));
+  if (space.legal.size() > kMost) space.legal.resize(kMost);
+  for (const Configuration& c : space.legal) {
+    ExpectSame(steps, ScenarioOf(s, c), Describe(c));
+    if (::testing::Test::HasFailure()) return;
+  }
 }
 
 Scenario Base(bool wide) {

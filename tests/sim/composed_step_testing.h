@@ -1,6 +1,8 @@
 // The results of composed steps and of Predict for one scenario.
 #pragma once
 
+#include <string>
+
 #include "base/result.h"
 #include "base/units.h"
 #include "scenarios/scenario.h"
@@ -17,6 +19,12 @@ struct Both {
 // On A100s, on H100s if the scenario's device is one, and with an fp8 or fp4 recipe on DatasheetFor's device.
 // Errors: those of either.
 Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario);
+
+// Fails the test, with `what`, unless the two are equal.
+void ExpectSame(ComposedSteps& steps, const Scenario& scenario, const std::string& what);
+// Does so for some of the search space's configurations, always the same ones (composed_step_any_test draws
+// others).
+void ExpectSameInSpace(const Scenario& scenario);
 
 // Small enough to predict in milliseconds. If `wide`, its kernels are long enough for the host to run ahead.
 Scenario Base(bool wide);
