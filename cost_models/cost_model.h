@@ -75,9 +75,12 @@ class CostModel {
   virtual int cores_per_node() const = 0;
   // The slow-down that all operators of a step share, at a level of its distribution in [0, 1].
   virtual double CommonMode(double level) const = 0;
-  // How fast products run (cost_models/block_speed.h). For plans that have the same cluster and framework,
-  // models of one profile with equal speeds have equal costs.
+  // How fast products run (cost_models/block_speed.h), and how much longer the operators of the plan's layers
+  // take than a framework's other residual factors say (cost_models/layer_factors.h). For plans that have the
+  // same cluster, framework and share of recomputed layers, models of one profile in which both are equal
+  // have equal costs.
   virtual double product_speed() const { return 1; }
+  virtual double layer_factor() const { return 1; }
   virtual Bytes OutsideAllocator(const Plan& plan) const = 0;
   // The device's memory, for its allocator and everything outside it; 0: not known.
   virtual Bytes DeviceMemory() const { return Bytes(0); }

@@ -48,6 +48,7 @@ class DeviceCostModel : public CostModel {
   int cores_per_node() const override { return 0; }
   double CommonMode(double) const override { return 1; }
   double product_speed() const override { return arithmetic_.product_speed; }
+  double layer_factor() const override { return layer_factor_; }
   Bytes OutsideAllocator(const Plan& plan) const override {
     return device_.context + CommunicatorMemory(plan.scenario, device_.communicators);
   }
@@ -64,6 +65,7 @@ class DeviceCostModel : public CostModel {
   // `framework` itself, or a copy that has the residuals of the scenario's layers.
   const FrameworkProfile& ForLayers(const FrameworkProfile& framework, const Scenario& scenario) {
     if (framework.residuals.layers.empty()) return framework;
+    layer_factor_ = framework.residuals.layers.At(LayerShapeOf(scenario));
     for_layers_ = std::make_unique<FrameworkProfile>(framework);
     for_layers_->residuals = FactorsFor(LayerShapeOf(scenario), framework.residuals);
     return *for_layers_;
@@ -100,6 +102,7 @@ class DeviceCostModel : public CostModel {
   const DeviceSpec& device_;
   const bool has_own_topology_;  // the scenario gives one
   const ClusterSpec cluster_;
+  double layer_factor_ = 1;
   std::unique_ptr<FrameworkProfile> for_layers_;  // before framework_, which may be it
   const FrameworkProfile& framework_;
   ArithmeticContext arithmetic_;

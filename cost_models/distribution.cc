@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kLast = static_cast<int>(Distribution::kLevels.size()) - 1;
 
-// The interval of kLevels that holds the level n/100; every level is a whole number of hundredths.
+// The interval of kLevels that holds the level n/100, the first such interval if there are several.
 constexpr std::array<int8_t, 101> IntervalOfHundredth() {
   std::array<int8_t, 101> intervals{};
   int interval = 0;
@@ -52,12 +52,18 @@ Distribution Distribution::FromQuantiles(const std::array<Duration, kCount>& val
   return result;
 }
 
-Duration Distribution::Quantile(double level) const {
+Distribution::Place Distribution::PlaceOf(double level) {
   WT_CHECK(level >= 0.0 && level <= 1.0);
-  // Next to a level, rounding may choose either interval: the function is continuous, so both give the same value.
+  // Next to a level, rounding may choose either interval: quantiles are continuous, so both give the same value.
   int i = kIntervals[static_cast<int>(level * 100.0)];
-  double share = (level - kLevels[i]) / (kLevels[i + 1] - kLevels[i]);
-  return Between(values_[i], values_[i + 1], std::clamp(share, 0.0, 1.0));
+  while (i + 1 < kLast && level >= kLevels[i + 1]) ++i;
+  const double share = (level - kLevels[i]) / (kLevels[i + 1] - kLevels[i]);
+  return {static_cast<size_t>(i), std::clamp(share, 0.0, 1.0)};
+}
+
+Duration Distribution::Quantile(double level) const {
+  const Place place = PlaceOf(level);
+  return Between(values_[place.interval], values_[place.interval + 1], place.share);
 }
 
 Duration Distribution::Mean() const {

@@ -21,6 +21,14 @@ class Distribution {
   static constexpr std::array<double, kCount> kLevels = {0.0,  0.01, 0.05, 0.10, 0.25,  0.50,
                                                          0.75, 0.90, 0.95, 0.99, 0.999, 1.0};
 
+  // A level lies in the interval from kLevels[interval] to the next one, this share of the way.
+  struct Place {
+    size_t interval = 0;
+    double share = 0;
+  };
+  // REQUIRES: 0 <= level <= 1.
+  static Place PlaceOf(double level);
+
   Distribution() = default;
   // Every draw returns `value`.
   static Distribution Constant(Duration value);

@@ -188,12 +188,9 @@ CommunicationCost ProfileCostModel::WithOverlap(const CollectiveEstimate& estima
 }
 
 double ProfileCostModel::CommonMode(double level) const {
-  const auto& levels = Distribution::kLevels;
   const auto& factors = profile_.common_mode;
-  size_t i = 0;
-  while (i + 2 < levels.size() && level > levels[i + 1]) ++i;
-  double share = (level - levels[i]) / (levels[i + 1] - levels[i]);
-  return factors[i] + (factors[i + 1] - factors[i]) * std::clamp(share, 0.0, 1.0);
+  const auto [i, share] = Distribution::PlaceOf(level);
+  return factors[i] + (factors[i + 1] - factors[i]) * share;
 }
 
 Bytes ProfileCostModel::OutsideAllocator(const Plan& plan) const {

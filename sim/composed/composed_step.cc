@@ -70,14 +70,19 @@ std::string ModelAxesKey(const Scenario& s) {
                      context.size, static_cast<int>(context.kind), expert.size,
                      s.parallel.TensorRanksHaveExperts(), static_cast<int>(expert.dispatcher));
 }
+// How a scenario's layers run, as far as a cost model depends on it (CostModel::layer_factor).
+std::string LayerCostKey(const CostModel& model) {
+  return model.layer_factor() == 1 ? "" : fmt::format(" f{}", model.layer_factor());
+}
 // (The recomputed modules are the same for all configurations of a search.)
 std::string StageKey(const Scenario& s, const StageKind& kind, const CostModel& model) {
   // Weights are converted once for all micro-batches, each of which takes a share of the time.
   const bool shares = s.framework == Framework::kMegatronCore && s.precision.fp8_recipe != Fp8Recipe::kNone;
-  return fmt::format("{} {} m{} r{}s{} z{} w{} v{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s), s.batch.micro,
+  return fmt::format("{} {} m{} r{}s{} z{} w{} v{}{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s), s.batch.micro,
                      static_cast<int>(s.recompute), s.RecomputedShare(),
                      s.parallel.data.kind == DataParallelKind::kZero1, shares ? s.batch.accumulate : 1,
-                     model.product_speed(), kind.is_first, kind.is_last, kind.splits_backwards,
+                     model.product_speed(), LayerCostKey(model), kind.is_first, kind.is_last,
+                     kind.splits_backwards,
                      UnitsKey(s.model, kind.layers));
 }
 std::string ShapeKey(const Scenario& s, const StageKind& kind) {
@@ -116,11 +121,13 @@ std::string PassesKey(const PassOrder& passes) {
   }
   return key;
 }
-std::string StrategyKey(const Scenario& s, const std::vector<StageKind>& of_rank, const PassOrder& passes) {
+std::string StrategyKey(const Scenario& s, const std::vector<StageKind>& of_rank, const PassOrder& passes,
+                        const CostModel& model) {
   const bool by_stage = AlignsReductions(s) || passes.splits();
-  return fmt::format("{} {} d{} p{} k{} o{}a{}g{} l{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s),
+  return fmt::format("{} {} d{} p{} k{} o{}a{}g{}{} l{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s),
                      s.parallel.data.size, s.parallel.pipeline.size, static_cast<int>(s.parallel.data.kind),
                      s.parallel.data.overlap, AlignsReductions(s), s.parallel.data.overlap_param_gather,
+                     LayerCostKey(model),
                      LayersKey(s.model, of_rank, by_stage), of_rank.front().is_first, of_rank.back().is_last,
                      s.batch.accumulate == 1, PassesKey(passes));
 }
@@ -259,7 +266,7 @@ class ComposedSteps::Parts {
   Result<Step> ComposeStretched(const Scenario& scenario, const CostModel& model, Bytes capacity) {
     WT_RETURN_IF_ERROR(CheckStretchable(scenario));
     WT_ASSIGN_OR_RETURN(const auto once,
-                        once_.Find(OnceKey(scenario), [&] { return OnceOf(scenario, model); }));
+                        once_.Find(OnceKey(scenario) + LayerCostKey(model), [&] { return OnceOf(scenario, model); }));
     auto content = std::make_unique<Step::Content>();
     WT_ASSIGN_OR_RETURN(content->stretched, Stretch(scenario, model, *once, capacity.count()));
     content->peak = content->stretched->peak;
@@ -412,7 +419,7 @@ class ComposedSteps::Parts {
       RunCopiesAhead(strategy);
       return strategy;
     };
-    WT_ASSIGN_OR_RETURN(auto found, strategies_.Find(StrategyKey(scenario, of_rank, of.passes), make));
+    WT_ASSIGN_OR_RETURN(auto found, strategies_.Find(StrategyKey(scenario, of_rank, of.passes, costs.model()), make));
     // One that did not fit into less memory is known in part only.
     if (!found->is_whole && found->resident <= capacity.count()) {
       WT_ASSIGN_OR_RETURN(RankStrategy whole, make());

@@ -36,7 +36,7 @@ struct OncePerStep {
   int64_t freed = 0;                           // of `resident`, when a step begins: gradients
 };
 
-// A key of everything that a search chooses and OncePerStep depends on.
+// A key of everything that a search chooses and OncePerStep depends on, besides the model's costs.
 std::string OnceKey(const Scenario& scenario);
 Result<OncePerStep> OnceOf(const Scenario& scenario, const CostModel& model);
 

@@ -38,6 +38,18 @@ TEST(Distribution, OneSampleIsAConstant) {
 // Halfway from level 0.50 (500 ns) to 0.75 (750 ns).
 TEST(Distribution, IsLinearBetweenItsLevels) { EXPECT_EQ(Ramp().Quantile(0.625), Nanoseconds(625)); }
 
+// Halfway from level 0.999 (11 ns) to 1 (1011 ns): that is 511 ns.
+TEST(Distribution, IsLinearAboveItsLastLevelsButOne) {
+  std::array<Duration, Distribution::kCount> values;
+  values.fill(Nanoseconds(10));
+  values[Distribution::kCount - 2] = Nanoseconds(11);
+  values[Distribution::kCount - 1] = Nanoseconds(1011);
+  const Distribution d = Distribution::FromQuantiles(values);
+  EXPECT_EQ(d.Quantile(0.999), Nanoseconds(11));
+  EXPECT_NEAR(static_cast<double>(d.Quantile(0.9995).picoseconds()), 511'000, 1);
+  EXPECT_EQ(d.Quantile(1), Nanoseconds(1011));
+}
+
 // Half of the weight is spread evenly between 0 and 2 us, the rest is at 2 us: the mean is 0.5 x 1 + 0.5 x 2
 // = 1.5 us.
 TEST(Distribution, MeanIsThatOfTheQuantileFunction) {
@@ -58,8 +70,8 @@ RC_GTEST_PROP(Distribution, QuantilesAscendAndStayWithinTheSamples, ()) {
   const Distribution d = Distribution::FromSamples(samples);
   const auto [least, most] = std::minmax_element(samples.begin(), samples.end());
   Duration last = *least;
-  for (int i = 0; i <= 1000; ++i) {
-    const Duration value = d.Quantile(i / 1000.0);
+  for (int i = 0; i <= 10'000; ++i) {
+    const Duration value = d.Quantile(i / 10'000.0);
     RC_ASSERT(value >= last);
     RC_ASSERT(value <= *most);
     last = value;

@@ -8,6 +8,7 @@
 #include "scenarios/load.h"
 #include "sim/search/space.h"
 #include "tests/sim/composed_step_testing.h"
+#include "tests/sim/datasheets.h"
 
 namespace windtunnel {
 namespace {
@@ -311,11 +312,14 @@ RC_GTEST_PROP(ComposedStep, IsPredictOfConfigurationsThatShareParts, ()) {
   const auto space = EnumerateSpace(s);
   RC_PRE(space.has_value());
   ComposedSteps steps;
+  const bool has_layer_factors = Any({true, false});
+  const Profile profile = has_layer_factors ? WithLayerFactors(H100(), s) : H100();
   constexpr size_t kMost = 12;
   for (size_t i = 0; i < std::min(kMost, space->legal.size()); ++i) {
     const Configuration c = *rc::gen::elementOf(space->legal);
     const Scenario scenario = ScenarioOf(s, c);
-    const auto both = Compare(steps, scenario);
+    const auto both =
+        s.precision.fp8_recipe == Fp8Recipe::kNone ? Compare(steps, scenario, profile) : Compare(steps, scenario);
     if (!both) RC_FAIL(both.error().message + "\n" + ResolvedYaml(scenario));
     if (both->composed_time != both->predicted_time || both->composed_memory != both->predicted_memory)
       RC_FAIL(fmt::format("{}: time {} and {}, memory {} and {}\n{}", Describe(c),

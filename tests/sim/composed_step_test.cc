@@ -6,6 +6,7 @@
 
 #include "cost_models/cost_model.h"
 #include "plan/plan.h"
+#include "scenarios/words.h"
 #include "tests/sim/composed_step_testing.h"
 #include "tests/sim/datasheets.h"
 
@@ -247,6 +248,24 @@ TEST(ComposedStep, IsPredictWhereHostsComeToLaterGathersFirst) {
     s.search->virtual_stages = {2, 4};
     s.search->expert = {4};
     ExpectSameInSpace(s);
+  }
+}
+
+// Whichever configuration of a search comes first, the others do not take its costs.
+TEST(ComposedStep, IsPredictWhereLayersHaveFactorsOfTheirShape) {
+  for (const DataParallelKind kind : {DataParallelKind::kZero1, DataParallelKind::kFsdp}) {
+    Scenario s = Base(false);
+    s.model.layers = 12;
+    s.parallel.data.kind = kind;
+    s.parallel.data.size = 4;
+    ComposedSteps steps;
+    const Profile profile = WithLayerFactors(A100(), s);
+    for (const int64_t micro : {4, 1, 2}) {
+      s.batch = {.micro = micro, .accumulate = 8 / micro};
+      const auto both = Compare(steps, s, profile);
+      ASSERT_TRUE(both) << both.error().message;
+      EXPECT_EQ(both->composed_time, both->predicted_time) << WordOf(kind) << " " << micro;
+    }
   }
 }
 

@@ -6,6 +6,8 @@
 #include <random>
 
 #include "cost_models/cost_model.h"
+#include "cost_models/framework_profile.h"
+#include "cost_models/layer_factors.h"
 #include "plan/plan.h"
 #include "sim/predict.h"
 #include "sim/search/space.h"
@@ -18,10 +20,14 @@ namespace windtunnel {
 constexpr char kMemoryAlone[] = "a message that a collective makes";
 
 Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario) {
-  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
   const Fp8Recipe recipe = scenario.precision.fp8_recipe;
   const bool is_h100 = recipe == Fp8Recipe::kNone && scenario.cluster.device == "h100-sxm-80g";
-  const auto model = MakeProfileCostModel(is_h100 ? H100() : DatasheetFor(recipe), plan);
+  return Compare(steps, scenario, is_h100 ? H100() : DatasheetFor(recipe));
+}
+
+Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario, const Profile& profile) {
+  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
+  const auto model = MakeProfileCostModel(profile, plan);
   const auto step = steps.Compose(scenario, *model, Bytes::Max());
   if (!step && step.error().message != kMemoryAlone) return tl::unexpected(step.error());
   WT_ASSIGN_OR_RETURN(const Duration time, steps.ComposeTime(scenario, *model));
@@ -31,6 +37,19 @@ Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario) {
     both.predicted_memory = std::max(both.predicted_memory, memory.steady.requested);
   both.composed_memory = step ? step->memory() : both.predicted_memory;
   return both;
+}
+
+Profile WithLayerFactors(const Profile& profile, const Scenario& scenario) {
+  std::vector<LayerFactors::Known> known;
+  for (const int64_t micro : {1, 2, 4}) {
+    Scenario of = scenario;
+    of.batch.micro = micro;
+    known.push_back({LayerShapeOf(of), 1 + 0.1 * static_cast<double>(micro)});
+  }
+  Profile with = profile;
+  with.framework = FrameworkOf(scenario);
+  with.framework->residuals.layers = LayerFactors(std::move(known));
+  return with;
 }
 
 void ExpectSame(ComposedSteps& steps, const Scenario& scenario, const std::string& what) {

@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
+#include "cost_models/profile.h"
 #include "scenarios/scenario.h"
 #include "sim/composed/composed_step.h"
 
@@ -19,6 +20,12 @@ struct Both {
 // On A100s, on H100s if the scenario's device is one, and with an fp8 or fp4 recipe on DatasheetFor's device.
 // Errors: those of either.
 Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario);
+// On the device of `profile`.
+Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario, const Profile& profile);
+
+// The profile with the scenario's framework, whose layers take longer the more sequences a micro-batch has
+// (`calibrate --steps` finds such factors).
+Profile WithLayerFactors(const Profile& profile, const Scenario& scenario);
 
 // Fails the test, with `what`, unless the two are equal.
 void ExpectSame(ComposedSteps& steps, const Scenario& scenario, const std::string& what);
