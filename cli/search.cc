@@ -157,8 +157,9 @@ Status WriteHtml(const Options& options, const Costs& costs, const SearchReport&
   return WriteText(options.html, SearchHtmlReport(SearchJson(report), best, ScalingsOf(best)));
 }
 
-bool Has(const std::vector<DataParallelKind>& kinds, DataParallelKind kind) {
-  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+template <typename T>
+bool Has(const std::vector<T>& values, T value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
 }
 
 // What in the search, if anything, cannot be composed (sim/composed/composed_step.h) and takes long instead.
@@ -168,7 +169,9 @@ std::string_view SlowSteps(const Scenario& scenario) {
   const bool pipelines = scenario.parallel.pipeline.size > 1 || !scenario.search->pipeline.empty();
   if (pipelines && Has(kinds, DataParallelKind::kFsdp)) return "FSDP in a pipeline";
   if (Has(kinds, DataParallelKind::kZero2)) return "zero2";
-  return scenario.parallel.expert.overlap ? "parallel.expert.overlap" : "";
+  const std::vector<bool>& overlap = scenario.search->expert_overlap;
+  const bool overlaps = overlap.empty() ? scenario.parallel.expert.overlap : Has(overlap, true);
+  return overlaps ? "parallel.expert.overlap" : "";
 }
 
 }  // namespace

@@ -218,10 +218,9 @@ Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, 
   layout.cards_nominal = Bandwidth::FromBytesPerSecond(1 / (ring->cards > 0 ? ring->cards : ring->beyond));
   layout.cards_achieved = Bandwidth::FromBytesPerSecond(1 / ring->beyond) * traffic.shares().beyond;
   layout.cards = layout.ranks_per_node;
-  if (network.inter_node.gbits_per_nic > 0)
+  if (const auto card = CardRates(network))
     layout.cards =
-        std::clamp(static_cast<int>(layout.cards_nominal / GBps(network.inter_node.gbits_per_nic / 8) + 0.5),
-                   1, layout.cards);
+        std::clamp(static_cast<int>(layout.cards_nominal / card->nominal + 0.5), 1, layout.cards);
   layout.net_latency = ring->latency;
   return layout;
 }
@@ -241,19 +240,19 @@ Duration LeastMoving(const OpKind& kind, Pattern pattern, int ranks, const Traff
 }
 
 Result<LinkShares> SharesOf(const ClusterSpec& cluster, const DeviceSpec& device, const Topology& topology) {
-  const NetworkSpec network = NetworkOf(cluster);
+  NetworkSpec network = NetworkOf(cluster);
   LinkShares shares;
   WT_ASSIGN_OR_RETURN(LinkRates link, IntraNodeRates(network.intra_node, device.intra_node));
   shares.within = link.ring / link.nominal;
-  LinkSpec card = network.inter_node;
-  if (card.gbits_per_nic == 0 && card.gbytes_per_s == 0) {  // as the topology's own cards
+  if (NodeBandwidth(network) == Bandwidth()) {  // as the topology's own cards
+    double& gbits = network.inter_node.gbits_per_nic;
     for (size_t i = 0; i < topology.links().size(); ++i) {
       if (topology.IsOfCard(static_cast<int32_t>(i)))
-        card.gbytes_per_s = std::max(card.gbytes_per_s, topology.links()[i].bandwidth / GBps(1));
+        gbits = std::max(gbits, 8 * (topology.links()[i].bandwidth / GBps(1)));
     }
-    if (card.gbytes_per_s == 0) return shares;  // no cards: devices are linked to each other alone
+    if (gbits == 0) return shares;  // no cards: devices are linked to each other alone
   }
-  WT_ASSIGN_OR_RETURN(NicRates rates, InterNodeRates(card));
+  WT_ASSIGN_OR_RETURN(NicRates rates, CardRates(network));
   shares.beyond = rates.rate / rates.nominal;
   shares.beyond_by_switches =
       device.collectives.generation == GpuGeneration::kBlackwell ? kBlackwellCardsByTrees : shares.beyond;

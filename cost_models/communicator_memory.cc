@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "plan/axes.h"
+#include "scenarios/derived.h"
 
 namespace windtunnel {
 namespace {
@@ -13,11 +14,6 @@ struct RankGroup {
   int64_t ranks = 1, stride = 1;
   int64_t peers = 0;
 };
-
-// The first and the last stage are on one rank.
-bool IsVShaped(const PipelineSpec& pipeline) {
-  return pipeline.schedule == "zb_v" || pipeline.schedule == "dualpipe_v";
-}
 
 using RankGroups = std::vector<RankGroup>;  // groups of one rank do not count
 
@@ -47,11 +43,13 @@ void AddPipelineGroups(const Scenario& s, RankGroups& groups) {
   const int64_t stride = s.parallel.tensor.size * s.parallel.data.size * s.parallel.context.size;
   groups.push_back(
       {.ranks = pipeline.size, .stride = stride, .peers = std::min<int64_t>(pipeline.size - 1, 2)});
-  if (s.model.SharesEmbedding() && pipeline.size > 1 && !IsVShaped(pipeline))
+  if (s.model.SharesEmbedding() && pipeline.size > 1 && !IsVSchedule(pipeline.schedule))
     groups.push_back({.ranks = 2, .stride = stride * (pipeline.size - 1)});
 }
 
-void AddExpertGroups(const ParallelSpec& p, RankGroups& groups) {
+// As AddExpertAxes of plan/axes.cc.
+void AddExpertGroups(const Scenario& s, RankGroups& groups) {
+  const ParallelSpec& p = s.parallel;
   if (p.expert.size == 1) return;
   // DeepEP's buffers are its own.
   if (p.expert.dispatcher == ExpertDispatcher::kAllToAll) {
@@ -61,7 +59,11 @@ void AddExpertGroups(const ParallelSpec& p, RankGroups& groups) {
   }
   const int64_t parts = p.ExpertDataRanks();
   if (parts == 1) return;  // all copies of a tensor rank have the same experts
-  groups.push_back({.ranks = p.data.size * p.context.size / parts, .stride = p.tensor.size * parts});
+  if (p.TensorRanksHaveExperts()) groups.push_back({.ranks = parts, .stride = p.tensor.size});
+  const int64_t same = p.data.size * p.context.size / parts, stride = p.tensor.size * parts;
+  groups.push_back({.ranks = same, .stride = stride});
+  const int64_t sharing = ShardRanks(s) / parts;
+  if (sharing > 1 && sharing < same) groups.push_back({.ranks = sharing, .stride = stride});
 }
 
 RankGroups GroupsOf(const Scenario& s) {
@@ -70,7 +72,7 @@ RankGroups GroupsOf(const Scenario& s) {
   AddDataGroups(s, groups);
   AddContextGroup(s.parallel, groups);
   AddPipelineGroups(s, groups);
-  AddExpertGroups(s.parallel, groups);
+  AddExpertGroups(s, groups);
   return groups;
 }
 

@@ -168,14 +168,20 @@ bool IsOwnLink(const LinkRates& link, const DeviceSpec& device) {
   return own && std::fabs(link.nominal / own->nominal - 1) < 0.01 && link.latency == own->latency;
 }
 
+// Whether nodes are joined as those of the measurement.
+bool IsSameNetwork(const MeasuredCollective& measured, const ClusterSpec& cluster) {
+  return measured.nodes == 1 ||
+         std::fabs(NodeBandwidth(cluster.network) / measured.node_bandwidth - 1) < 0.01;
+}
+
 // nccl-tests' output for the collective in a group of the measured layout; null if there is none.
 const MeasuredCollective* FindMeasured(const OpKind& kind, const GroupLayout& layout,
-                                       const DeviceSpec& device) {
+                                       const ClusterSpec& cluster, const DeviceSpec& device) {
   const auto* collective = std::get_if<Collective>(&kind);
   if (collective == nullptr || collective->kind == CollectiveKind::kBarrier) return nullptr;
   for (const MeasuredCollective& measured : device.measured_collectives) {
     if (measured.op == Name(collective->kind) && measured.ranks == layout.ranks &&
-        measured.nodes == layout.nodes && IsOwnLink(layout.link, device))
+        measured.nodes == layout.nodes && IsOwnLink(layout.link, device) && IsSameNetwork(measured, cluster))
       return &measured;
   }
   return nullptr;
@@ -305,7 +311,7 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
   const bool is_given = cluster_.network.algorithm != CollectiveAlgorithm::kAuto ||
                         cluster_.network.protocol != CollectiveProtocol::kAuto ||
                         (cluster_.slow_link && cluster_.slow_link->factor != 1);
-  const MeasuredCollective* measured = is_given ? nullptr : FindMeasured(op.kind, alone.layout, device_);
+  const MeasuredCollective* measured = is_given ? nullptr : FindMeasured(op.kind, alone.layout, cluster_, device_);
   if (measured) cost = CostAt(MessageBytes(op.kind), *measured, alone.model.time);
   const ResidualFactors& residuals = framework_.residuals;
   if (residuals.link != 1 || residuals.launch != 1)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <tuple>
 
 #include "cost_models/json_fields.h"
@@ -78,7 +79,13 @@ std::vector<AttentionRate> ReadRates(Fields& fields, const std::string& key) {
   std::sort(rates.begin(), rates.end(), [](const AttentionRate& a, const AttentionRate& b) {
     return std::tie(a.head_dim, a.seq) < std::tie(b.head_dim, b.seq);
   });
-  if (rates.empty()) fields.Fail("$.attention." + key, "is empty, expected rates");
+  if (rates.empty()) fields.FailAt(key, "is empty, expected rates");
+  const auto same = std::adjacent_find(rates.begin(), rates.end(), [](const auto& a, const auto& b) {
+    return a.head_dim == b.head_dim && a.seq == b.seq;
+  });
+  if (same != rates.end())
+    fields.FailAt(key, fmt::format("has two rates for head_dim {} and seq {}, expected one", same->head_dim,
+                                   same->seq));
   return rates;
 }
 
@@ -96,8 +103,10 @@ E ReadWord(Fields& fields, const std::string& key,
   return words.front().second;
 }
 
+constexpr int64_t kMostChannels = 1024;
+
 int ReadChannels(Fields& fields, const std::string& key, int64_t least) {
-  return static_cast<int>(std::min<int64_t>(fields.Integer(key, least), 1024));
+  return static_cast<int>(fields.Integer(key, least, kMostChannels));
 }
 
 CollectiveSpec ReadCollectives(Fields& fields) {
@@ -120,15 +129,28 @@ CollectiveSpec ReadCollectives(Fields& fields) {
   return spec;
 }
 
+bool IsMeasurable(std::string_view op) {
+  for (int kind = 0; kind < static_cast<int>(CollectiveKind::kBarrier); ++kind)
+    if (op == Name(static_cast<CollectiveKind>(kind))) return true;
+  return false;
+}
+
 MeasuredCollective ReadMeasured(Fields& fields) {
   MeasuredCollective measured{.op = fields.String("op"), .ranks = fields.Ranks(), .rows = {}};
-  measured.nodes = static_cast<int>(fields.Integer("nodes", 1));
+  if (!IsMeasurable(measured.op))
+    fields.FailAt("op", fmt::format("is \"{}\", expected a collective such as all_reduce", measured.op));
+  measured.nodes = static_cast<int>(fields.Integer("nodes", 1, measured.ranks));
+  if (measured.nodes > 1) measured.node_bandwidth = ReadGBps(fields, "node_gbytes_per_s");
   fields.List("rows", [&](Fields& f) {
     const Bytes bytes(f.Integer("bytes", 1));
     measured.rows.emplace_back(bytes, ReadMicroseconds(f, "time_us"));
   });
   std::sort(measured.rows.begin(), measured.rows.end());
-  if (measured.rows.empty()) fields.Fail("$.measured_collectives", "has an entry without rows");
+  if (measured.rows.empty()) fields.FailAt("rows", "is empty, expected measured sizes");
+  const auto same = std::adjacent_find(measured.rows.begin(), measured.rows.end(),
+                                       [](const auto& a, const auto& b) { return a.first == b.first; });
+  if (same != measured.rows.end())
+    fields.FailAt("rows", fmt::format("has {} bytes twice, expected once", same->first.count()));
   return measured;
 }
 
@@ -169,13 +191,11 @@ DeviceSpec ReadDevice(Fields& fields) {
     device.context = Bytes(f.Integer("context_bytes", 0));
     CommunicatorMemorySpec& c = device.communicators;
     c.first = Bytes(f.Integer("communicator_bytes", 0));
-    constexpr double kMostBytes = 1e12, kMostChannels = 1024;
+    constexpr int64_t kMostBytes = 1'000'000'000'000;
     const auto bytes = [&](const char* key) {
-      return Bytes(static_cast<int64_t>(f.NumberOr(key, 0, 0, kMostBytes)));
+      return f.Has(key) ? Bytes(f.Integer(key, 0, kMostBytes)) : Bytes();
     };
-    const auto channels = [&](const char* key) {
-      return static_cast<int64_t>(f.NumberOr(key, 0, 0, kMostChannels));
-    };
+    const auto channels = [&](const char* key) { return f.Has(key) ? f.Integer(key, 0, kMostChannels) : 0; };
     c.further = bytes("further_communicator_bytes");
     c.channel = bytes("channel_bytes");
     c.peer_channels = channels("peer_channels");

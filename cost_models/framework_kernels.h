@@ -15,32 +15,15 @@
 #pragma once
 
 #include <optional>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "base/result.h"
 #include "cost_models/device_spec.h"
 #include "cost_models/flash_kernels.h"
 #include "cost_models/framework_profile.h"
+#include "cost_models/operator_shape.h"
 #include "plan/op.h"
 
 namespace windtunnel {
-
-// The properties of an operator that a framework profile can refer to.
-struct OperatorShape {
-  std::string_view key;                                      // first word of its cost key
-  std::vector<std::pair<std::string_view, double>> tensors;  // elements, by name; the first is the main one
-  std::vector<std::string_view> holds;  // conditions for `when`: "residual", "layernorm", …
-  DType dtype = DType::kFloat32;
-  enum class Issuer { kModel, kEngine, kLoop } issuer = Issuer::kLoop;  // FrameworkProfile::forward_us, …
-  bool is_in_block = false;  // its forward runs twice if blocks are recomputed
-  double count = 1;          // tensors (or experts) that one operator works on
-  double share = 1;          // the part of the launches that this operator bears, if several share them
-};
-// `parameters`: the type that the model's parameters are held in, besides the optimizer's copy.
-// REQUIRES: no communication.
-OperatorShape ShapeOf(const OpKind& kind, DType parameters);
 
 // How a scenario computes.
 struct ArithmeticContext {

@@ -1,16 +1,21 @@
 #include "cost_models/framework_profile.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <ranges>
+#include <set>
 #include <sstream>
 
 #include "base/check.h"
 #include "base/digest.h"
 #include "base/read_file.h"
 #include "cost_models/json_fields.h"
+#include "cost_models/operator_shape.h"
 
 namespace windtunnel {
 namespace {
@@ -26,7 +31,7 @@ Work ReadWork(Fields& fields) {
   for (const auto& [name, work] : kWorks) {
     if (name == word) return work;
   }
-  fields.Fail("work", "is " + word + ", expected bytes, own, scores or context");
+  fields.FailAt("work", fmt::format("is \"{}\", expected bytes, own, scores or context", word));
   return Work::kBytes;
 }
 
@@ -35,6 +40,23 @@ std::vector<std::string> Words(const std::string& text) {
   std::istringstream stream(text);
   for (std::string word; stream >> word;) words.push_back(word);
   return words;
+}
+
+// "\"residul\", expected one of bias, layernorm, residual, rmsnorm"
+std::string NoneOf(std::string_view word, const std::set<std::string, std::less<>>& known) {
+  if (known.empty()) return fmt::format("\"{}\", expected none for this operator", word);
+  return fmt::format("\"{}\", expected one of {}", word, fmt::join(known, ", "));
+}
+
+// A word that no operator knows would never hold, and the kernel would silently cost nothing.
+void CheckWords(const FrameworkKernel& kernel, const OperatorVocabulary& known, Fields& fields) {
+  for (const std::string& word : kernel.when) {
+    const std::string_view condition = std::string_view(word).substr(word.starts_with('!') ? 1 : 0);
+    if (!known.conditions.contains(condition))
+      fields.FailAt("when", "has " + NoneOf(condition, known.conditions));
+  }
+  if (!kernel.of.empty() && !known.tensors.contains(kernel.of))
+    fields.FailAt("of", "is " + NoneOf(kernel.of, known.tensors));
 }
 
 FrameworkKernel ReadKernel(Fields& fields) {
@@ -167,8 +189,15 @@ Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const st
   if (fields.Has("operators")) {
     fields.Object("operators", [&](Fields& operators) {
       for (const std::string& key : operators.AllKeys()) {
+        const auto known = KnownOperators().find(key);
+        if (known == KnownOperators().end())
+          return operators.FailAt(key, fmt::format("is no operator, expected one of {}",
+                                                   fmt::join(std::views::keys(KnownOperators()), ", ")));
         std::vector<FrameworkKernel> kernels;
-        operators.List(key, [&](Fields& f) { kernels.push_back(ReadKernel(f)); });
+        operators.List(key, [&](Fields& f) {
+          kernels.push_back(ReadKernel(f));
+          CheckWords(kernels.back(), known->second, f);
+        });
         profile.operators[key] = std::move(kernels);
       }
     });

@@ -108,10 +108,12 @@ std::vector<std::string> Fields::AllKeys() const {
   return keys;
 }
 
-int64_t Fields::Integer(const std::string& key, int64_t least) {
-  const Json* value = Require(key, fmt::format("a whole number of at least {}", least), [&](const Json& v) {
-    return v.is_number_integer() && v.get<int64_t>() >= least &&
-           !(v.is_number_unsigned() && v.get<uint64_t>() > uint64_t{INT64_MAX});
+int64_t Fields::Integer(const std::string& key, int64_t least, int64_t most) {
+  const std::string expected = most == INT64_MAX ? fmt::format("a whole number of at least {}", least)
+                                                 : fmt::format("a whole number in [{}, {}]", least, most);
+  const Json* value = Require(key, expected, [&](const Json& v) {
+    return v.is_number_integer() && !(v.is_number_unsigned() && v.get<uint64_t>() > uint64_t{INT64_MAX}) &&
+           v.get<int64_t>() >= least && v.get<int64_t>() <= most;
   });
   return value ? value->get<int64_t>() : least;
 }

@@ -49,7 +49,7 @@ class Fields {
   std::string StringOr(const std::string& key, const std::string& otherwise);
   double NumberOr(const std::string& key, double otherwise, double least, double most);
   std::vector<std::string> AllKeys() const;
-  int64_t Integer(const std::string& key, int64_t least);
+  int64_t Integer(const std::string& key, int64_t least, int64_t most = INT64_MAX);
   int Ranks();
   double Number(const std::string& key, double least, double most);
   // 0 if the field is null.
@@ -65,6 +65,8 @@ class Fields {
 
   void RejectOthers();
   void Fail(const std::string& path, const std::string& what);
+  // At the object's field `key`.
+  void FailAt(const std::string& key, const std::string& what) { Fail(path_ + "." + key, what); }
   // The keys read so far.
   const std::set<std::string>& keys() const { return read_; }
 

@@ -391,7 +391,7 @@ Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, 
   for (const auto& node : nodes)
     layout.ranks_per_node = std::min(layout.ranks_per_node, static_cast<int>(node.size()));
   if (layout.nodes == 1) return layout;
-  WT_ASSIGN_OR_RETURN(NicRates nic, InterNodeRates(cluster.network.inter_node));
+  WT_ASSIGN_OR_RETURN(NicRates nic, CardRates(cluster.network));
   const double cards = CardsOfDevice(cluster, nic, device.host_link) * layout.ranks_per_node;
   layout.cards = std::max(static_cast<int>(cards + 0.5), 1);
   layout.cards_nominal = nic.nominal * cards;

@@ -1,5 +1,7 @@
 #include "cost_models/node_wire.h"
 
+#include "topology/link_rates.h"
+
 namespace windtunnel {
 namespace {
 
@@ -24,13 +26,10 @@ double SentShare(const Collective& collective, int ranks) {
 }
 
 Duration WireTime(const TransferKey& transfer, int ranks, const NetworkSpec& network) {
-  const LinkSpec& link = network.inter_node;
-  const double rate = link.gbits_per_nic > 0
-                          ? link.gbits_per_nic * 1e9 / 8 * static_cast<double>(network.nics_per_node)
-                          : link.gbytes_per_s * 1e9;
+  const double rate = NodeBandwidth(network).bytes_per_second();
   if (rate <= 0) return Duration();
   const double sent = SentShare(transfer.op, ranks) * static_cast<double>(transfer.bytes.count());
-  return Seconds(sent / (rate * kPayloadShare) + link.latency_us.value_or(0) * 1e-6);
+  return Seconds(sent / (rate * kPayloadShare) + network.inter_node.latency_us.value_or(0) * 1e-6);
 }
 
 }  // namespace windtunnel

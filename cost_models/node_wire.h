@@ -4,7 +4,7 @@
 //   w   bytes that a rank sends: 2 (n - 1) / n · b for an all-reduce of b bytes among n ranks, (n - 1) / n · b for an all-gather,
 //       reduce-scatter or all-to-all, b for a broadcast, shift or message, 0 for a barrier. A ring crosses each node's link once in
 //       each direction, so that is what the link carries.
-//   R   the link's rate in bytes a second, gbits_per_nic / 8 · nics_per_node
+//   R   the link's rate in bytes a second: of all cards of a node (NodeBandwidth of topology/link_rates.h)
 //   e   0.9415, the share of it that carries TCP's payload: 1,448 of the 1,538 bytes that an Ethernet frame
 //       takes on the wire (MTU 1,500: less 20 of IP, 20 of TCP and 12 of timestamps; plus 14 of header, 4 of
 //       checksum, 8 of preamble and 12 of gap)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <optional>
 #include <string_view>
 
@@ -66,17 +67,23 @@ std::string Lower(std::string text) {
   return text;
 }
 
+std::map<std::string, Limits> LimitsOfKnownDevices() {
+  std::map<std::string, Limits> limits;
+  for (const std::string& name : EmbeddedProfileNames())
+    if (const auto device = ParseDeviceSpec(*EmbeddedProfile(name), name))
+      limits.emplace(name, LimitsOf(*device));
+  return limits;
+}
+
 // The limits of the known devices whose model ("h200") the profile or its machine names; of several, the
 // least strict.
 std::optional<Limits> LimitsOfMeasuredDevice(const Profile& profile) {
+  static const std::map<std::string, Limits> known = LimitsOfKnownDevices();
   std::string names = Lower(profile.name);
   for (const auto& [field, value] : profile.machine) names += " " + Lower(value);
   std::optional<Limits> found;
-  for (const std::string& name : EmbeddedProfileNames()) {
+  for (const auto& [name, limits] : known) {
     if (names.find(name.substr(0, name.find('-'))) == std::string::npos) continue;
-    const auto device = ParseDeviceSpec(*EmbeddedProfile(name), name);
-    if (!device) continue;
-    const Limits limits = LimitsOf(*device);
     if (!found || limits.memory > found->memory) found = limits;
   }
   return found;

@@ -35,12 +35,11 @@ class Config {
     return node == nullptr ? fallback : NumberOf(key, *node, bounds);
   }
   // The base of rotary positions. Newer versions of transformers have it in an object of its own.
-  Result<double> RopeTheta() const {
-    constexpr double kDefault = 10'000;
+  Result<double> RopeTheta(double fallback = 10'000) const {
     const YamlNode* node = Get("rope_theta");
     const YamlNode* rotary = Get("rope_parameters");
     if (node == nullptr && rotary != nullptr) node = rotary->Find("rope_theta");
-    return node == nullptr || node->is_null() ? kDefault : NumberOf("rope_theta", *node, AtLeast(1));
+    return node == nullptr || node->is_null() ? fallback : NumberOf("rope_theta", *node, AtLeast(1));
   }
 
   Result<bool> Flag(std::string_view key, bool fallback) const {
@@ -351,7 +350,7 @@ Result<ModelSpec> ReadGemma3(const Config& config, std::optional<int64_t> seq_le
   const char* key =
       config.Get("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
   WT_ASSIGN_OR_RETURN(const int64_t pattern, config.Size(key, 6));
-  if (config.Get("rope_theta") == nullptr) model.rope_theta = 1e6;
+  WT_ASSIGN_OR_RETURN(model.rope_theta, config.RopeTheta(1e6));
   WT_RETURN_IF_ERROR(ReadWindow(config, 4096, pattern, seq_len, model));
   return model;
 }

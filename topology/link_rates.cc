@@ -52,8 +52,15 @@ Result<LinkRates> IntraNodeRates(const LinkSpec& link, const std::string& defaul
       kind);
 }
 
-Result<NicRates> InterNodeRates(const LinkSpec& link) {
-  const double gbytes = link.gbits_per_nic > 0 ? link.gbits_per_nic / 8 : link.gbytes_per_s;
+Bandwidth NodeBandwidth(const NetworkSpec& network) {
+  const LinkSpec& link = network.inter_node;
+  if (link.gbits_per_nic == 0) return GBps(link.gbytes_per_s);
+  return GBps(link.gbits_per_nic / 8 * static_cast<double>(network.nics_per_node));
+}
+
+Result<NicRates> CardRates(const NetworkSpec& network) {
+  const LinkSpec& link = network.inter_node;
+  const double gbytes = NodeBandwidth(network) / GBps(1) / static_cast<double>(network.nics_per_node);
   if (gbytes <= 0)
     return InvalidInput(
         "cluster.network.inter_node names no bandwidth, expected gbits_per_nic: collectives span nodes");

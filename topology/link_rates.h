@@ -26,7 +26,9 @@ struct NicRates {
   Bandwidth nominal, rate;
   Duration latency;
 };
-// Errors: InvalidInput if the bandwidth of a network card is not named.
-Result<NicRates> InterNodeRates(const LinkSpec& link);
+// Errors: InvalidInput if the bandwidth between nodes is not named.
+Result<NicRates> CardRates(const NetworkSpec& network);
+// Of all of a node's cards together, in one direction, as the vendor says; 0 if it is not named.
+Bandwidth NodeBandwidth(const NetworkSpec& network);
 
 }  // namespace windtunnel

@@ -106,7 +106,7 @@ Result<TopologyParts> PartsOfPreset(const ClusterSpec& cluster, const std::strin
   WT_ASSIGN_OR_RETURN(LinkRates link, IntraNodeRates(network.intra_node, default_link));
   NicRates card;
   if (cluster.nodes > 1) {
-    WT_ASSIGN_OR_RETURN(card, InterNodeRates(network.inter_node));
+    WT_ASSIGN_OR_RETURN(card, CardRates(network));
   }
   return FatTree(cluster, *preset, link, card, network.nics_per_node).Build();
 }

@@ -23,17 +23,12 @@ Result<int64_t> Costs::Host(const Op& op) const { return Constant(model_.Dispatc
 Result<TransferCost> Costs::Communication(const Op& op, AxisId axis, const Group& group) {
   const auto* collective = std::get_if<Collective>(&op.kind);
   const int distance = collective == nullptr ? 0 : collective->distance;
-  auto [entry, is_new] = transfers_.try_emplace({axis, CostKey(op.kind), distance});
-  if (!is_new) return entry->second;
-  auto cost = model_.Communication(op, group);
-  if (!cost) {
-    transfers_.erase(entry);
-    return tl::unexpected(std::move(cost).error());
-  }
-  WT_ASSIGN_OR_RETURN(entry->second.time, Constant(cost->time));
-  entry->second.efficiency = cost->compute_efficiency;
-  entry->second.holds_multiprocessors = cost->holds_multiprocessors;
-  return entry->second;
+  std::tuple key{axis, CostKey(op.kind), distance};
+  if (const auto known = transfers_.find(key); known != transfers_.end()) return known->second;
+  WT_ASSIGN_OR_RETURN(const CommunicationCost cost, model_.Communication(op, group));
+  WT_ASSIGN_OR_RETURN(const int64_t time, Constant(cost.time));
+  const TransferCost transfer{time, cost.compute_efficiency, cost.holds_multiprocessors};
+  return transfers_.emplace(std::move(key), transfer).first->second;
 }
 
 }  // namespace windtunnel::composed

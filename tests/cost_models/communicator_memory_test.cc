@@ -2,8 +2,10 @@
 #include "cost_models/communicator_memory.h"
 
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include "cost_models/device_spec.h"
+#include "plan/axes.h"
 
 namespace windtunnel {
 namespace {
@@ -114,10 +116,52 @@ TEST(CommunicatorMemory, ExpertsOverTensorRanks) {
   s.parallel.data.size = 4;
   s.parallel.expert.size = 8;
   s.parallel.expert.tensor = 1;
-  EXPECT_NEAR(GiBOf(s) - 1.45, 2 * 0.6 + 7 * 0.375, 0.01) << "tensor, data; experts are over all ranks";
+  EXPECT_NEAR(GiBOf(s) - 1.45, 3 * 0.6 + 7 * 0.375, 0.01)
+      << "tensor, data, and the experts' ranks of one tensor rank; experts are over all ranks";
   s.parallel.expert.size = 2;
   EXPECT_NEAR(GiBOf(s) - 1.45, 3 * 0.6 + 0.375, 0.01)
       << "experts over tensor ranks alone: no group of those alike";
+}
+
+// Of 16 replicas four share the experts. Eight share the states, and so two of those with the same experts.
+TEST(CommunicatorMemory, ExpertsAreShardedInGroupsOfTheirOwn) {
+  Scenario s = On(2);
+  s.model.experts.emplace();
+  s.parallel.data.size = 16;
+  s.parallel.data.kind = DataParallelKind::kZero1;
+  s.parallel.expert.size = 4;
+  const double whole = GiBOf(s);
+  s.parallel.data.shard_size = 8;
+  EXPECT_NEAR(GiBOf(s) - whole, 3 * 0.6, 0.01) << "shards, their replicas, and the experts' shards";
+}
+
+// The plan has a group for each communicator beside that of all ranks (without messages, which all have one).
+RC_GTEST_PROP(CommunicatorMemory, IsOfTheGroupsOfThePlan, ()) {
+  const auto any = [](std::initializer_list<int64_t> of) { return *rc::gen::elementOf(std::vector(of)); };
+  Scenario s = On(2);
+  s.model.experts.emplace();
+  s.model.experts->count = 8;
+  s.parallel.tensor = {.size = any({1, 2}), .sequence = true};
+  s.parallel.data.size = any({2, 4, 8});
+  s.parallel.data.kind = DataParallelKind::kZero1;
+  s.parallel.data.shard_size = any({0, 2, 4});
+  s.parallel.expert.size = any({1, 2, 4});
+  s.parallel.expert.tensor = any({0, 1});
+  const ParallelSpec& p = s.parallel;
+  RC_PRE(!p.TensorRanksHaveExperts() || p.expert.size % p.tensor.size == 0);
+  RC_PRE(p.data.size % p.ExpertDataRanks() == 0);
+  Plan plan;
+  plan.scenario = s;
+  plan.world_size = static_cast<int>(s.WorldSize());
+  plan.mesh = DeviceMesh(s.parallel);
+  const auto axes = AddAxes(plan);
+  RC_PRE(axes.has_value());
+  CommunicatorMemorySpec spec;
+  spec.further = Bytes(1);
+  int64_t further = 0;
+  for (const Axis& axis : plan.axes)
+    further += axis.groups.front().ranks.size() < static_cast<size_t>(plan.world_size);
+  RC_ASSERT(CommunicatorMemory(s, spec).count() == further);
 }
 
 // Groups of six adjacent ranks in nodes of eight: ranks 6 to 11 are on two nodes.

@@ -190,7 +190,7 @@ TEST(DeviceCostModel, WhatIsMeasuredIsNotModelled) {
   plan.axes = {MakeAxis("tensor", 16, 8, 1)};
   DeviceSpec device = A100();
   device.measured_collectives = {
-      {"all_reduce", 8, 1, {{MiB(1), Microseconds(100)}, {MiB(2), Microseconds(140)}}}};
+      {"all_reduce", 8, 1, {}, {{MiB(1), Microseconds(100)}, {MiB(2), Microseconds(140)}}}};
   auto cost_of = [&](int64_t mebibytes, CollectiveAlgorithm algorithm = CollectiveAlgorithm::kAuto) {
     plan.scenario.cluster.network.algorithm = algorithm;
     Op op;
@@ -205,6 +205,25 @@ TEST(DeviceCostModel, WhatIsMeasuredIsNotModelled) {
   device.measured_collectives[0].rows[1].first = MiB(3);
   EXPECT_EQ(cost_of(2).time.p50(), Microseconds(120));
   EXPECT_EQ(cost_of(2).source, CostSource::kInterpolated);
+}
+
+// A curve over nodes with 8 x 200 Gb/s says nothing about others.
+TEST(DeviceCostModel, WhatIsMeasuredOverANetworkIsOfThatNetwork) {
+  Plan plan = TwoNodePlan();
+  DeviceSpec device = A100();
+  device.measured_collectives = {{"all_reduce", 16, 2, GBps(200), {{MiB(2), Microseconds(140)}}}};
+  const Group all = MakeAxis("world", 16, 16, 1).groups[0];
+  const auto source = [&] {
+    Op op;
+    op.kind = Collective{CollectiveKind::kAllReduce, DType::kFloat32, 2 << 18};
+    return MakeDeviceCostModel(device, plan)->Communication(op, all).value().source;
+  };
+  NetworkSpec& network = plan.scenario.cluster.network;
+  network.inter_node = {.kind = "infiniband", .gbits_per_nic = 200, .latency_us = {}};
+  network.nics_per_node = 8;
+  EXPECT_EQ(source(), CostSource::kMeasured);
+  network.nics_per_node = 1;
+  EXPECT_EQ(source(), CostSource::kModelled);
 }
 
 TEST(DeviceCostModel, AGroupOfOneMovesNothing) {

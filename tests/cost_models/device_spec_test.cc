@@ -52,6 +52,23 @@ TEST(DeviceSpec, NamesTheFieldThatIsWrong) {
             "x.json: $.speed_spread is number -1, expected a number in [0, 1]");
 }
 
+// What would be clamped, dropped or divided by zero.
+TEST(DeviceSpec, RefusesWhatCannotBeMeant) {
+  EXPECT_EQ(ErrorOf(Edited("\"channels_intra\": 24", "\"channels_intra\": 100000")),
+            "x.json: $.collectives.channels_intra is number 100000, expected a whole number in [1, 1024]");
+  EXPECT_EQ(ErrorOf(Edited("\"peer_channels\": 32", "\"peer_channels\": 1.5")),
+            "x.json: $.outside.peer_channels is number 1.5, expected a whole number in [0, 1024]");
+  EXPECT_EQ(ErrorOf(Edited("\"op\": \"all_reduce\"", "\"op\": \"allreduce\"")),
+            "x.json: $.measured_collectives[0].op is \"allreduce\", expected a collective such as all_reduce");
+  EXPECT_EQ(ErrorOf(Edited("\"nodes\": 1", "\"nodes\": 2")),
+            "x.json: $.measured_collectives[0].node_gbytes_per_s is missing, expected a number in [0.001, "
+            "1000000000]");
+  const std::string rate = R"("flash": [)";
+  EXPECT_EQ(ErrorOf(Edited(rate, rate + R"({"head_dim": 3, "seq": 9, "tflops": 1}, )" +
+                                     R"({"head_dim": 3, "seq": 9, "tflops": 2}, )")),
+            "x.json: $.attention.flash has two rates for head_dim 3 and seq 9, expected one");
+}
+
 TEST(DeviceSpec, NothingDrawsMoreThanTheLimit) {
   std::string json = *EmbeddedProfile("h100-sxm-80g");
   const DeviceSpec device = ParseDeviceSpec(json, "x").value();

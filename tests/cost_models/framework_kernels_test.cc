@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "tests/cost_models/without_place.h"
+
 namespace windtunnel {
 namespace {
 
@@ -511,11 +513,8 @@ TEST(FrameworkKernels, AHostCannotHideMoreThanAllOfItsTime) {
 }
 
 TEST(FrameworkKernels, ATensorThatTheOperatorHasNotIsAnError) {
-  const FrameworkProfile wrong =
-      ParseFrameworkProfile(R"({"schema": "windtunnel/framework/1", "name": "wrong",
-    "operators": {"norm_forward": [{"kernel": "norm", "of": "scores", "values": 1}]}, "sources": {}})",
-                            "wrong.json")
-          .value();
+  FrameworkProfile wrong = Known("windtunnel");
+  wrong.operators["norm_forward"] = {{.name = "norm", .of = "scores", .values = 1, .when = {}}};
   const auto time = DeviceTime(kNorm, wrong, A100(), {});
   ASSERT_FALSE(time);
   EXPECT_EQ(time.error().message,
@@ -539,6 +538,26 @@ TEST(FrameworkProfile, ErrorsNameTheField) {
   EXPECT_EQ(
       message(R"({"schema": "windtunnel/framework/1", "name": "x", "flash": "flash_9", "sources": {}})"),
       "f.json:1:60: $.flash is \"flash_9\", expected flash, flash_1, flash_cudnn or flash_windtunnel");
+}
+
+// A word that no operator knows would make a kernel cost nothing.
+TEST(FrameworkProfile, WordsThatNoOperatorKnowsAreErrors) {
+  const auto error_of = [](const std::string& operators) {
+    const auto profile = ParseFrameworkProfile(
+        R"({"schema": "windtunnel/framework/1", "name": "mine", "sources": {}, "operators": {)" + operators + "}}",
+        "x.json");
+    return profile ? "" : WithoutPlace(profile.error().message);
+  };
+  EXPECT_TRUE(error_of(R"("norm_foward": [{"kernel": "k"}])")
+                  .starts_with("x.json: $.operators.norm_foward is no operator, expected one of "));
+  EXPECT_EQ(error_of(R"("norm_forward": [{"kernel": "k", "when": "!residul"}])"),
+            "x.json: $.operators.norm_forward[0].when has \"residul\", expected one of bias, layernorm, "
+            "residual, rmsnorm");
+  EXPECT_EQ(error_of(R"("embedding_forward": [{"kernel": "k", "of": "tabel"}])"),
+            "x.json: $.operators.embedding_forward[0].of is \"tabel\", expected one of output, table");
+  EXPECT_EQ(error_of(R"("gemm": [{"kernel": "k", "work": "zzz"}])"),
+            "x.json: $.operators.gemm[0].work is \"zzz\", expected bytes, own, scores or context");
+  EXPECT_EQ(error_of(R"("norm_forward": [{"kernel": "k", "when": "!residual rmsnorm"}])"), "");
 }
 
 RC_GTEST_PROP(FrameworkKernelsProperties, NoFrameworkBeatsOneFusedKernel, ()) {

@@ -209,6 +209,7 @@ TEST(ProfileCheck, ADatasheetIsHeldAgainstItself) {
       {"all_reduce",
        8,
        1,
+       {},
        {{MiB(1), Microseconds(100)}, {MiB(2), Microseconds(50)}, {MiB(512), Microseconds(100)}}}};
   const Texts found = Findings(profile);
   ASSERT_EQ(found.size(), 4u);

@@ -285,6 +285,9 @@ constexpr char kGemma3Config[] = R"({
 
 TEST(HuggingFace, Gemma3NormalisesBehindBothHalvesOfABlock) {
   EXPECT_EQ(ModelOf(kGemma3Config), PresetModel("gemma3-1b"));
+  EXPECT_EQ(ModelOf(Replaced(kGemma3Config, "\"rope_theta\": 1000000,", "")).rope_theta, 1e6) << "the default";
+  const char* const as_part = R"("rope_parameters": {"rope_theta": 500000},)";
+  EXPECT_EQ(ModelOf(Replaced(kGemma3Config, "\"rope_theta\": 1000000,", as_part)).rope_theta, 5e5);
   const auto refused = ReadHuggingFaceConfig(Write(
       Replaced(kGemma3Config, "\"final_logit_softcapping\": null", "\"final_logit_softcapping\": 30.0")));
   ASSERT_FALSE(refused);

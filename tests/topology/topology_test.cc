@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "topology/link_rates.h"
+
 namespace windtunnel {
 namespace {
 
@@ -51,6 +53,27 @@ TEST(Topology, DevicesOfANodeTalkOverItsSwitch) {
 TEST(Topology, ADevicesTrafficLeavesByItsOwnCard) {
   EXPECT_EQ(WayOf(Make(Dgx(2)), 3, 11), "node0.gpu3 node0.nic3 leaf3 node1.nic3 node1.gpu3");
   EXPECT_EQ(WayOf(Make(Dgx(2)), 3, 12), "node0.gpu3 node0.nic3 leaf3 spine leaf4 node1.nic4 node1.gpu4");
+}
+
+// Eight cards of 400 Gb/s are 400 GB/s a node.
+TEST(Topology, TheBandwidthOfANodeIsThatOfItsCardsTogether) {
+  NetworkSpec by_card, by_node;
+  by_card.nics_per_node = by_node.nics_per_node = 8;
+  by_card.inter_node = {.kind = "infiniband", .gbits_per_nic = 400, .latency_us = {}};
+  by_node.inter_node = {.kind = "infiniband", .gbytes_per_s = 400, .latency_us = {}};
+  EXPECT_EQ(NodeBandwidth(by_card), GBps(400));
+  EXPECT_EQ(NodeBandwidth(by_node), GBps(400));
+  EXPECT_EQ(CardRates(by_node)->nominal, GBps(50));
+  EXPECT_EQ(CardRates(by_node)->rate, CardRates(by_card)->rate);
+  ClusterSpec cluster = Dgx(2, "rail-fat-tree");
+  cluster.network = by_node;
+  const Topology topology = Make(cluster);
+  for (size_t i = 0; i < topology.links().size(); ++i) {
+    const DirectedLink& link = topology.links()[i];
+    const bool leaves_node = topology.vertices()[link.from].kind == VertexKind::kNic &&
+                             topology.vertices()[link.to].kind == VertexKind::kSwitch;
+    if (leaves_node) EXPECT_EQ(link.bandwidth, GBps(50));
+  }
 }
 
 // 8 devices share 4 cards, and all cards of 8 nodes share a leaf switch.
