@@ -48,12 +48,12 @@ Result<std::vector<Plan>> PlansToMeasure(const Options& options) {
 // The profile to extend: --out, or --profile, or this machine's cache.
 Result<Costs> CostsToExtend(const Options& options, const std::string& device) {
   if (options.out.empty())
-    return options.profile.empty() ? CachedCosts(device) : LoadNamedCosts(options.profile);
+    return options.profile.empty() ? CachedCosts(device) : LoadCostsOf(options.profile);
   std::string path = options.out;
   std::error_code error;
-  if (std::filesystem::exists(path, error)) return LoadNamedCosts(path);
+  if (std::filesystem::exists(path, error)) return LoadCostsOf(path);
   if (!options.profile.empty()) {
-    WT_ASSIGN_OR_RETURN(Costs costs, LoadNamedCosts(options.profile));
+    WT_ASSIGN_OR_RETURN(Costs costs, LoadCostsOf(options.profile));
     costs.path = path;
     return costs;
   }

@@ -76,7 +76,7 @@ std::string DidYouMean(const std::string& name) {
 // A measured profile comes before a built-in one of the same name.
 Result<Costs> FindByName(const std::string& name) {
   std::string looked;
-  if (auto path = FindFile(name, looked)) return LoadNamedCosts(*path);
+  if (auto path = FindFile(name, looked)) return LoadCostsOf(*path);
   if (auto json = EmbeddedProfile(name)) {
     WT_ASSIGN_OR_RETURN(Profile profile, ParseProfile(*json, name));
     return Costs{.profile = std::move(profile), .path = name + " (built in)"};
@@ -133,7 +133,7 @@ bool IsOfThisMachine(const Profile& profile, const Profile& machine) {
   return profile.fingerprint == machine.fingerprint && profile.libraries == machine.libraries;
 }
 
-Result<Costs> LoadNamedCosts(const std::string& name) {
+Result<Costs> LoadCostsOf(const std::string& name) {
   if (!NamesProfileFile(name) && !IsFile(name)) return FindByName(name);
   WT_ASSIGN_OR_RETURN(Profile profile, LoadProfile(name));
   // A datasheet belongs to no machine.
@@ -182,7 +182,7 @@ Result<Costs> FindDeviceCosts(const NamedCosts& named, const Plan& plan) {
   if (!is_known)
     return InvalidInput("cluster.device is '{}', expected cpu, cuda, {} or the name of another profile{}",
                         device, fmt::join(EmbeddedProfileNames(), ", "), DidYouMean(device));
-  return LoadNamedCosts(device == "cuda" ? kDeviceNotAtHand : device);
+  return LoadCostsOf(device == "cuda" ? kDeviceNotAtHand : device);
 }
 
 // Profiles distinguish PyTorch with FSDP 1 from later PyTorch; in a scenario both are `framework: pytorch`.
@@ -204,7 +204,7 @@ Result<NamedCosts> LoadNamedCosts(const Options& options) {
   NamedCosts named;
   named.framework_file = options.framework_profile;
   if (!options.profile.empty()) {
-    WT_ASSIGN_OR_RETURN(named.profile, LoadNamedCosts(options.profile));
+    WT_ASSIGN_OR_RETURN(named.profile, LoadCostsOf(options.profile));
   }
   if (!named.framework_file.empty()) {
     WT_ASSIGN_OR_RETURN(named.framework_text, ReadFile(named.framework_file, "a framework profile"));

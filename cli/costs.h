@@ -45,7 +45,7 @@ Result<Costs> FindCosts(const Options& options, const Plan& plan);
 
 // Loads a profile by file or by name: a file NAME.json of cost_models/profiles or of the cache, else a
 // built-in one.
-Result<Costs> LoadNamedCosts(const std::string& name);
+Result<Costs> LoadCostsOf(const std::string& name);
 
 // The device whose datasheet predicts `cluster.device: cuda` on a machine without a CUDA device.
 inline constexpr char kDeviceNotAtHand[] = "h200-sxm-141g";

@@ -24,7 +24,7 @@ std::string WhatItIs(const Costs& costs) {
 
 Result<int> ProfileShowCommand(const Options& options) {
   for (const std::string& file : options.files) {
-    WT_ASSIGN_OR_RETURN(Costs costs, LoadNamedCosts(file));
+    WT_ASSIGN_OR_RETURN(Costs costs, LoadCostsOf(file));
     fmt::print("{}{}", file == options.files.front() ? "" : "\n", ProfileTable(costs.profile, StandardInk()));
   }
   return 0;
@@ -34,7 +34,7 @@ Result<int> ProfileMergeCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckOutputFiles(options));
   std::vector<NamedProfile> profiles;
   for (const std::string& file : options.files) {
-    WT_ASSIGN_OR_RETURN(Costs costs, LoadNamedCosts(file));
+    WT_ASSIGN_OR_RETURN(Costs costs, LoadCostsOf(file));
     profiles.push_back({costs.path, std::move(costs.profile)});
   }
   WT_ASSIGN_OR_RETURN(const MergedProfile merged, MergeProfiles(profiles));
@@ -49,7 +49,7 @@ Result<int> ProfileCheckCommand(const Options& options) {
   int status = 0;
   const Ink ink = StandardInk();
   for (const std::string& file : options.files) {
-    WT_ASSIGN_OR_RETURN(Costs costs, LoadNamedCosts(file));
+    WT_ASSIGN_OR_RETURN(Costs costs, LoadCostsOf(file));
     fmt::print("{}: well formed, {}\n", costs.path, WhatItIs(costs));
     const std::vector<ProfileFinding> findings = CheckProfile(costs.profile);
     fmt::print("{}", FindingsTable(findings, ink));

@@ -69,14 +69,30 @@ LayerCosts CountedLayers(const ModelSpec& model, int stages) {
 
 // Bytes that a rank keeps per parameter between steps and in the backward.
 double StateBytes(const Scenario& scenario, bool of_experts) {
-  const double gradients = 4, values = 4, moments = scenario.optimizer.kind == OptimizerKind::kSgd ? 0 : 8;
+  const auto bytes = [](DType type) { return static_cast<double>(SizeOf(type).count()); };
+  const DType stored = TypesOf(scenario.precision).storage, updated = TypeOf(scenario.precision.optimizer);
+  const double values = bytes(stored), gradients = bytes(TypeOf(scenario.precision.reduce));
+  const int moments = scenario.optimizer.kind != OptimizerKind::kSgd ? 2 : scenario.optimizer.momentum > 0;
+  // With the optimizer's own copy of the values, if there is one.
+  const double optimizer = bytes(updated) * (moments + (stored == updated ? 0 : 1));
   const DataParallelSpec& data = scenario.parallel.data;
   // In a shard group only one in so many ranks has the same experts.
   const int64_t same = of_experts ? scenario.parallel.ExpertDataRanks() : 1;
   const double ranks = static_cast<double>(std::max<int64_t>(ShardRanks(scenario) / same, 1));
-  if (data.kind == DataParallelKind::kFsdp) return (values + gradients + moments) / ranks;
-  if (data.kind == DataParallelKind::kZero1) return values + gradients + moments / ranks;
-  return values + gradients * (data.kind == DataParallelKind::kDdp ? 2 : 1) + moments;
+  switch (data.kind) {
+    case DataParallelKind::kFsdp:
+      return bytes(updated) * (2 + moments) / ranks;  // values and gradients as the optimizer has them
+    case DataParallelKind::kZero1:
+      return values + gradients + optimizer / ranks;
+    case DataParallelKind::kZero2:
+      return values + (gradients + optimizer) / ranks;
+    case DataParallelKind::kNone:
+    case DataParallelKind::kDp:
+    case DataParallelKind::kDdp:
+      break;
+  }
+  const bool has_buckets = data.kind == DataParallelKind::kDdp && !data.gradient_as_bucket_view;
+  return values * (has_buckets ? 3 : 2) + optimizer;  // gradients have the values' type
 }
 
 class PartsOfModel {

@@ -38,7 +38,8 @@ struct Prediction {
   std::vector<Timeline> timelines;
   StepBreakdown breakdown;  // of the timelines, averaged over ranks
   // Where the compute stream's time goes, by operator kind ("gemm", "wait all_reduce", "dispatch", …): mean over ranks and
-  // over the replicates between p25 and p75. Adds up to their mean step time. (AttributeTime of plan/timeline.h.)
+  // over the replicates between p25 and p75. Adds up to their mean step time, but for a picosecond each.
+  // (AttributeTime of plan/timeline.h.)
   std::map<std::string, Duration> by_operator;
   std::vector<PredictedMemory> memory;  // by role
   Bytes initial_peak, peak_reserved;    // the largest over roles; of steady.reserved

@@ -85,6 +85,26 @@ TEST(ChooseBalance, CountsStatesOfParametersOnly) {
   EXPECT_LT(fits(Precision::kBf16), fits(Precision::kFp32));
 }
 
+// In 16 bits throughout, values, gradients and moments are half as large. There are few activations; the
+// first stage has the most states, those of the embedding.
+TEST(ChooseBalance, CountsStatesInTheirTypes) {
+  Scenario s = TinyGpt();
+  s.model.layers = 16;
+  s.model.seq_len = 4;
+  s.model.vocab = 2'000;
+  s.model.tie_embeddings = true;
+  s.batch = {1, 4};
+  s.parallel.pipeline.size = 4;
+  const auto least = [&](Precision type) {
+    s.precision.param = s.precision.compute = s.precision.reduce = s.precision.optimizer = type;
+    const std::vector<int64_t> by_time = *ChooseBalance(s, {RoughTime});
+    int64_t kib = 20'000;
+    while (kib > 10 && *ChooseBalance(s, {RoughTime}, KiB(kib)) == by_time) kib -= 10;
+    return static_cast<double>(kib);
+  };
+  EXPECT_NEAR(least(Precision::kBf16) / least(Precision::kFp32), 0.5, 0.1);
+}
+
 // Megatron 2021: num_layers must be divisible by the pipeline's size; BLOOM's 70 layers over 12 stages had embedding and head as layers.
 TEST(ChooseBalance, CountsLayersAsMegatronAndDeepspeedDo) {
   Scenario s = TinyGpt();
