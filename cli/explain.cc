@@ -29,10 +29,17 @@ std::optional<Capacity> CapacityOf(const Plan& plan, const Costs& costs, const P
       ranks > 1 ? fmt::format("the machine's memory over {} ranks", ranks) : "the machine's memory"};
 }
 
-// The room for the allocator. Unlimited without costs, since explaining memory alone needs none.
-Bytes RoomOf(const Result<Costs>& costs, const Plan& plan) {
-  if (!costs || !costs->profile.hardware) return Bytes::Max();
-  return RoomForAllocator(plan, *MakeProfileCostModel(costs->profile, plan));
+// Needs no measured costs, but a device that is known, or none (a CPU).
+Result<std::string> ExplainMemoryAlone(const Options& options, const Plan& plan, Ink ink) {
+  WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, plan));
+  if (!costs.profile.hardware) return ExplainMemory(plan, Bytes::Max(), MemoryDetail::kAll, ink);
+  const std::unique_ptr<CostModel> model = MakeProfileCostModel(costs.profile, plan);
+  WT_ASSIGN_OR_RETURN(const Prediction prediction, PredictMemory(plan, *model));
+  WT_ASSIGN_OR_RETURN(std::string text,
+                      ExplainMemory(plan, RoomForAllocator(plan, *model), MemoryDetail::kAll, ink));
+  if (const auto capacity = CapacityOf(plan, costs, prediction))
+    text += "\n" + DescribeFit(prediction, *capacity);
+  return text;
 }
 
 }  // namespace
@@ -52,8 +59,7 @@ Result<int> ExplainCommand(const Options& options) {
   const Plan& plan = outcome.plan;
   Ink ink = StandardInk();
   if (options.memory) {
-    WT_ASSIGN_OR_RETURN(const std::string memory,
-                        ExplainMemory(plan, RoomOf(FindCosts(options, plan), plan), MemoryDetail::kAll, ink));
+    WT_ASSIGN_OR_RETURN(const std::string memory, ExplainMemoryAlone(options, plan, ink));
     fmt::print("{}", memory);
     return 0;
   }

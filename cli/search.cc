@@ -22,6 +22,7 @@
 #include "reports/search_report.h"
 #include "reports/version.h"
 #include "scenarios/characters.h"
+#include "scenarios/framework_doubts.h"
 #include "scenarios/load.h"
 #include "sim/search/evaluator.h"
 
@@ -174,6 +175,21 @@ std::string_view SlowSteps(const Scenario& scenario) {
   return overlaps ? "parallel.expert.overlap" : "";
 }
 
+// What the scenario's framework does not run of the configurations that are reported. What is so of the
+// scenario itself has been said.
+void NoteDoubts(const Options& options, const Scenario& scenario, const SearchReport& report) {
+  std::vector<std::string> said = FrameworkDoubts(scenario);
+  for (const std::vector<FoundConfiguration>* list : {&report.top, &report.pareto}) {
+    for (const FoundConfiguration& found : *list) {
+      for (const std::string& line : FrameworkDoubts(found.scenario)) {
+        if (Has(said, line)) continue;
+        Note(options, "of these configurations: " + line);
+        said.push_back(line);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Result<int> SearchCommand(const Options& options) {
@@ -236,6 +252,7 @@ Result<int> SearchCommand(const Options& options) {
   }
   if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, SearchJson(report)));
   if (!options.html.empty()) WT_RETURN_IF_ERROR(WriteHtml(options, costs, report));
+  NoteDoubts(options, scenario, report);
   if (report.pareto.empty())
     return Failed("{}: none of {} legal configurations can be trained: {}", scenario.name, report.legal,
                   MainReason(report));

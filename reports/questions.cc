@@ -79,21 +79,6 @@ std::string DescribeHostMemory(const Scenario& scenario, const Prediction& predi
                      FormatBytes(PredictedHostMemoryOfNode(scenario, prediction)));
 }
 
-std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) {
-  const Bytes needed = prediction.peak_reserved + prediction.outside_allocator;
-  const bool fits = HasRoom(prediction, capacity);
-  const std::string retries = DescribeRetries(prediction);
-  const std::string room =
-      fits && !retries.empty()
-          ? retries
-          : fmt::format("{} {}", FormatBytes(fits ? capacity.bytes - needed : needed - capacity.bytes),
-                        fits ? "to spare" : "too much");
-  return fmt::format("  will it fit?  {}: {} reserved and {} outside the allocator, of {}, {}; {}\n",
-                     fits ? "yes" : "NO", FormatBytes(prediction.peak_reserved),
-                     FormatBytes(prediction.outside_allocator), capacity.of, FormatBytes(capacity.bytes),
-                     room);
-}
-
 std::string DescribeLargest(const Scenario& scenario, const Prediction& prediction, const Capacity& capacity,
                             const CompileScenario& compile) {
   const auto largest = LargestMicroBatch(scenario, compile, capacity.bytes, prediction.outside_allocator,
@@ -102,7 +87,9 @@ std::string DescribeLargest(const Scenario& scenario, const Prediction& predicti
   if (!largest) return text + largest.error().message + "\n";
   if (*largest == 0) return text + "none, not even 1\n";
   if (*largest == kMostSequences) return text + fmt::format("more than {}\n", kMostSequences);
-  return text + fmt::format("{} (it is {})\n", *largest, scenario.batch.micro);
+  const std::string number =
+      scenario.batch.accumulate > 1 ? fmt::format(", with {} of them", scenario.batch.accumulate) : "";
+  return text + fmt::format("{} (it is {}{})\n", *largest, scenario.batch.micro, number);
 }
 
 // "saves 4.69 GiB of peak memory (38.7 GiB against 43.4 GiB) and costs 1.1 % of the step (1.20 s against 1.18 s)"
@@ -110,8 +97,9 @@ std::string Compare(const StepAndPeak& way, const StepAndPeak& other) {
   const double share = 100 * (way.step / other.step - 1);
   constexpr double kLeastShown = 0.05;  // percent
   const std::string saved =
-      other.peak >= way.peak ? fmt::format("saves {} of peak memory", FormatBytes(other.peak - way.peak))
-                             : fmt::format("adds {} to the peak memory", FormatBytes(way.peak - other.peak));
+      other.peak == way.peak  ? "leaves the peak memory as it is"
+      : other.peak > way.peak ? fmt::format("saves {} of peak memory", FormatBytes(other.peak - way.peak))
+                              : fmt::format("adds {} to the peak memory", FormatBytes(way.peak - other.peak));
   if (std::abs(share) < kLeastShown)
     return fmt::format("{} ({} against {}) in a step as long", saved, FormatBytes(way.peak),
                        FormatBytes(other.peak));
@@ -222,6 +210,21 @@ Result<std::optional<StepAndPeak>> WithFusedLoss(const Scenario& scenario, const
   WT_ASSIGN_OR_RETURN(const Plan plan, compile(fused));
   WT_ASSIGN_OR_RETURN(const Prediction prediction, predict(plan));
   return std::optional(StepAndPeakOf(prediction));
+}
+
+std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) {
+  const Bytes needed = prediction.peak_reserved + prediction.outside_allocator;
+  const bool fits = HasRoom(prediction, capacity);
+  const std::string retries = DescribeRetries(prediction);
+  const std::string room =
+      fits && !retries.empty()
+          ? retries
+          : fmt::format("{} {}", FormatBytes(fits ? capacity.bytes - needed : needed - capacity.bytes),
+                        fits ? "to spare" : "too much");
+  return fmt::format("  will it fit?  {}: {} reserved and {} outside the allocator, of {}, {}; {}\n",
+                     fits ? "yes" : "NO", FormatBytes(prediction.peak_reserved),
+                     FormatBytes(prediction.outside_allocator), capacity.of, FormatBytes(capacity.bytes),
+                     room);
 }
 
 std::string AnswerQuestions(const Scenario& scenario, const Prediction& prediction,

@@ -52,6 +52,9 @@ Result<std::vector<Resharding>> WaysOfResharding(const Scenario& scenario, const
 Result<std::optional<StepAndPeak>> WithFusedLoss(const Scenario& scenario, const CompileScenario& compile,
                                                  const PredictPlan& predict);
 
+// "  will it fit?  yes: 71.2 GiB reserved and 1.45 GiB outside the allocator, of the device's memory, …"
+std::string DescribeFit(const Prediction& prediction, const Capacity& capacity);
+
 // All answers as text; `prediction` is the scenario's. Where there is no answer, the text says why.
 std::string AnswerQuestions(const Scenario& scenario, const Prediction& prediction,
                             const std::optional<Capacity>& capacity, const CompileScenario& compile,

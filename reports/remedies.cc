@@ -20,17 +20,30 @@ constexpr size_t kShown = 3;
 // One change, applied to a scenario; false where it changes nothing.
 using Change = std::function<bool(Remedy&)>;
 
+// (Megatron and DeepSpeed recompute no single operators.)
 Change RecomputeBy(Recompute kind) {
   return [kind](Remedy& remedy) {
-    if (remedy.scenario.recompute == Recompute::kFull || remedy.scenario.recompute == kind) return false;
+    if (remedy.scenario.recompute >= kind) return false;
+    if (kind == Recompute::kSelectiveOp && IsMegatronOrDeepspeed(remedy.scenario.framework)) return false;
     remedy.scenario.recompute = kind;
     remedy.settings.push_back(fmt::format("recompute={}", WordOf(kind)));
     return true;
   };
 }
 
+bool FuseTheLoss(Remedy& remedy) {
+  Scenario& scenario = remedy.scenario;
+  const bool is_eager =
+      scenario.cross_entropy == CrossEntropyKind::kFramework && scenario.framework != Framework::kWindtunnel;
+  if (!is_eager || !HasFusedLosses(scenario.framework) || scenario.model.kind != ModelKind::kTransformer)
+    return false;
+  scenario.cross_entropy = CrossEntropyKind::kFused;
+  remedy.settings.emplace_back("cross_entropy=fused");
+  return true;
+}
+
 // Applies to replicas that each keep everything, or more than `kind` leaves them. The FSDP of Megatron and
-// DeepSpeed is not modelled.
+// DeepSpeed is not modelled, and PyTorch has no ZeRO-1 like theirs.
 Change ShardBy(DataParallelKind kind) {
   return [kind](Remedy& remedy) {
     Scenario& scenario = remedy.scenario;
@@ -38,8 +51,9 @@ Change ShardBy(DataParallelKind kind) {
     const bool is_fsdp = kind == DataParallelKind::kFsdp;
     const bool shards_less = data.kind == DataParallelKind::kNone || data.kind == DataParallelKind::kDdp ||
                              (is_fsdp && IsZero(data.kind));
-    if (data.size == 1 || !shards_less || (is_fsdp && IsMegatronOrDeepspeed(scenario.framework)))
-      return false;
+    const bool has_kind =
+        is_fsdp ? !IsMegatronOrDeepspeed(scenario.framework) : !IsPytorch(scenario.framework);
+    if (data.size == 1 || !shards_less || !has_kind) return false;
     data.kind = kind;
     scenario.derived.kind = false;
     remedy.settings.push_back(fmt::format("parallel.data.kind={}", WordOf(kind)));
@@ -51,14 +65,21 @@ Change ShardBy(DataParallelKind kind) {
   };
 }
 
-bool TakeSequencesOneByOne(Remedy& remedy) {
+// Micro-batches of `micro` sequences, and more of them.
+bool TakeSequences(int64_t micro, Remedy& remedy) {
   BatchSpec& batch = remedy.scenario.batch;
-  if (batch.micro == 1) return false;
-  batch.accumulate *= batch.micro;
-  batch.micro = 1;
-  remedy.settings.push_back("batch.micro=1");
+  if (micro >= batch.micro || batch.micro % micro != 0) return false;
+  batch.accumulate *= batch.micro / micro;
+  batch.micro = micro;
+  remedy.settings.push_back(fmt::format("batch.micro={}", batch.micro));
   remedy.settings.push_back(fmt::format("batch.accumulate={}", batch.accumulate));
   return true;
+}
+bool TakeSequencesOneByOne(Remedy& remedy) { return TakeSequences(1, remedy); }
+// Half of a micro-batch, unless that is one sequence.
+bool HalveMicroBatches(Remedy& remedy) {
+  const int64_t micro = remedy.scenario.batch.micro;
+  return micro > 2 && micro % 2 == 0 && TakeSequences(micro / 2, remedy);
 }
 
 bool UseTheHost(Remedy& remedy) {
@@ -75,11 +96,13 @@ bool UseTheHost(Remedy& remedy) {
 // Nothing if all have to be recomputed, or `full` does something else besides.
 std::optional<Remedy> WithFewestLayers(const Remedy& full, Bytes room, const CompileScenario& compile,
                                        Bytes& reserved) {
-  if (full.settings != std::vector<std::string>{"recompute=full"} || full.scenario.RecomputesSomeLayers())
-    return std::nullopt;
+  const std::vector<std::string>& settings = full.settings;
+  const bool recomputes = std::find(settings.begin(), settings.end(), "recompute=full") != settings.end();
+  if (!recomputes || full.scenario.RecomputesSomeLayers()) return std::nullopt;
   const auto fits = [&](Remedy& remedy, const char* key, int64_t& value, int64_t tried) {
     value = tried;
-    remedy.settings = {full.settings.front(), fmt::format("{}={}", key, tried)};
+    remedy.settings = settings;
+    remedy.settings.push_back(fmt::format("{}={}", key, tried));
     const auto needed = ReservedWith(remedy, compile);
     if (!needed || *needed > room) return false;
     reserved = *needed;
@@ -108,6 +131,14 @@ std::optional<Remedy> WithFewestLayers(const Remedy& full, Bytes room, const Com
   return fewest;
 }
 
+// Whether `remedy` changes all that `less` does, or makes micro-batches smaller still.
+bool IsMore(const Remedy& remedy, const Remedy& less) {
+  return std::all_of(less.settings.begin(), less.settings.end(), [&](const std::string& setting) {
+    if (setting.starts_with("batch.")) return remedy.scenario.batch.micro <= less.scenario.batch.micro;
+    return std::find(remedy.settings.begin(), remedy.settings.end(), setting) != remedy.settings.end();
+  });
+}
+
 std::string Describe(const Remedy& remedy) {
   return fmt::format("--set {}", fmt::join(remedy.settings, " --set "));
 }
@@ -121,15 +152,28 @@ Scenario WithFewMicroBatches(Scenario scenario) {
 }
 
 std::vector<Remedy> RemediesFor(const Scenario& scenario) {
-  const Change selective = RecomputeBy(Recompute::kSelective), full = RecomputeBy(Recompute::kFull);
+  const Change selective = RecomputeBy(Recompute::kSelective), ops = RecomputeBy(Recompute::kSelectiveOp),
+               full = RecomputeBy(Recompute::kFull);
   const Change zero1 = ShardBy(DataParallelKind::kZero1), fsdp = ShardBy(DataParallelKind::kFsdp);
-  const Change micro = TakeSequencesOneByOne, offload = UseTheHost;
-  const std::vector<std::vector<Change>> all = {{selective},
+  const Change fused = FuseTheLoss, half = HalveMicroBatches, micro = TakeSequencesOneByOne,
+               offload = UseTheHost;
+  const std::vector<std::vector<Change>> all = {{fused},
+                                                {selective},
                                                 {zero1},
+                                                {half},
                                                 {micro},
                                                 {fsdp},
+                                                {fused, half},
+                                                {fused, micro},
+                                                {fused, zero1},
+                                                {fused, fsdp},
+                                                {ops},
+                                                {half, ops},
+                                                {fused, ops},
+                                                {fsdp, ops},
                                                 {full},
                                                 {zero1, full},
+                                                {half, full},
                                                 {micro, full},
                                                 {fsdp, full},
                                                 {zero1, micro, full},
@@ -172,13 +216,9 @@ std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside
                              const CompileScenario& compile) {
   std::string fitting;
   std::optional<std::pair<Bytes, std::string>> least;
-  std::vector<std::vector<std::string>> fit;
+  std::vector<Remedy> fit;
   const auto is_more_than_enough = [&fit](const Remedy& remedy) {
-    return std::any_of(fit.begin(), fit.end(), [&](const std::vector<std::string>& settings) {
-      return std::all_of(settings.begin(), settings.end(), [&](const std::string& setting) {
-        return std::find(remedy.settings.begin(), remedy.settings.end(), setting) != remedy.settings.end();
-      });
-    });
+    return std::any_of(fit.begin(), fit.end(), [&](const Remedy& less) { return IsMore(remedy, less); });
   };
   for (const Remedy& remedy : RemediesFor(scenario)) {
     if (is_more_than_enough(remedy)) continue;
@@ -190,7 +230,7 @@ std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside
     if (const auto some = WithFewestLayers(remedy, room, compile, with_some))
       fitting += fmt::format("    {:>10}  {}\n", FormatBytes(with_some + outside), Describe(*some));
     fitting += fmt::format("    {:>10}  {}\n", FormatBytes(*reserved + outside), Describe(remedy));
-    fit.push_back(remedy.settings);
+    fit.push_back(remedy);
     if (fit.size() == kShown) break;
   }
   if (!fit.empty()) return "  what would fit:\n" + fitting;

@@ -15,8 +15,37 @@ void AddPrecision(const Scenario& s, Lines& lines) {
   if (is_older && s.precision.fp8_recipe != Fp8Recipe::kNone)
     lines.push_back(fmt::format("{} is that of 2021 and 2022, which had no fp8: megatron_core has",
                                 WordOf(s.framework)));
-  if (s.framework == Framework::kMegatronCore && s.precision.fp8_recipe == Fp8Recipe::kRowwise)
+  const Fp8Recipe recipe = s.precision.fp8_recipe;
+  if (s.framework == Framework::kMegatronCore && recipe == Fp8Recipe::kRowwise)
     lines.emplace_back("megatron_core has no recipe rowwise (precision.fp8_recipe); it is torchtitan's");
+  if (!IsPytorch(s.framework)) return;
+  if (recipe == Fp8Recipe::kDelayed || recipe == Fp8Recipe::kBlock)
+    lines.push_back(
+        fmt::format("torchao's float8 has no recipe {} (precision.fp8_recipe), but tensorwise and rowwise; "
+                    "it is Transformer Engine's",
+                    WordOf(recipe)));
+  const DataParallelKind kind = s.parallel.data.kind;
+  const bool is_whole = kind == DataParallelKind::kNone || kind == DataParallelKind::kDdp;
+  const bool has_16_bits = s.precision.param == Precision::kBf16 || s.precision.param == Precision::kFp16;
+  if (is_whole && has_16_bits && s.precision.optimizer == Precision::kFp32)
+    lines.push_back(fmt::format(
+        "the optimizer has fp32 copies of parameters in {}, which PyTorch's optimizers do not make: with "
+        "precision.optimizer: {} it has none",
+        WordOf(s.precision.param), WordOf(s.precision.param)));
+}
+
+// Kinds of data parallelism that shard.
+void AddZero(const Scenario& s, Lines& lines) {
+  const DataParallelKind kind = s.parallel.data.kind;
+  if (IsPytorch(s.framework) && IsZero(kind))
+    lines.push_back(fmt::format(
+        "PyTorch has no strategy like kind: {}, which is Megatron's and DeepSpeed's: its "
+        "ZeroRedundancyOptimizer all-reduces gradients and broadcasts values; FSDP shards as much or more",
+        WordOf(kind)));
+  if ((s.framework == Framework::kMegatron || s.framework == Framework::kMegatronCore) &&
+      kind == DataParallelKind::kZero2)
+    lines.push_back(fmt::format("{}'s distributed optimizer is kind: zero1; it keeps gradients whole",
+                                WordOf(s.framework)));
 }
 
 void AddSharding(const Scenario& s, Lines& lines) {
@@ -26,7 +55,13 @@ void AddSharding(const Scenario& s, Lines& lines) {
     lines.emplace_back("DeepSpeed's own third stage is not modelled: kind: fsdp is PyTorch's FSDP");
   if (s.framework == Framework::kMegatron)
     lines.emplace_back("megatron is that of 2021 and 2022, which had no FSDP");
+  if (s.framework == Framework::kMegatronCore)
+    lines.emplace_back(
+        "Megatron's own FSDP is not modelled: kind: fsdp is PyTorch's FSDP (--use-torch-fsdp2)");
   if (!IsPytorch(s.framework)) return;
+  if (data.version == 2 && data.sharding == Sharding::kNoShard)
+    lines.emplace_back(
+        "fully_shard (version: 2) has no counterpart of sharding: no_shard, which is version 1's");
   if (data.version == 1 && s.model.attention == AttentionKind::kFlash &&
       s.model.flash_kernels == FlashChoice::kFramework)
     lines.emplace_back(
@@ -49,12 +84,33 @@ void AddSchedule(const Scenario& s, Lines& lines) {
                               interleaves ? "1f1b and interleaved" : "1f1b"));
 }
 
+void AddModelAxes(const Scenario& s, Lines& lines) {
+  const ContextParallelSpec& context = s.parallel.context;
+  if (context.size == 1) return;
+  const bool is_ulysses = context.kind == ContextKind::kUlysses;
+  if (IsPytorch(s.framework) && is_ulysses)
+    lines.emplace_back(
+        "PyTorch's context parallelism has no ulysses (parallel.context.kind), but ring and all_gather");
+  if (s.framework == Framework::kDeepspeed && !is_ulysses)
+    lines.push_back(fmt::format("DeepSpeed's context parallelism is ulysses (parallel.context.kind), not {}",
+                                WordOf(context.kind)));
+}
+
+void AddRecomputation(const Scenario& s, Lines& lines) {
+  if (IsMegatronOrDeepspeed(s.framework) && s.recompute == Recompute::kSelectiveOp)
+    lines.push_back(fmt::format("{} has no recompute: selective_op, which is torchtitan's, but selective",
+                                WordOf(s.framework)));
+}
+
 }  // namespace
 
 std::vector<std::string> FrameworkDoubts(const Scenario& scenario) {
   Lines lines;
   AddPrecision(scenario, lines);
+  AddZero(scenario, lines);
   AddSharding(scenario, lines);
+  AddModelAxes(scenario, lines);
+  AddRecomputation(scenario, lines);
   AddSchedule(scenario, lines);
   const bool has_eager_loss = scenario.framework == Framework::kPytorchCompile &&
                               scenario.model.kind == ModelKind::kTransformer &&

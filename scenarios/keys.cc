@@ -127,15 +127,16 @@ std::vector<std::string> ScenarioKeys() {
 
 namespace {
 
-// A key called `name`: one below the block at `path`, or else one anywhere.
+// A key called `name`: one below the block at `path`, or else the only one anywhere. Ranges of a search have
+// the names of the keys that they are of.
 std::string SameName(const std::string& path, const std::string& name) {
-  std::string elsewhere;
+  std::vector<std::string> elsewhere;
   for (const std::string& key : ScenarioKeys()) {
     if (key != name && !key.ends_with("." + name)) continue;
     if (key.starts_with(JoinPath(path, ""))) return key;
-    if (elsewhere.empty()) elsewhere = key;
+    if (!key.starts_with("search.")) elsewhere.push_back(key);
   }
-  return elsewhere;
+  return elsewhere.size() == 1 ? elsewhere.front() : "";
 }
 
 // "--Tensor-Parallel-Size", an option of a command, as "tensor_parallel_size".
@@ -149,26 +150,36 @@ std::string AsAliasesAre(std::string_view name) {
   return plain;
 }
 
-}  // namespace
+KeySuggestion OfKey(std::string key) { return {.key = key, .words = fmt::format("'{}'", key)}; }
 
-KeySuggestion SuggestKey(const std::string& path, const std::string& unknown,
-                         const std::vector<std::string>& known) {
-  const auto of_key = [](std::string key) { return KeySuggestion{key, fmt::format("'{}'", key)}; };
-  const std::string nearest = Nearest(unknown, known);
-  if (EditDistance(unknown, nearest) <= 1) return of_key(JoinPath(path, nearest));
-  const std::string name = AsAliasesAre(unknown);
+// Of the name as it is, or of the one that counts only in the block at `path`.
+KeySuggestion OfOtherName(const std::string& path, const std::string& name) {
   for (const NotModelled& theirs : kNotModelled)
     if (theirs.name == name) return {.not_modelled = std::string(theirs.what)};
   for (const Alias& alias : kAliases) {
     if (alias.name != name && alias.name != JoinPath(path, name)) continue;
-    KeySuggestion meant = of_key(std::string(alias.key));
+    KeySuggestion meant = OfKey(std::string(alias.key));
     if (!alias.value.empty()) meant.words = fmt::format("'{}: {}'", alias.key, alias.value);
     if (!alias.note.empty()) meant.words += fmt::format(" ({})", alias.note);
     return meant;
   }
-  if (std::string same = SameName(path, name); !same.empty()) return of_key(same);
+  return {};
+}
+
+}  // namespace
+
+KeySuggestion SuggestForOtherName(const std::string& name) { return OfOtherName("", AsAliasesAre(name)); }
+
+KeySuggestion SuggestKey(const std::string& path, const std::string& unknown,
+                         const std::vector<std::string>& known) {
+  const std::string nearest = Nearest(unknown, known);
+  if (EditDistance(unknown, nearest) <= 1) return OfKey(JoinPath(path, nearest));
+  const std::string name = AsAliasesAre(unknown);
+  if (KeySuggestion other = OfOtherName(path, name); !other.words.empty() || !other.not_modelled.empty())
+    return other;
+  if (std::string same = SameName(path, name); !same.empty()) return OfKey(same);
   const std::string meant = MeantWord(name, known);
-  return meant.empty() ? KeySuggestion() : of_key(JoinPath(path, meant));
+  return meant.empty() ? KeySuggestion() : OfKey(JoinPath(path, meant));
 }
 
 std::string_view MainKeyOf(std::string_view block, bool is_number) {

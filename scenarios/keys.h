@@ -22,10 +22,13 @@ struct KeySuggestion {
 };
 // Suggests what the unknown key of the block at `path` (empty: the top level) was meant to be. `known` are
 // the block's own keys. In this order: a known key one edit away, the key that PyTorch, Megatron or DeepSpeed calls
-// so ("optimizer.lr" for "learning_rate", also as an option: "--learning-rate"), a key of the same name further in or in another block
-// ("model.seq_len"), and a similar known key.
+// so ("optimizer.lr" for "learning_rate", also as an option: "--learning-rate"), a key of the same name further in or, if there is only
+// one, in another block ("model.seq_len"), and a similar known key.
 KeySuggestion SuggestKey(const std::string& path, const std::string& unknown,
                          const std::vector<std::string>& known);
+
+// What the key says that other programs call `name`, wherever they have it. All are empty if it is not known.
+KeySuggestion SuggestForOtherName(const std::string& name);
 
 // "batch.micro"; only `key` at the top level, where `path` is empty.
 std::string JoinPath(const std::string& path, std::string_view key);

@@ -69,12 +69,36 @@ void Reader::Require(std::string_view key) {
   problems_.AddMissing(block_.place, fmt::format("{} is missing, expected a value", PathOf(key)));
 }
 
+namespace {
+
+// "tensor_parallel_degree is 'parallel.tensor.size'", for each key in an unknown block that is another
+// program's name for one of ours, or for what is not modelled.
+void AddOtherNames(const YamlNode& block, std::vector<std::string>& names) {
+  for (size_t i = 0; i < block.keys.size(); ++i) {
+    const std::string& name = block.keys[i].name;
+    const KeySuggestion meant = SuggestForOtherName(name);
+    if (!meant.not_modelled.empty()) names.push_back(fmt::format("of {}, {}", name, meant.not_modelled));
+    else if (!meant.words.empty()) names.push_back(fmt::format("{} is {}", name, meant.words));
+    AddOtherNames(block.items[i], names);
+  }
+}
+
+}  // namespace
+
 void Reader::ReportUnknownKeys() {
   for (const YamlKey& key : block_.keys) {
     if (std::find(known_.begin(), known_.end(), key.name) != known_.end()) continue;
     KeySuggestion meant = SuggestKey(path_, key.name, known_);
     // The meaning of "bf16: true" is "precision.param: bf16"; that of "bf16: false" is not.
     const YamlNode* value = block_.Find(key.name);
+    if (std::vector<std::string> names; value != nullptr && value->is_block()) {
+      AddOtherNames(*value, names);
+      if (!names.empty()) {
+        problems_.Add(key.place, fmt::format("unknown key {}, whose keys have other names here: {}",
+                                             Quoted(PathOf(key.name)), fmt::join(names, "; ")));
+        continue;
+      }
+    }
     const bool is_off = value != nullptr && ReadBoolean(*value) == Reading<bool>(false);
     if (is_off) meant.words = fmt::format("'{}'", meant.key);
     const std::string hint = !meant.not_modelled.empty() ? meant.not_modelled

@@ -122,7 +122,7 @@ std::string MeantWord(std::string_view word, const std::vector<std::string>& kno
   if (known.empty()) return "";
   const std::string nearest = Nearest(lower, known);
   const size_t letters = std::max(lower.size(), nearest.size());
-  return EditDistance(lower, nearest) <= static_cast<int>(2 * letters / 5) ? nearest : "";
+  return 5 * EditDistance(lower, nearest) < static_cast<int>(2 * letters) ? nearest : "";
 }
 
 std::string JoinWithOr(const std::vector<std::string>& words) {

@@ -16,7 +16,7 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& known
 
 // Guesses the word of `known` that `word` was meant to be: the same word but for capitals, another spelling
 // of it ("bfloat16" for "bf16"), a word that begins with it ("gpt2" for "gpt2-124m"), or one whose edit
-// distance is at most two fifths of its letters. Empty: none.
+// distance is less than two fifths of its letters. Empty: none.
 std::string MeantWord(std::string_view word, const std::vector<std::string>& known);
 
 // "a", "a or b", "a, b or c".

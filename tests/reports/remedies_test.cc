@@ -12,6 +12,7 @@
 namespace windtunnel {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -103,7 +104,10 @@ TEST(RemediesFor, HaveNoFsdpOfFrameworksWithoutIt) {
 }
 
 TEST(DescribeRemedies, NamesThoseThatFit) {
-  const Scenario s = Replicated();
+  Scenario s = Replicated();
+  s.framework = Framework::kMegatron;  // recomputes no single operators
+  s.batch.micro = 1;
+  s.model.seq_len *= 64;
   Scenario recomputed = s;
   recomputed.recompute = Recompute::kFull;
   const Bytes room = ReservedBy(recomputed), outside = MiB(64);
@@ -116,7 +120,10 @@ TEST(DescribeRemedies, NamesThoseThatFit) {
 
 // Of four layers, as few as fit are recomputed; PyTorch recomputes every so many-th.
 TEST(DescribeRemedies, RecomputesAsFewLayersAsFit) {
-  Scenario s = Replicated(1), some = s;
+  Scenario s = Replicated(1);
+  s.batch.micro = 1;
+  s.model.seq_len *= 64;
+  Scenario some = s;
   some.recompute = Recompute::kFull;
   some.recompute_layers = 2;
   const std::string text = DescribeRemedies(s, ReservedBy(some), MiB(64), Compile);
@@ -128,6 +135,25 @@ TEST(DescribeRemedies, RecomputesAsFewLayersAsFit) {
   s.allocator = some.allocator = AllocatorKind::kPytorch;
   EXPECT_THAT(DescribeRemedies(s, ReservedBy(some), MiB(64), Compile),
               HasSubstr("--set recompute=full --set recompute_every="));
+}
+
+// What a loss in one kernel, smaller micro-batches or single recomputed operators save comes before whole
+// blocks that run again. Smaller micro-batches than those that fit are not needed.
+TEST(DescribeRemedies, NamesFirstWhatCostsLittleTime) {
+  Scenario s = Replicated(1);
+  s.framework = Framework::kPytorch;
+  s.allocator = AllocatorKind::kPytorch;
+  s.model.vocab = 8192;
+  const auto described = [&](const Scenario& with) {
+    return DescribeRemedies(s, ReservedBy(with), MiB(64), Compile);
+  };
+  Scenario fused = s;
+  fused.cross_entropy = CrossEntropyKind::kFused;
+  EXPECT_THAT(described(fused), HasSubstr("--set cross_entropy=fused\n"));
+  Scenario half = s;
+  half.batch = {.micro = s.batch.micro / 2, .accumulate = 2};
+  EXPECT_THAT(described(half), AllOf(HasSubstr("--set batch.micro=32 --set batch.accumulate=2\n"),
+                                     Not(HasSubstr("batch.micro=1 "))));
 }
 
 TEST(DescribeRemedies, NamesTheLeastWhereNothingFits) {

@@ -35,7 +35,29 @@ TEST(FrameworkDoubts, NameWhatAFrameworkDoesNotRun) {
               ElementsAre("megatron is that of 2021 and 2022, which had no fp8: megatron_core has"));
   EXPECT_THAT(DoubtsOf({"framework=megatron_core", "precision.compute=fp8", "precision.fp8_recipe=rowwise"}),
               ElementsAre(HasSubstr("no recipe rowwise")));
-  EXPECT_THAT(DoubtsOf({"framework=pytorch", "parallel.pipeline.schedule=zb_h1"}), IsEmpty());
+  const std::string ddp = "parallel.data.kind=ddp", pytorch = "framework=pytorch";
+  EXPECT_THAT(DoubtsOf({pytorch, "parallel.pipeline.schedule=zb_h1", ddp, "precision.optimizer=bf16"}),
+              IsEmpty());
+  EXPECT_THAT(DoubtsOf({pytorch, ddp}), ElementsAre(HasSubstr("precision.optimizer: bf16")));
+  EXPECT_THAT(DoubtsOf({pytorch}), ElementsAre(HasSubstr("no strategy like kind: zero1")));
+  EXPECT_THAT(DoubtsOf({pytorch, "precision.compute=fp8", "precision.fp8_recipe=delayed",
+                        "parallel.data.kind=ddp", "precision.optimizer=bf16"}),
+              ElementsAre(HasSubstr("no recipe delayed")));
+  EXPECT_THAT(DoubtsOf({"framework=megatron_core", "parallel.data.kind=fsdp"}),
+              ElementsAre(HasSubstr("Megatron's own FSDP is not modelled")));
+  EXPECT_THAT(DoubtsOf({"framework=megatron_core", "parallel.data.kind=zero2", "parallel.pipeline.size=1",
+                        "parallel.data.size=8"}),
+              ElementsAre(HasSubstr("distributed optimizer is kind: zero1")));
+  EXPECT_THAT(DoubtsOf({"framework=megatron_core", "recompute=selective_op"}),
+              ElementsAre(HasSubstr("which is torchtitan's")));
+  const std::vector<std::string> context = {"parallel.context.size=2", "parallel.data.size=2"};
+  const auto with_context = [&](const std::string& framework, const std::string& kind) {
+    return DoubtsOf({"framework=" + framework, context[0], context[1], "parallel.context.kind=" + kind});
+  };
+  EXPECT_THAT(with_context("deepspeed", "ulysses"), IsEmpty());
+  EXPECT_THAT(with_context("deepspeed", "ring"), ElementsAre(HasSubstr("is ulysses")));
+  EXPECT_THAT(with_context("pytorch", "ulysses"),
+              ElementsAre(HasSubstr("kind: zero1"), HasSubstr("has no ulysses")));
 }
 
 TEST(FrameworkDoubts, SayWhatATutorialsReaderMayNotExpect) {
@@ -50,7 +72,11 @@ TEST(FrameworkDoubts, SayWhatATutorialsReaderMayNotExpect) {
                                              "parallel.data.version=1"};
   EXPECT_THAT(with(version1), ElementsAre(HasSubstr("FlashAttention's first version")));
   EXPECT_THAT(with({"parallel.pipeline.size=1", "parallel.data.size=8"}), IsEmpty());
-  EXPECT_THAT(DoubtsOf({"framework=pytorch_compile"}), ElementsAre(HasSubstr("cross_entropy: fused")));
+  EXPECT_THAT(with({"parallel.pipeline.size=1", "parallel.data.size=8", "parallel.data.sharding=no_shard"}),
+              ElementsAre(HasSubstr("no counterpart of sharding: no_shard")));
+  EXPECT_THAT(DoubtsOf({"framework=pytorch_compile", "parallel.data.kind=fsdp",
+                        "parallel.data.reshard_after_forward=true"}),
+              ElementsAre(HasSubstr("cross_entropy: fused")));
 }
 
 }  // namespace

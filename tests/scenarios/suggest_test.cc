@@ -63,6 +63,14 @@ TEST(SuggestKey, KnowsOptionsAndWhatIsNotModelled) {
   EXPECT_EQ(none.not_modelled, "weights that are stored and gathered in fp8 are not modelled");
 }
 
+// Several blocks have a `kind`; a word that only ends like a key is another word.
+TEST(SuggestKey, IsSilentWhereAnyOfSeveralCouldBeMeant) {
+  EXPECT_EQ(SuggestKey("parallel.tensor", "kind", {"size", "sequence", "overlap"}).key, "");
+  EXPECT_EQ(SuggestKey("", "fault_tolerance", {"name", "tolerance", "framework"}).key, "");
+  EXPECT_EQ(SuggestKey("model", "cross_attention", {"layers", "attention"}).key, "");
+  EXPECT_EQ(SuggestKey("batch", "seq_len", {"micro", "accumulate"}).key, "model.seq_len");
+}
+
 TEST(SuggestKey, SaysWhichValueAndHowToComeToIt) {
   EXPECT_EQ(SuggestKey("", "bf16", {"name", "run"}).words, "'precision.param: bf16'");
   EXPECT_EQ(SuggestKey("", "compile", {"name", "run"}).words, "'framework: pytorch_compile'");
