@@ -85,8 +85,9 @@ Result<int> CalibrateCommand(const Options& options) {
     if (!RunsHere(own) && own == "cuda")
       return Failed("{}: cluster.device: no CUDA device was found", plan.scenario.name);
     if (!RunsHere(own))
-      return InvalidInput("{}: cluster.device is {}, which is not at hand: nothing can be measured",
-                          plan.scenario.name, own);
+      return InvalidInput(
+          "{}: cluster.device is '{}', expected cpu or cuda: nothing else can be measured here",
+          plan.scenario.name, own);
     if (KindOfDevice(own) != KindOfDevice(device))
       return InvalidInput("{}: cluster.device is {}, that of {} is {}: a profile is of one device",
                           plan.scenario.name, own, plans.front().scenario.name, device);

@@ -21,6 +21,7 @@
 #include "scenarios/suggest.h"
 #include "sim/composed/composed_step.h"
 #include "sim/composed/mesh_groups.h"
+#include "topology/topology.h"
 
 namespace windtunnel {
 namespace {
@@ -182,6 +183,10 @@ Result<Costs> FindDeviceCosts(const NamedCosts& named, const Plan& plan) {
   if (!is_known)
     return InvalidInput("cluster.device is '{}', expected cpu, cuda, {} or the name of another profile{}",
                         device, fmt::join(EmbeddedProfileNames(), ", "), DidYouMean(device));
+  if (NamesProfileFile(device) && !IsFile(device))
+    return InvalidInput(
+        "cluster.device: {}: cannot be read (No such file or directory), expected a hardware profile",
+        device);
   return LoadCostsOf(device == "cuda" ? kDeviceNotAtHand : device);
 }
 
@@ -254,13 +259,23 @@ bool IsFaster(const Scenario& scenario, const std::vector<int64_t>& balance,
   return one && another && *one < *another;
 }
 
-}  // namespace
+// What-ifs cost the stages as they are something; they are no reason to divide the layers differently. Links
+// that are spelled out may be all that is known of the network, so they stay.
+Scenario WithoutWhatIfs(Scenario scenario) {
+  ClusterSpec& cluster = scenario.cluster;
+  cluster.jitter = 0;
+  cluster.straggler.reset();
+  cluster.slow_link.reset();
+  if (cluster.topology.preset.empty()) return scenario;
+  cluster.network = NetworkOf(cluster);
+  cluster.topology = {};
+  return scenario;
+}
 
-// The times of the host and of collectives move layers away from the stages that have them. Beside a bubble
-// that is not always faster, so a balance by the operators' work alone is tried, too.
-Scenario WithBalance(Scenario scenario, const Costs& costs) {
-  PipelineSpec& pipeline = scenario.parallel.pipeline;
-  if (pipeline.size == 1 || !pipeline.balance.empty() || !CheckSupported(scenario)) return scenario;
+// The layers of each stage; empty if not all costs are known. The times of the host and of collectives move
+// layers away from the stages that have them. Beside a bubble that is not always faster, so a balance by the
+// operators' work alone is tried, too.
+std::vector<int64_t> BalanceOf(const Scenario& scenario, const Costs& costs) {
   const Plan plan = OutlineOf(scenario);
   const auto model = MakeProfileCostModel(costs.profile, plan, nullptr, CardSharing::kIgnored);
   bool all_known = true;
@@ -284,12 +299,20 @@ Scenario WithBalance(Scenario scenario, const Costs& costs) {
   }
   const Bytes room = RoomForAllocator(plan, *model);
   auto balance = ChooseBalance(scenario, times, room);
-  if (!balance || !all_known) return scenario;
+  if (!balance || !all_known) return {};
   if (times.host && !IsMegatronOrDeepspeed(scenario.framework)) {  // these frameworks count layers
     const auto by_work = ChooseBalance(scenario, {times.work}, room);
     if (by_work && *by_work != *balance && IsFaster(scenario, *by_work, *balance, *model)) balance = by_work;
   }
-  pipeline.balance = *balance;
+  return *balance;
+}
+
+}  // namespace
+
+Scenario WithBalance(Scenario scenario, const Costs& costs) {
+  PipelineSpec& pipeline = scenario.parallel.pipeline;
+  if (pipeline.size == 1 || !pipeline.balance.empty() || !CheckSupported(scenario)) return scenario;
+  pipeline.balance = BalanceOf(WithoutWhatIfs(scenario), costs);
   return scenario;
 }
 

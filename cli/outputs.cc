@@ -85,9 +85,20 @@ Status CheckApart(const NamedPath& output, const std::vector<NamedPath>& inputs)
   return Ok();
 }
 
+// What the link at `path` points to, through other links, if that does not exist yet; else `path`.
+std::string EndOfLinks(std::string path) {
+  constexpr int kMostLinks = 40;
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(path, error); ++i)
+    path = (fs::path(path).parent_path() / fs::read_symlink(path, error)).string();
+  return path;
+}
+
 // Pipes and devices are not opened: their readers would see an end of file.
-Status CheckWritable(const NamedPath& output) {
+Status CheckWritable(const NamedPath& named) {
   std::error_code ignored;
+  const bool is_dangling = fs::is_symlink(named.path, ignored) && !fs::exists(named.path, ignored);
+  const NamedPath output{named.option, is_dangling ? EndOfLinks(named.path) : named.path};
   const fs::file_status status = fs::status(output.path, ignored);
   if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) return Ok();
   const int added = open(output.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

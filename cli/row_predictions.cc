@@ -142,6 +142,11 @@ bool HasStepTime(const PublishedMeasurement& measured) {
 }
 
 Result<std::vector<SourcedRow>> LoadRows(const std::vector<std::string>& files) {
+  for (auto file = files.begin(); file != files.end(); ++file) {
+    const auto is_it = [&](const std::string& other) { return IsOneFile(*file, other); };
+    if (std::any_of(files.begin(), file, is_it))
+      return InvalidInput("{} is given twice, expected each file of rows once", *file);
+  }
   std::vector<SourcedRow> rows;
   for (const std::string& file : files) {
     WT_ASSIGN_OR_RETURN(std::vector<ValidationRow> of_file, LoadValidationRows(file));

@@ -21,6 +21,7 @@
 #include "reports/html/html_report.h"
 #include "reports/search_report.h"
 #include "reports/version.h"
+#include "reports/words.h"
 #include "scenarios/characters.h"
 #include "scenarios/framework_doubts.h"
 #include "scenarios/load.h"
@@ -202,6 +203,11 @@ Result<int> SearchCommand(const Options& options) {
     const auto text = ReadFile(schedule, "a pipeline's schedule");
     if (!text) return InvalidInput("search.schedule: {}", text.error().message);
   }
+  if (const std::string& own = scenario.parallel.pipeline.schedule;
+      own.ends_with(".csv") && scenario.search->schedule.empty()) {
+    const auto text = ReadFile(own, "a pipeline's schedule");
+    if (!text) return InvalidInput("parallel.pipeline.schedule: {}", text.error().message);
+  }
   WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, OutlineOf(scenario)));
   NoteCosts(options, costs, scenario);
   const ChooseStages choose = [&](const Scenario& unbalanced) -> Result<std::vector<int64_t>> {
@@ -222,6 +228,9 @@ Result<int> SearchCommand(const Options& options) {
   report.scenario_digest = ScenarioDigest(scenario);
   report.profile = costs.profile.name;
   report.profile_digest = ProfileDigest(costs.profile);
+  Plan outline = OutlineOf(scenario);
+  outline.model = StatisticsOf(scenario);
+  report.subject = {ModelInWords(outline), SearchInWords(outline, costs.profile.name)};
   report.profile_option = options.profile;
   report.framework_option = options.framework_profile;
 

@@ -17,12 +17,6 @@ Result<int> ValidateCommand(const Options& options) {
     return InvalidInput("only one of --json and --svg can go to standard output");
   if (options.cross_fit && !(options.json.empty() && options.svg.empty()))
     return InvalidInput("--cross-fit prints a table of its own, expected it without --json and --svg");
-  for (size_t i = 0; i < options.files.size(); ++i) {
-    const auto known = options.files.begin() + static_cast<ptrdiff_t>(i);
-    const auto is_it = [&](const std::string& other) { return IsOneFile(options.files[i], other); };
-    if (std::any_of(options.files.begin(), known, is_it))
-      return InvalidInput("{} is given twice, expected each file of rows once", options.files[i]);
-  }
   WT_ASSIGN_OR_RETURN(const std::vector<SourcedRow> rows, LoadRows(options.files));
   WT_ASSIGN_OR_RETURN(const RowPredictor predictor, RowPredictor::Make(options));
   WT_RETURN_IF_ERROR(predictor.CheckOverrides(rows.front()));

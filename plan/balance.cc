@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "base/read_file.h"
 #include "plan/axes.h"
 #include "plan/model.h"
 #include "plan/schedule_check.h"
@@ -245,7 +246,9 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
   const int ranks = static_cast<int>(pipeline.size);
   const int64_t micro_batches = scenario.batch.accumulate;
   if (pipeline.schedule.ends_with(".csv")) {
-    return LoadScheduleCsv(pipeline.schedule, ranks, micro_batches);
+    const auto text = ReadFile(pipeline.schedule, "a pipeline schedule with a row per rank");
+    if (!text) return InvalidInput("parallel.pipeline.schedule: {}", text.error().message);
+    return ParseScheduleCsv(pipeline.schedule, *text, ranks, micro_batches);
   }
   // Megatron and DeepSpeed run 1F1B with any number of micro-batches; torch refuses fewer than stages.
   if (pipeline.schedule == "1f1b" && pipeline.virtual_stages == 1 && micro_batches < ranks &&

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <optional>
 #include <string_view>
 
-#include "base/read_file.h"
 #include "plan/schedule_check.h"
 
 namespace windtunnel {
@@ -175,11 +173,6 @@ Result<Schedule> ParseScheduleCsv(const std::string& name, const std::string& te
   return Reader(name, micro_batches).Read(text, ranks);
 }
 
-Result<Schedule> LoadScheduleCsv(const std::string& path, int ranks, int64_t micro_batches) {
-  WT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, "a pipeline schedule with a row per rank"));
-  return ParseScheduleCsv(path, text, ranks, micro_batches);
-}
-
 std::string PrintScheduleCsv(const Schedule& schedule) {
   std::string text;
   for (const std::vector<Action>& actions : schedule.ranks) {
@@ -191,13 +184,6 @@ std::string PrintScheduleCsv(const Schedule& schedule) {
     text += '\n';
   }
   return text;
-}
-
-Status SaveScheduleCsv(const Schedule& schedule, const std::string& path) {
-  std::ofstream file(path, std::ios::binary);
-  file << PrintScheduleCsv(schedule) << std::flush;
-  if (!file) return Failed("{}: cannot be written", path);
-  return Ok();
 }
 
 }  // namespace windtunnel

@@ -20,10 +20,8 @@ namespace windtunnel {
 // `ranks` and `micro_batches` are those of the pipeline that the schedule is for.
 Result<Schedule> ParseScheduleCsv(const std::string& name, const std::string& text, int ranks,
                                   int64_t micro_batches);
-Result<Schedule> LoadScheduleCsv(const std::string& path, int ranks, int64_t micro_batches);
 
 // A row per rank, no idle cells.
 std::string PrintScheduleCsv(const Schedule& schedule);
-Status SaveScheduleCsv(const Schedule& schedule, const std::string& path);
 
 }  // namespace windtunnel

@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "reports/result.h"
 #include "reports/version.h"
+#include "reports/words.h"
 #include "scenarios/characters.h"
 #include "scenarios/words.h"
 
@@ -99,6 +100,17 @@ std::optional<Bytes> ReservedBy(const FoundConfiguration& found) {
   return Bytes(reserved + predicted.at("outside_allocator_bytes").get<int64_t>());
 }
 
+// "62.5K tokens/s, 477 TFLOP/s of a device, MFU 48.2 %"
+std::string ThroughputOf(const FoundConfiguration& found) {
+  const Json predicted = Json::parse(found.predicted);
+  std::string text = fmt::format("{} {}/s, {:.3g} TFLOP/s of a device",
+                                 FormatCount(predicted.at("tokens_per_s").get<double>()),
+                                 TokenWord(found.scenario), predicted.at("tflops_per_device").get<double>());
+  if (const Json& mfu = predicted.at("mfu"); !mfu.is_null())
+    text += fmt::format(", MFU {:.1f} %", 100 * mfu.get<double>());
+  return text;
+}
+
 // " --profile a100-sxm-80g --set parallel.data.size=2 …"
 std::string OptionsOf(const SearchReport& report, const FoundConfiguration& found) {
   std::string text;
@@ -172,6 +184,7 @@ std::string SearchJson(const SearchReport& report) {
   json["scenario_digest"] = report.scenario_digest;
   json["profile"] = report.profile;
   json["profile_digest"] = report.profile_digest;
+  json["subject"] = report.subject;
   json["combinations"] = report.combinations;
   json["illegal"] = Sum(report.illegal);
   json["evaluated"] = report.evaluated;
@@ -204,9 +217,10 @@ std::string SearchVerdict(const SearchReport& report, Ink ink) {
 
 std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
   std::string text = ink.Bold(report.scenario) + "\n";
+  for (const std::string& line : report.subject) text += fmt::format("  {}\n", line);
   text += fmt::format("  {} combinations, {} legal: {} evaluated, {} need more memory than the device has",
                       report.combinations, report.legal, report.evaluated, report.infeasible);
-  if (report.fragmented > 0) text += fmt::format(" ({} more for fragments)", report.fragmented);
+  if (report.fragmented > 0) text += fmt::format(" ({} more with what lies idle between)", report.fragmented);
   if (!report.refused.empty()) text += fmt::format(", {} cannot be predicted", Sum(report.refused));
   text += fmt::format("\n  {:.3g} s, {:.4g} configurations/s ({:.4g}/s of processor time)", report.wall_s,
                       report.configurations_per_s, report.configurations_per_cpu_s);
@@ -224,12 +238,11 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
     const FoundConfiguration& best = report.pareto.front();
     text += "\n" + ink.Bold("the fastest again: windtunnel predict " + ShellWord(best.scenario.source_file)) +
             OptionsOf(report, best) + "\n";
+    text += fmt::format("  {}", ThroughputOf(best));
     if (const auto reserved = ReservedBy(best))
-      text += fmt::format("  {} of the device are then reserved (memory is what is asked for)\n",
+      text += fmt::format("; {} of the device are then reserved (the tables have what is allocated)\n",
                           FormatBytes(*reserved));
-    else
-      text +=
-          ink.Dim("  which also says whether fragments of memory fit: nothing looked at them here") + "\n";
+    else text += ink.Dim("; the command also says whether memory that lies idle in between fits") + "\n";
   }
   if (verbose || report.pareto.empty()) text += ReasonsOf("not legal", report.illegal, ink);
   text += ReasonsOf("cannot be predicted", report.refused, ink);

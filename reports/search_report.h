@@ -31,6 +31,7 @@ struct FoundConfiguration {
 
 struct SearchReport {
   std::string scenario, scenario_digest, profile, profile_digest;
+  std::vector<std::string> subject;  // lines: the model, and what else all configurations have in common
   std::string profile_option, framework_option;  // --profile and --framework-profile; empty: not given
   int64_t combinations = 0, legal = 0;
   std::map<std::string, int64_t> illegal, refused;  // by reason

@@ -91,6 +91,13 @@ std::string ParallelismInWords(const Scenario& scenario) {
   return text;
 }
 
+std::string SearchInWords(const Plan& plan, const std::string& device) {
+  const Scenario& scenario = plan.scenario;
+  return fmt::format("{} {} a step · {} · framework {} · nodes of {}",
+                     FormatCount(static_cast<double>(plan.model.tokens_per_step)), TokenWord(scenario),
+                     device, WordOf(scenario.framework), scenario.cluster.devices_per_node);
+}
+
 std::string PipelineInWords(const Plan& plan) {
   const Schedule& schedule = plan.pipeline->schedule;
   const size_t a_rank = schedule.rank_of_stage.size() / schedule.ranks.size();

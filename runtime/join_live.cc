@@ -167,9 +167,11 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
   WT_RETURN_IF_ERROR(CheckRestarts(*environment, options.max_restarts));
   const bool shares_process = SharesProcess(plan);
   if (environment->world_size != (shares_process ? 1 : plan.world_size)) {
-    return InvalidInput("{} is {}, but the scenario has {}{}", environment->world_size_name,
-                        environment->world_size, Counted(plan.world_size, "rank"),
-                        shares_process ? " in one process" : "");
+    return InvalidInput(
+        "{} is {}, but the scenario has {}{} (the product of the sizes in `parallel`; `--set "
+        "parallel.data.size=N` changes it)",
+        environment->world_size_name, environment->world_size, Counted(plan.world_size, "rank"),
+        shares_process ? " in one process" : "");
   }
   LiveOptions own = options;
   if (environment->launcher_stays) own.run.launcher = getppid();

@@ -114,7 +114,7 @@ Result<ModelSpec> ReadGpt2(const Config& config) {
   WT_ASSIGN_OR_RETURN(model.layers, config.Size("n_layer"));
   WT_ASSIGN_OR_RETURN(model.hidden, config.Size("n_embd"));
   WT_ASSIGN_OR_RETURN(model.heads, config.Size("n_head"));
-  WT_ASSIGN_OR_RETURN(model.ffn, config.Size("n_inner", 4 * model.hidden));
+  WT_ASSIGN_OR_RETURN(model.ffn, config.Size("n_inner", 0));
   WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
   WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("n_positions"));
   WT_ASSIGN_OR_RETURN(model.activation, config.Activation("activation_function", ActivationKind::kGelu,
@@ -152,8 +152,7 @@ Result<ModelSpec> ReadLlamaDimensions(const Config& config, int64_t kv_heads = 0
   WT_ASSIGN_OR_RETURN(model.layers, config.Size("num_hidden_layers"));
   WT_ASSIGN_OR_RETURN(model.hidden, config.Size("hidden_size"));
   WT_ASSIGN_OR_RETURN(model.heads, config.Size("num_attention_heads"));
-  WT_ASSIGN_OR_RETURN(model.kv_heads,
-                      config.Size("num_key_value_heads", kv_heads == 0 ? model.heads : kv_heads));
+  WT_ASSIGN_OR_RETURN(model.kv_heads, config.Size("num_key_value_heads", kv_heads));
   WT_ASSIGN_OR_RETURN(model.ffn, config.Size("intermediate_size"));
   WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
   WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("max_position_embeddings"));
@@ -169,8 +168,7 @@ Result<ModelSpec> ReadLlamaDimensions(const Config& config, int64_t kv_heads = 0
   if (config.Get("head_dim") == nullptr && model.hidden % model.heads != 0)
     return InvalidInput("hidden_size is {}, expected a multiple of num_attention_heads ({}), or head_dim",
                         model.hidden, model.heads);
-  WT_ASSIGN_OR_RETURN(model.head_dim,
-                      config.Size("head_dim", std::max<int64_t>(model.hidden / model.heads, 1)));
+  WT_ASSIGN_OR_RETURN(model.head_dim, config.Size("head_dim", 0));
   return model;
 }
 
@@ -379,7 +377,7 @@ Result<ModelSpec> ReadDeepseek(const Config& config) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config));
   WT_RETURN_IF_ERROR(ExpectNoBias(config, "DeepSeek"));
   model.head_dim = unrotated + rotated;  // its own head_dim is the rotated part
-  model.kv_heads = model.heads;
+  model.kv_heads = 0;
   LatentAttentionSpec latent{.rope_dim = rotated};
   WT_ASSIGN_OR_RETURN(const std::optional<int64_t> q_rank, config.SizeOrNull("q_lora_rank", std::nullopt));
   latent.q_rank = q_rank.value_or(0);

@@ -412,6 +412,7 @@ function search(main, data) {
   const section = element('section', {class: 'outcome', id: 'search'});
   main.append(section);
   section.append(element('h1', {}, `${data.scenario}: search`));
+  for (const line of data.subject) section.append(element('p', {}, line));
   const cards = element('div', {class: 'cards'});
   cards.append(card('simulated', count(data.evaluated), `${count(data.combinations)} combinations, ${count(data.illegal)} illegal`));
   cards.append(card('do not fit', count(data.infeasible), data.refused ? `${count(data.refused)} refused` : ''));

@@ -156,7 +156,10 @@ Result<Checkpoint> Checkpoint::Open(const std::string& path) {
   checkpoint.path_ = path;
   std::error_code ignored;
   if (!fs::exists(fs::path(path) / kMetadataFile, ignored)) {
-    const auto latest = CheckpointDirectory(path).Latest();
+    const bool is_name_of_latest =
+        fs::path(path).filename() == kLatestFile && fs::is_regular_file(path, ignored);
+    const std::string directory = is_name_of_latest ? fs::absolute(path).parent_path().string() : path;
+    const auto latest = CheckpointDirectory(directory).Latest();
     if (!latest) {
       return InvalidInput(
           "{}: no checkpoint is there, expected a directory {}… with {}, or a directory of such", path,

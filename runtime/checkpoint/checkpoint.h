@@ -47,7 +47,8 @@ struct CheckpointInfo {
 
 class Checkpoint : public TensorSource {
  public:
-  // `path` is a checkpoint (a directory step_…) or a directory of checkpoints, of which the latest is opened.
+  // `path` is a checkpoint (a directory step_…) or a directory of checkpoints (or the file `latest` in it), of
+  // which the latest is opened.
   // Errors: InvalidInput, naming the file: no checkpoint is there, or it is damaged.
   static Result<Checkpoint> Open(const std::string& path);
 

@@ -388,12 +388,17 @@ class Enumeration {
     const Configuration& tried = takes_any ? shorter : c;
     const auto key = std::tuple(c.schedule, c.pipeline, tried.virtual_stages, c.accumulate,
                                 c.expert > 1 && c.expert_overlap);
-    auto [entry, is_new] = runs_.try_emplace(key, false);
-    if (is_new) {
-      const auto schedule = ScheduleOf(ScenarioOf(base_, tried));
-      entry->second = schedule && schedule->stages() == tried.pipeline * tried.virtual_stages;
-    }
-    return entry->second ? nullptr : "the schedule does not run with so many micro-batches and stages";
+    auto [entry, is_new] = why_not_.try_emplace(key, "");
+    if (is_new) entry->second = WhyNotRun(tried);
+    return entry->second.empty() ? nullptr : entry->second.c_str();
+  }
+
+  // Empty if the schedule runs. A file's own mistakes are told as they are.
+  std::string WhyNotRun(const Configuration& c) const {
+    const auto schedule = ScheduleOf(ScenarioOf(base_, c));
+    if (!schedule && c.schedule.ends_with(".csv")) return schedule.error().message;
+    const bool runs = schedule && schedule->stages() == c.pipeline * c.virtual_stages;
+    return runs ? "" : "the schedule does not run with so many micro-batches and stages";
   }
 
   // Assigns layers to stages. Returns why the configuration is a repetition or not possible, or null.
@@ -419,7 +424,8 @@ class Enumeration {
   const ChooseStages& choose_;
   const int64_t global_batch_;
   SearchSpace space_;
-  std::map<std::tuple<std::string, int64_t, int64_t, int64_t, bool>, bool> runs_;
+  // By what a schedule depends on; empty if it runs.
+  std::map<std::tuple<std::string, int64_t, int64_t, int64_t, bool>, std::string> why_not_;
   std::map<std::tuple<std::string, int64_t, int64_t>, int64_t> stages_of_file_;
 };
 

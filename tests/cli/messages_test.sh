@@ -82,7 +82,7 @@ expect_line 2 "^windtunnel: --set nosuch=3: unknown key 'nosuch'" validate row.j
 expect_line 2 '^windtunnel: a.nb.yaml: cannot be read' predict "$(printf 'a\nb.yaml')"
 mkdir beside
 printf '{"model": {"preset": "gpt2-124m"}, "cluster": {"device": "mine.json"}}' > beside/s.yaml
-expect_line 2 "beside/mine.json: cannot be read" predict beside/s.yaml
+expect_line 2 "^beside/s.yaml:1:58: cluster.device: .*beside/mine.json: cannot be read" predict beside/s.yaml
 expect_line 2 '^windtunnel: empty.jsonl is given twice, expected each file of rows once' validate empty.jsonl empty.jsonl
 expect_line 2 '^windtunnel: ./row.jsonl is given twice, expected each file of rows once' validate row.jsonl ./row.jsonl
 printf '{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128,
@@ -94,6 +94,22 @@ for command in run compare calibrate; do
   expect_line 2 '^data.yaml:2:7: data: .*/nothing: cannot be read' $command data.yaml
 done
 expect_line 2 'search.schedule: .*nothing.csv: cannot be read' search gpt.yaml --set 'search={schedule: [nothing.csv]}'
+expect_line 2 '^windtunnel: --set parallel.pipeline.schedule=no.csv: parallel.pipeline.schedule: .*no.csv: cannot be read' \
+  predict gpt.yaml --set parallel.pipeline.size=2 --set parallel.pipeline.schedule=no.csv
+expect_line 2 'parallel.pipeline.schedule: .*no.csv: cannot be read' \
+  search gpt.yaml --set parallel.pipeline.size=2 --set parallel.pipeline.schedule=no.csv --set 'search={micro: [1]}'
+printf '0F0,0B0\n' > short.csv
+expect_line 2 'in 1 .*short.csv:2:1: 1 rows, but a row for each' \
+  search gpt.yaml --set parallel.pipeline.size=2 --set parallel.pipeline.virtual_stages=1 --set 'search={schedule: [short.csv]}'
+expect_line 2 "unknown key 'parallelism', whose keys have other names here: tensor_parallel_degree is 'parallel.tensor.size'" \
+  predict gpt.yaml --set parallelism.tensor_parallel_degree=2
+expect_line 2 "no profile named 'nonsense'" explain gpt.yaml --memory --profile nonsense
+expect_line 2 "cluster.device is 'h100', expected" explain gpt.yaml --memory --set cluster.device=h100
+expect_line 2 '^windtunnel: ./row.jsonl is given twice' calibrate --steps row.jsonl ./row.jsonl --out fitted.json
+# A link to a file that is not there yet is written through.
+ln -s target.json link.json
+"$windtunnel" predict gpt.yaml -q --json link.json > out 2> err && [ -s target.json ] && [ -L link.json ] ||
+  { echo "FAILED: a dangling link: $(cat err)"; failures=$((failures + 1)); }
 expect_line 2 '--memory excludes --json' explain gpt.yaml --json x --memory
 expect_line 2 '--resolved excludes --trace' explain gpt.yaml --trace x --resolved
 for command in compare calibrate; do

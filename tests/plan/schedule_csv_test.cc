@@ -51,19 +51,6 @@ TEST(ScheduleCsv, RoundTripsEveryGeneratedSchedule) {
   }
 }
 
-TEST(ScheduleCsv, SavesAndLoadsAFile) {
-  const std::string path = ::testing::TempDir() + "/schedule.csv";
-  const Schedule schedule = *MakeSchedule("interleaved", 2, 2, 4);
-  ASSERT_TRUE(SaveScheduleCsv(schedule, path));
-  const auto read = LoadScheduleCsv(path, 2, 4);
-  ASSERT_TRUE(read) << read.error().message;
-  EXPECT_EQ(read->ranks, schedule.ranks);
-  EXPECT_EQ(LoadScheduleCsv(path + ".none", 2, 4).error().message,
-            path +
-                ".none: cannot be read (No such file or directory), expected a pipeline schedule with a row "
-                "per rank");
-}
-
 // As torch's "compute_comms" writes them, for a schedule of stages that are sharded.
 TEST(ScheduleCsv, ReadsPastCommunication) {
   const auto with =

@@ -90,6 +90,20 @@ TEST(HuggingFace, SingleKeysOverrideTheConfiguration) {
   EXPECT_EQ(scenario->model.kv_heads, 8);
 }
 
+// What the configuration leaves to other sizes follows those that override it, as with a preset.
+TEST(HuggingFace, SizesThatFollowFromOthersFollowTheOverrides) {
+  const auto overridden = [](const std::string& config, const std::string& keys) {
+    Write(config);
+    return ParseScenario("model: {config: config.json, " + keys + "}\n", "s.yaml", testing::TempDir(), {})
+        .value()
+        .model;
+  };
+  EXPECT_EQ(overridden(kLlamaConfig, "hidden: 5120").head_dim, 160);
+  EXPECT_EQ(overridden(kLlamaConfig, "heads: 64").head_dim, 64);
+  EXPECT_EQ(overridden(Replaced(kLlamaConfig, "\"num_key_value_heads\": 8,", ""), "heads: 4").kv_heads, 4);
+  EXPECT_EQ(overridden(kGpt2Config, "hidden: 1536").ffn, 6144);
+}
+
 TEST(HuggingFace, MistakesHaveTheConfigurationsPlace) {
   std::string path = Write(Replaced(kGpt2Config, "\"n_layer\": 12", "\"n_layer\": -12"));
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,

@@ -252,6 +252,11 @@ class Saved : public testing::Test {
   std::string directory_, checkpoint_;
 };
 
+// As "checkpoint show DIR/*" has it.
+TEST_F(Saved, TheFileThatNamesTheLatestStandsForIt) {
+  EXPECT_EQ(Checkpoint::Open(directory_ + "/latest")->path(), Checkpoint::Open(directory_)->path());
+}
+
 TEST_F(Saved, ADamagedFileIsAnErrorThatNamesFileAndTensor) {
   EXPECT_EQ(ErrorOf(checkpoint_), "no error");
   Flip("rank_00001.safetensors", 3);
