@@ -185,20 +185,21 @@ std::string_view WordOf(ActionKind kind) {
   }
 }
 
-// Adds the schedule as it ran, of every pipeline rank; nothing if there are too many actions to tell apart.
+// Adds the schedule as it ran, of one rank for each place in the pipeline; nothing if there are too many
+// actions to tell apart.
 void AddActions(const Plan& plan, const std::vector<Timeline>& timelines, const std::string& side,
                 Json& actions) {
   if (!plan.pipeline) return;
-  std::vector<std::vector<WholeActionSpan>> by_rank;
+  std::vector<std::pair<int, std::vector<WholeActionSpan>>> by_rank;  // of the world, as in timelines
   size_t count = 0;
   for (const Timeline* timeline : TimelinesByPipelineRank(plan, timelines)) {
-    by_rank.push_back(timeline != nullptr ? WholeActionSpans(plan, *timeline)
-                                          : std::vector<WholeActionSpan>());
-    count += by_rank.back().size();
+    if (timeline == nullptr) continue;
+    by_rank.emplace_back(timeline->rank, WholeActionSpans(plan, *timeline));
+    count += by_rank.back().second.size();
   }
   if (count > kMostActions) return;
-  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
-    for (const WholeActionSpan& span : by_rank[rank])
+  for (const auto& [rank, spans] : by_rank) {
+    for (const WholeActionSpan& span : spans)
       actions.push_back({{"side", side},
                          {"rank", rank},
                          {"kind", WordOf(span.action.kind)},
