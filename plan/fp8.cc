@@ -63,8 +63,9 @@ Slice Fp8Factors::OverRowsAfterParts(Slice x, Slice over_columns, int64_t column
 Slice Fp8Factors::OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum sum,
                            bool sums_over_ranks) const {
   const Slice values = c_.hooks.Values(parameter);
-  WT_CHECK_EQ(values.elements, rows * columns);
   const ModelTypes& types = c_.types;
+  if (IsFactor(c_.TypeOf(values))) return OfStoredWeight(values, rows, columns, sum);
+  WT_CHECK_EQ(values.elements, rows * columns);
   // Recomputation finds weights converted.
   if (types.keeps_weights_in_fp8 && c_.b.phase() == Phase::kRecompute) return values;
   const CastOptions options{.sums_over_ranks = sums_over_ranks,
@@ -73,6 +74,19 @@ Slice Fp8Factors::OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum 
                             .shared_by = std::max<int64_t>(types.fp8_weights_shared_by, 1),
                             .with_other = types.keeps_weights_in_fp8 && sum == Fp8Sum::kOverRows};
   return Cast(values, types.storage, columns, sum, options, name_ + ".weight");
+}
+
+// Both forms of mxfp8 are made when the weight is stored, others' second form when it is first needed.
+Slice Fp8Factors::OfStoredWeight(Slice factor, int64_t rows, int64_t columns, Fp8Sum sum) const {
+  const ModelTypes& types = c_.types;
+  WT_CHECK_EQ(factor.elements, FactorBytes(types.fp8, rows * columns));
+  if (sum == Fp8Sum::kOverColumns || types.fp8 == Fp8Recipe::kMxfp8) return factor;
+  const Slice y =
+      c_.b.Temporary(name_ + ".weight.fp8", factor.elements, Category::kActivations, types.factor());
+  const int64_t shared_by = std::max<int64_t>(types.fp8_weights_shared_by, 1);
+  c_.b.Add(Fp8Cast{rows, columns, types.fp8, /*transposed=*/true, types.factor(), shared_by, groups_},
+           name_ + ".weight", {factor}, {y});
+  return y;
 }
 
 Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const CastOptions& options,

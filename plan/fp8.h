@@ -33,6 +33,11 @@
 // its second form is made by a kernel of its own and gathered behind the product that takes the first
 // (module/layernorm_linear.py).
 //
+// Weights that are stored in fp8 (precision.fp8_param_gather) are converted by whoever updates or gathers
+// them (plan/zero.cc, plan/fsdp_parameters.cc), with one scale for all ranks of the data axis, and tensor ranks
+// do not agree on scales. Forward takes them as they lie. Backward takes their transpose, which Transformer
+// Engine makes once a step and torchao in each backward.
+//
 // Forward's products use fast accumulation, backward's do not (torchao/float8/config.py, use_fast_accum;
 // transformer_engine/pytorch/module/base.py, _2X_ACC_FPROP, _2X_ACC_DGRAD, _2X_ACC_WGRAD); with block none
 // do.
@@ -89,6 +94,7 @@ class Fp8Factors {
     int64_t shared_by = 1;
     bool with_other = false;  // as Fp8Cast
   };
+  Slice OfStoredWeight(Slice factor, int64_t rows, int64_t columns, Fp8Sum sum) const;
   Slice Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const CastOptions& options,
              const std::string& name) const;
   Slice Amax(Slice x, const Fp8Amax& op, bool over_ranks, const std::string& name) const;

@@ -38,6 +38,7 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
                                ? reshards_after_forward_
                                : !is_in_pipeline || (reshards_after_forward_ && stages > kActiveStages);
   splits_backward_ = context.splits_backward;
+  recipe_ = context.scenario.precision.fp8_recipe;
   for (const Module& module : context.modules) is_root_.push_back(module.is_root());
   unit_of_module_.assign(context.modules.size(), kNoUnit);
   unit_of_parameter_.resize(role_.parameters.size());
@@ -51,6 +52,9 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
     unit.shard_axis = &of_states.shard;
     unit.replicate = &of_states.replicate;
     unit.layout = MakeShardLayout(spec, role_.parameters, unit.ranks(), spec_.version);
+    unit.has_factors =
+        unit.ranks() > 1 && std::any_of(spec.parameters.begin(), spec.parameters.end(),
+                                        [&](int index) { return role_.parameters[index].is_factor; });
     unit_of_module_[spec.module] = static_cast<int>(units_.size());
     for (size_t i = 0; i < spec.parameters.size(); ++i) {
       unit_of_parameter_[spec.parameters[i]] = static_cast<int>(units_.size());
@@ -230,6 +234,28 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
   optimizer_->AddClipping(b, first, norm_ranks_.axes);
   const OpIndex update = optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   CopyFromMasters(b, update);
+  FindMagnitudes(b);
+}
+
+// Of all weights that are gathered in fp8, in one pass over their shards and one all-reduce.
+void Fsdp::FindMagnitudes(ProgramBuilder& b) {
+  std::vector<Slice> shards;
+  int64_t elements = 0;
+  for (const UnitState& unit : units_) {
+    for (size_t i = 0; i < unit.parameters.size(); ++i) {
+      if (!IsGatheredAsFactor(unit, i)) continue;
+      shards.push_back(Slice{unit.values.buffer, unit.layout.starts[i], unit.layout.shard_elements[i]});
+      elements += unit.layout.shard_elements[i];
+    }
+  }
+  if (shards.empty()) return;
+  const auto tensors = static_cast<int64_t>(shards.size());
+  const Slice magnitudes = b.Temporary("weights.amax", tensors, Category::kWorkspace);
+  Fp8Amax amax{elements, 1, Fp8Amax::Of::kAll, updated_};
+  amax.groups = tensors;
+  b.Add(amax, "weights", std::move(shards), {magnitudes});
+  b.WaitBeforeNextCompute(
+      data_.AllReduce(b, magnitudes, "weights.amax", b.BeforeNextCompute(), Reduction::kMax));
 }
 
 // Copies masters to the shards that are gathered, with offload: optimizer.

@@ -33,6 +33,11 @@
 // the reduction's (to_accumulated_grad_if_needed), to which each backward's gradients are converted and added
 // one by one.
 //
+// precision.fp8_param_gather (torchao's enable_fsdp_float8_all_gather, with its scales computed in one
+// all-reduce behind the optimizer: precompute_float8_dynamic_scale_for_fsdp): each rank converts its shards
+// of weights of fp8 products, and a unit's parts of all types are gathered together, as bytes
+// (torchao/float8/fsdp_utils.py).
+//
 // If ranks share experts, a layer's experts are a unit of their own, sharded over the ranks that have the
 // same ones (torchtitan's mesh dp_mod_ep); their gradients are shares of the same mean over all data ranks.
 // Units of both kinds are gathered, and reduced, one after the other in program order, as on FSDP 2's single
@@ -60,6 +65,10 @@ struct UnitState {
 
   int ranks() const { return shard_axis->ranks(); }
   int64_t padded() const { return layout.shard * ranks(); }
+
+  // Whether some of its parameters are gathered in fp8 (Parameter::is_factor) and the others in 16 bits: as
+  // bytes, then. Not if a single rank has the unit.
+  bool has_factors = false;
 
   Slice values;    // the shard, fp32; in host memory with offload: param
   Slice master;    // with offload: optimizer, what the optimizer updates; in host memory
@@ -131,6 +140,10 @@ class Fsdp : public DataParallel {
   void FinishGather(UnitState& unit);
   void DropForwardWhole();
   std::vector<int64_t> KeptElements(const UnitState& unit) const;
+  bool IsGatheredAsFactor(const UnitState& unit, size_t place) const;
+  std::vector<int64_t> BytesOfParts(const UnitState& unit) const;
+  Slice ConvertShard(UnitState& unit, OpIndex& ready);
+  void FindMagnitudes(ProgramBuilder& b);
   void KeepPart(UnitState& unit);
   void Reshard(UnitState& unit);
   void PrefetchBackward(int unit);
@@ -164,6 +177,7 @@ class Fsdp : public DataParallel {
   // schedules keep, it does as version 1.
   bool reshards_after_forward_, reshards_without_sync_, splits_backward_;
   bool evaluates_ = false;  // no backward follows
+  Fp8Recipe recipe_;
   std::vector<UnitState> units_;
   std::vector<bool> is_root_;  // by module
   std::vector<int> unit_of_module_, unit_of_parameter_, place_in_unit_;

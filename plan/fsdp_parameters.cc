@@ -1,6 +1,8 @@
 // FSDP's parameters: when units are gathered, prefetched and dropped.
 #include "plan/fsdp.h"
 
+#include <numeric>
+
 namespace windtunnel {
 
 // The unit's tensors within a flat buffer of the unit's own layout: version 1, or one rank alone.
@@ -13,6 +15,43 @@ std::vector<Slice> Fsdp::TensorsIn(const UnitState& unit, Slice flat) const {
   return tensors;
 }
 
+bool Fsdp::IsGatheredAsFactor(const UnitState& unit, size_t place) const {
+  return unit.has_factors && role_.parameters[unit.parameters[place]].is_factor;
+}
+
+// The bytes of each parameter's part in what is gathered.
+std::vector<int64_t> Fsdp::BytesOfParts(const UnitState& unit) const {
+  std::vector<int64_t> bytes;
+  for (size_t i = 0; i < unit.parameters.size(); ++i) {
+    const int64_t elements = unit.layout.shard_elements[i];
+    bytes.push_back(IsGatheredAsFactor(unit, i) ? FactorBytes(recipe_, elements)
+                                                : SizeOf(type_).count() * elements);
+  }
+  return bytes;
+}
+
+// The unit's shard as bytes: weights of fp8 products in fp8, one kernel each, and the rest in 16 bits.
+Slice Fsdp::ConvertShard(UnitState& unit, OpIndex& ready) {
+  const std::vector<int64_t> bytes = BytesOfParts(unit);
+  const int64_t all = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+  const Slice source =
+      b_->Temporary(unit.name + " shard (to send)", all, Category::kParameters, DType::kUInt8);
+  int64_t others = 0;
+  for (size_t i = 0; i < unit.parameters.size(); ++i) {
+    const int64_t elements = unit.layout.shard_elements[i];
+    if (!IsGatheredAsFactor(unit, i)) {
+      others += elements;
+      continue;
+    }
+    ready = AddBeside(*b_, copies_, Fp8Cast{elements, 1, recipe_, false, updated_},
+                      role_.parameters[unit.parameters[i]].name, unit.values, source, {});
+  }
+  if (others > 0)
+    ready = AddBeside(*b_, copies_, Copy{.elements = others, .from = updated_, .to = type_}, unit.name,
+                      unit.values, source, {});
+  return source;
+}
+
 // What the all-gather sends: the part kept after forward; or the shard, from the host if need be, in the
 // gathered type.
 Slice Fsdp::GatherSource(UnitState& unit, OpIndex& ready) {
@@ -20,6 +59,7 @@ Slice Fsdp::GatherSource(UnitState& unit, OpIndex& ready) {
     ready = b_->LastWriterOf(unit.kept.buffer);
     return unit.kept;
   }
+  if (unit.has_factors) return ConvertShard(unit, ready);
   if (!converts() && !offloads_parameters()) return unit.values;
   Slice source =
       b_->Temporary(unit.name + " shard (to send)", unit.layout.shard, Category::kParameters, type_);
@@ -48,7 +88,9 @@ void Fsdp::Gather(UnitState& unit) {
     return;
   }
   const Category category = spec_.version == 1 ? Category::kParameters : Category::kCommunication;
-  unit.whole = b_->Temporary(unit.name, unit.padded(), category, type_);
+  unit.whole = unit.has_factors
+                   ? b_->Temporary(unit.name, source.elements * unit.ranks(), category, DType::kUInt8)
+                   : b_->Temporary(unit.name, unit.padded(), category, type_);
   if (spec_.version == 1 && host_ >= 0) b_->RecordOnCompute(unit.whole);
   CollectiveStream& axis = unit.kept.buffer >= 0 ? reshard_ : *unit.shard_axis;
   unit.gather = axis.AllGather(*b_, source, unit.whole, unit.name, {ready, gathers_after_, last_gather_});
@@ -73,12 +115,16 @@ void Fsdp::FinishGather(UnitState& unit) {
     // Tensors that are kept in equal parts include their shards' padding.
     const int64_t elements =
         reshard_.ranks() > 1 ? unit.layout.shard_elements[i] * unit.ranks() : parameter.elements;
-    padded.push_back(b_->Temporary(parameter.name, elements, Category::kParameters, type_));
+    const bool is_factor = IsGatheredAsFactor(unit, i);
+    padded.push_back(b_->Temporary(parameter.name, is_factor ? FactorBytes(recipe_, elements) : elements,
+                                   Category::kParameters, is_factor ? FactorType(recipe_) : type_));
     unit.tensors.push_back(Slice{padded.back().buffer, 0, parameter.elements});
   }
   DropForwardWhole();
   const std::vector<int64_t> parts = was_kept ? KeptElements(unit) : unit.layout.shard_elements;
-  const OpIndex unpacked = b_->Add(UnpackShards{ranks, parts, type_}, unit.name, {unit.whole}, padded);
+  const UnpackShards unpack = unit.has_factors ? UnpackShards{ranks, BytesOfParts(unit), DType::kUInt8}
+                                               : UnpackShards{ranks, parts, type_};
+  const OpIndex unpacked = b_->Add(unpack, unit.name, {unit.whole}, padded);
   if (was_kept) {
     b_->KeepUntilHere(unit.kept);
     unit.kept = {};

@@ -65,7 +65,12 @@ ModelTypes TypesOf(const PrecisionSpec& precision) {
   }
   // Everything but the products of blocks computes in 16 bits, whatever type parameters are stored in.
   const DType activations = storage == DType::kFloat16 ? storage : DType::kBFloat16;
-  return {storage, activations, StreamOf(storage, activations), activations, precision.fp8_recipe};
+  return {.storage = storage,
+          .activations = activations,
+          .stream = StreamOf(storage, activations),
+          .gemm = activations,
+          .fp8 = precision.fp8_recipe,
+          .stores_weights_in_fp8 = precision.fp8_param_gather};
 }
 
 std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& stage,

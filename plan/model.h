@@ -198,6 +198,8 @@ struct ModelTypes {
   // they are needed, with a scale on which the ranks agree.
   int64_t fp8_weights_shared_by = 0;
   bool keeps_weights_in_fp8 = false;
+  // Weights of fp8 products are stored and gathered in fp8 (Parameter::is_factor).
+  bool stores_weights_in_fp8 = false;
   // A 16-bit RMS norm keeps its input in fp32, too (eager PyTorch, whose norm consists of several operators).
   bool norms_keep_fp32 = false;
   // The inputs of forward that backward's GEMMs need are kept in fp8 (Transformer Engine), not in 16 bits.

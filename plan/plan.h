@@ -69,6 +69,8 @@ struct Parameter {
   // gradients are summed only over ranks with the same experts.
   int64_t expert_stride = 0;
   bool is_of_experts() const { return expert_stride > 0; }
+  // A weight of products in fp8 that is stored and gathered as their factor (precision.fp8_param_gather).
+  bool is_factor = false;
 };
 // The number of elements of the whole tensor.
 int64_t WholeElements(const Parameter& parameter);

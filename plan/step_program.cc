@@ -61,7 +61,8 @@ std::string CheckMemoryOp(const MemoryOp& op, const std::vector<Buffer>& buffers
 StreamKind StreamKindOf(const OpKind& kind, StreamKind actual) {
   if (IsCommunication(kind)) return StreamKind::kCommunication;
   if (std::holds_alternative<HostWait>(kind)) return StreamKind::kHost;
-  const bool may_copy = std::holds_alternative<Copy>(kind) || std::holds_alternative<Scale>(kind);
+  const bool may_copy = std::holds_alternative<Copy>(kind) || std::holds_alternative<Scale>(kind) ||
+                        std::holds_alternative<Fp8Cast>(kind);
   if (may_copy && actual == StreamKind::kCopy) return StreamKind::kCopy;
   return StreamKind::kCompute;
 }

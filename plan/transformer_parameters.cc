@@ -233,35 +233,48 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
 
 namespace {
 
-int64_t Fp8Weights(const Linear& layer) { return layer.is_fp8 ? layer.in * layer.out : 0; }
-
-int64_t Fp8Weights(TransformerBlock& block) {
-  int64_t elements = Fp8Weights(block.projection) + Fp8Weights(block.down);
+// Parameters, by index in the role, that are weights of fp8 products. (A block with experts has no MLP of its
+// own, and so no weights of one.)
+void AddFp8Weight(const Linear& layer, std::vector<int>& weights) {
+  if (layer.is_fp8 && layer.weight >= 0) weights.push_back(layer.weight);
+}
+void AddFp8Weights(TransformerBlock& block, std::vector<int>& weights) {
+  AddFp8Weight(block.projection, weights);
+  AddFp8Weight(block.down, weights);
   if (block.latent)
-    for (const Linear* layer : block.latent->layers()) elements += Fp8Weights(*layer);
+    for (const Linear* layer : block.latent->layers()) AddFp8Weight(*layer, weights);
   for (const std::vector<Linear>* layers : {&block.qkv.layers, &block.up.layers})
-    for (const Linear& layer : *layers) elements += Fp8Weights(layer);
-  if (block.experts)
-    for (const ExpertLinear* layer : {&block.experts->up, &block.experts->down})
-      if (layer->is_fp8) elements += layer->experts * layer->in * layer->out;
-  return elements;
+    for (const Linear& layer : *layers) AddFp8Weight(layer, weights);
+  if (!block.experts) return;
+  for (const ExpertLinear* layer : {&block.experts->up, &block.experts->down})
+    if (layer->is_fp8) weights.push_back(layer->weight);
 }
 
 }  // namespace
 
-// Adds buffers for the fp8 weights, each as it lies and transposed.
+// Marks the fp8 weights if they are stored so, and adds buffers for what is kept of them besides: each as it
+// lies (unless that is what is stored) and transposed.
 void Transformer::KeepWeightsInFp8(Role& role) {
-  if (types_.fp8 == Fp8Recipe::kNone || !types_.keeps_weights_in_fp8) return;
-  const auto keep = [&](int64_t elements, const std::string& of) {
+  if (types_.fp8 == Fp8Recipe::kNone) return;
+  std::vector<int> of_blocks, of_predictors;
+  for (TransformerBlock& block : blocks_) AddFp8Weights(block, of_blocks);
+  for (TokenPredictor& predictor : predictors_) {
+    AddFp8Weight(predictor.projection, of_predictors);
+    AddFp8Weights(predictor.block, of_predictors);
+  }
+  if (types_.stores_weights_in_fp8)
+    for (const std::vector<int>* weights : {&of_blocks, &of_predictors})
+      for (const int weight : *weights) role.parameters[weight].is_factor = true;
+  if (!types_.keeps_weights_in_fp8) return;
+  const auto keep = [&](const std::vector<int>& weights, const std::string& of) {
+    int64_t elements = 0;
+    for (const int weight : weights) elements += role.parameters[weight].elements;
     if (elements == 0) return;
-    kept_buffers_.push_back(NewBuffer(role, of + ".weights.fp8", 2 * FactorBytes(types_.fp8, elements),
+    const int forms = types_.stores_weights_in_fp8 ? 1 : 2;
+    kept_buffers_.push_back(NewBuffer(role, of + ".weights.fp8", forms * FactorBytes(types_.fp8, elements),
                                       Category::kParameters, types_.factor())
                                 .buffer);
   };
-  int64_t of_blocks = 0, of_predictors = 0;
-  for (TransformerBlock& block : blocks_) of_blocks += Fp8Weights(block);
-  for (TokenPredictor& predictor : predictors_)
-    of_predictors += Fp8Weights(predictor.projection) + Fp8Weights(predictor.block);
   keep(of_blocks, fmt::format("blocks.{}-{}", stage_.first, stage_.end - 1));
   keep(of_predictors, "mtp");
 }

@@ -22,9 +22,16 @@
 //   deepspeed                sums whole buckets in an all-reduce, of which each rank takes its shard
 //                            (use_multi_rank_bucket_allreduce: twice a reduce-scatter's traffic)
 //   pytorch, pytorch_compile have no other difference
+// precision.fp8_param_gather (Transformer Engine, tensor/utils.py, quantize_master_weights; Megatron-Core,
+// param_and_grad_buffer.py): weights of fp8 products are in buckets of their own. After the update each rank
+// rounds its masters to 16 bits, all agree on the largest magnitudes in one all-reduce (except for delayed
+// scaling, which has them from earlier steps), and each converts its shard, which is gathered in fp8. mxfp8
+// needs two forms, so shards are gathered in 16 bits into the gradients' buffers, and converted whole
+// (reuse_grad_buf_for_mxfp8_param_ag).
 // With 16-bit parameters the optimizer's fp32 masters are sharded as well. offload: optimizer keeps masters and state in
 // host memory: the gradients' shard is copied there, and the new values are copied back.
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 #include "plan/data_parallel.h"
@@ -48,7 +55,8 @@ struct Bucket {
   Slice arriving;        // the destination of the reduction in flight
   Slice for_update;      // own_gradient as the optimizer reads it: fp32, on the host with offload
   bool whole_alive = false, own_alive = false, own_holds = false;
-  bool is_gathered = true;  // in this step; else the first use of its values waits for them
+  bool is_of_factors = false;  // its values are factors of products (Parameter::is_factor)
+  bool is_gathered = true;     // in this step; else the first use of its values waits for them
   OpIndex gather = -1;
   int pending = 0;       // parameters whose gradients are not ready
   OpIndex reduced = -1;  // the last operator of the reduction in flight
@@ -69,7 +77,7 @@ class Zero : public DataParallel {
 
   Slice Values(int index) override {
     AwaitValues(bucket_of_[index]);
-    return SliceOf(Of(index).values, index);
+    return ValuesOf(Of(index), index);
   }
   Slice Gradient(int index) override;
   bool HoldsValue(int index) const override { return holds_[index]; }
@@ -88,6 +96,15 @@ class Zero : public DataParallel {
   Bucket& Of(int parameter) { return buckets_[bucket_of_[parameter]]; }
   Slice SliceOf(Slice whole, int parameter) const {
     return Slice{whole.buffer, offset_[parameter], role_.parameters[parameter].elements};
+  }
+  // Buffers of factors have their scales, too.
+  Slice ValuesOf(const Bucket& bucket, int parameter) const {
+    const Slice values = SliceOf(bucket.values, parameter);
+    if (!bucket.is_of_factors) return values;
+    return Slice{values.buffer, FactorBytes(recipe_, values.offset), FactorBytes(recipe_, values.elements)};
+  }
+  bool gathers_in_16_bits(const Bucket& bucket) const {
+    return bucket.is_of_factors && recipe_ == Fp8Recipe::kMxfp8;
   }
   bool writes_into_bucket() const { return type_ == reduce_; }  // else gradients are converted into it
   // Whether buffers of whole gradients live across steps.
@@ -113,18 +130,24 @@ class Zero : public DataParallel {
   std::vector<OptimizerTarget> Targets();
   void CopyGradients(const char* where, MemorySpace space);
   OpIndex CopyFromMaster(ProgramBuilder& b, size_t bucket, OpIndex after);
+  void ConvertMasters(ProgramBuilder& b);
+  void AgreeOnMagnitudes(ProgramBuilder& b, const std::vector<size_t>& buckets,
+                         const std::vector<Slice>& rounded, std::vector<Slice>& magnitudes);
+  OpIndex GatherIn16Bits(int index, std::vector<OpIndex> after);
+  void ConvertGathered(Bucket& bucket);
 
   Role& role_;
   OptimizerSpec optimizer_spec_;
   Framework framework_;
   DType type_, reduce_;
+  Fp8Recipe recipe_;
   bool keeps_whole_, gathers_late_, offloads_;
   Launches launches_;
   bool is_aligned_ = false;
   int pipeline_rank_;
   std::vector<int> first_parameters_;  // by stage of the rank
   MemorySpace space_;                  // of the optimizer's state
-  CollectiveStream &data_, &tensor_;
+  CollectiveStream &data_, &expert_data_, &tensor_;
   NormRanks norm_ranks_;
   StreamId copies_;
   std::vector<Bucket> buckets_;
@@ -145,7 +168,9 @@ Zero::Zero(const StrategyContext& context)
       framework_(context.scenario.framework),
       type_(TypesOf(context.scenario.precision).storage),
       reduce_(TypeOf(context.scenario.precision.reduce)),
+      recipe_(context.scenario.precision.fp8_recipe),
       data_(context.dense.all),
+      expert_data_(context.of_experts.all),
       tensor_(context.tensor),
       norm_ranks_(NormRanksOf(context)),
       copies_(context.copies) {
@@ -181,7 +206,8 @@ int Zero::StageOf(int parameter) const {
   return static_cast<int>(behind - first_parameters_.begin()) - 1;
 }
 
-// Parameters from the last to the first, in buckets, with separate buckets for experts' parameters. A weight
+// Parameters from the last to the first, in buckets, with separate buckets for experts' parameters and, in
+// each stage first, for weights that are stored in fp8. A weight
 // that two stages share has its own bucket: then its shards are the same in both, and the gradients can be
 // summed shard by shard.
 std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
@@ -197,10 +223,17 @@ std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
     }
     run.clear();
   };
-  for (int parameter = static_cast<int>(role_.parameters.size()); parameter-- > 0;) {
+  std::vector<int> order(role_.parameters.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    const int of_a = StageOf(a), of_b = StageOf(b);
+    return of_a != of_b ? of_a > of_b : role_.parameters[a].is_factor > role_.parameters[b].is_factor;
+  });
+  for (const int parameter : order) {
     const Parameter& next = role_.parameters[parameter];
     const bool is_of_others =
         !run.empty() && (role_.parameters[run.back()].is_of_experts() != next.is_of_experts() ||
+                         role_.parameters[run.back()].is_factor != next.is_factor ||
                          StageOf(run.back()) != StageOf(parameter));
     if (is_of_others) end_run();
     if (!next.is_shared) {
@@ -226,7 +259,9 @@ void Zero::MakeBuckets(const StrategyContext& context) {
       offset_[parameter] = bucket.elements;
       bucket.elements += role_.parameters[parameter].elements;
     }
-    const StateRanks& of_states = context.RanksOf(role_.parameters[bucket.parameters.front()]);
+    const Parameter& first = role_.parameters[bucket.parameters.front()];
+    bucket.is_of_factors = first.is_factor;
+    const StateRanks& of_states = context.RanksOf(first);
     bucket.shard_axis = &of_states.shard;
     bucket.replicate = &of_states.replicate;
     bucket.all = &of_states.all;
@@ -239,7 +274,10 @@ void Zero::MakeBuckets(const StrategyContext& context) {
 
 void Zero::MakeBuffers(Bucket& bucket, const std::string& name) {
   const int64_t padded = bucket.shard * bucket.shard_axis->ranks();
-  bucket.values = NewBuffer(role_, name + " parameters", padded, Category::kParameters, type_);
+  if (bucket.is_of_factors)
+    bucket.values = NewBuffer(role_, name + " parameters", FactorBytes(recipe_, padded),
+                              Category::kParameters, FactorType(recipe_));
+  else bucket.values = NewBuffer(role_, name + " parameters", padded, Category::kParameters, type_);
   bucket.own_values = OwnShard(*bucket.shard_axis, bucket.values, bucket.shard);
   if (offloads_ || type_ != DType::kFloat32) {
     bucket.master =
@@ -286,7 +324,8 @@ void Zero::InitializeBucket(ProgramBuilder& b, Bucket& bucket) {
                .crosses = offloads_ ? Copy::Crosses::kToHost : Copy::Crosses::kNothing},
           name, {OwnShard(*bucket.shard_axis, first, bucket.shard)}, {bucket.master});
   }
-  if (type_ != DType::kFloat32)
+  if (bucket.is_of_factors) b.Add(Fp8Cast{first.elements, 1, recipe_}, name, {first}, {bucket.values});
+  else if (type_ != DType::kFloat32)
     b.Add(Copy{.elements = first.elements, .to = type_}, name, {first}, {bucket.values});
   if (keeps_buffers()) b.Alloc(bucket.whole_gradient.buffer);
   const OpIndex broadcast = bucket.all->Broadcast(b, bucket.values, name, {b.LastCompute()});
@@ -326,8 +365,10 @@ void Zero::BeginReduction() {
 
 void Zero::Gather(int index, std::vector<OpIndex> after) {
   Bucket& bucket = buckets_[index];
-  bucket.gather = bucket.shard_axis->AllGather(*b_, bucket.own_values, bucket.values,
-                                               fmt::format("bucket {}", index), std::move(after));
+  if (gathers_in_16_bits(bucket)) bucket.gather = GatherIn16Bits(index, std::move(after));
+  else
+    bucket.gather = bucket.shard_axis->AllGather(*b_, bucket.own_values, bucket.values,
+                                                 fmt::format("bucket {}", index), std::move(after));
   b_->Carries(bucket.gather, bucket.parameters);
 }
 
@@ -338,6 +379,7 @@ void Zero::AwaitValues(int index) {
   bucket.is_gathered = true;
   if (bucket.gather < 0) Gather(index, {});
   b_->WaitBeforeNextCompute(bucket.gather);
+  if (gathers_in_16_bits(bucket)) ConvertGathered(bucket);
   for (int next = index; next-- > 0;) {
     if (buckets_[next].is_gathered || buckets_[next].gather >= 0) continue;
     return Gather(next, {});
@@ -522,11 +564,94 @@ void Zero::Update(ProgramBuilder& b, bool first) {
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const int target = static_cast<int>(i);
     updated.push_back(optimizer_->AddUpdate(b, first, target, target + 1, fmt::format("bucket {}", i)));
-    if (buckets_[i].master.buffer >= 0) updated.back() = CopyFromMaster(b, i, updated.back());
+    if (buckets_[i].master.buffer >= 0 && !buckets_[i].is_of_factors)
+      updated.back() = CopyFromMaster(b, i, updated.back());
     if (!gathers_late_ && gathers_beside_update()) Gather(target, {updated.back()});
   }
+  ConvertMasters(b);
   if (gathers_late_ || gathers_beside_update()) return;
-  for (size_t i = 0; i < buckets_.size(); ++i) Gather(static_cast<int>(i), {updated.back()});
+  for (size_t i = 0; i < buckets_.size(); ++i) Gather(static_cast<int>(i), {updated.back(), b.LastCompute()});
+  for (Bucket& bucket : buckets_) {
+    if (!gathers_in_16_bits(bucket)) continue;
+    b.WaitBeforeNextCompute(bucket.gather);
+    ConvertGathered(bucket);
+  }
+}
+
+// Writes the shards of weights that are stored in fp8, except for those that are gathered before.
+void Zero::ConvertMasters(ProgramBuilder& b) {
+  std::vector<size_t> converted;
+  for (size_t i = 0; i < buckets_.size(); ++i)
+    if (buckets_[i].is_of_factors && !gathers_in_16_bits(buckets_[i])) converted.push_back(i);
+  std::vector<Slice> rounded, magnitudes(converted.size());
+  for (const size_t i : converted) {
+    const std::string name = fmt::format("bucket {} (16 bits)", i);
+    rounded.push_back(b.Temporary(name, buckets_[i].shard, Category::kParameters, type_));
+    b.Add(Copy{.elements = buckets_[i].shard, .to = type_}, name, {buckets_[i].master}, {rounded.back()});
+  }
+  if (recipe_ != Fp8Recipe::kDelayed) AgreeOnMagnitudes(b, converted, rounded, magnitudes);
+  for (size_t i = 0; i < converted.size(); ++i) {
+    const Bucket& bucket = buckets_[converted[i]];
+    std::vector<Slice> reads = {rounded[i]};
+    if (magnitudes[i].buffer >= 0) reads.push_back(magnitudes[i]);
+    Fp8Cast cast{bucket.shard, 1, recipe_, false, type_};
+    cast.groups = static_cast<int64_t>(bucket.parameters.size());
+    b.Add(cast, fmt::format("bucket {}", converted[i]), std::move(reads), {bucket.own_values});
+  }
+}
+
+// Finds the largest magnitude of each weight, or of each of its blocks, over all ranks that have a part of it.
+void Zero::AgreeOnMagnitudes(ProgramBuilder& b, const std::vector<size_t>& buckets,
+                             const std::vector<Slice>& rounded, std::vector<Slice>& magnitudes) {
+  constexpr int64_t kBlock = 128 * 128;
+  for (CollectiveStream* all : {&data_, &expert_data_}) {
+    std::vector<Fp8Amax> ops;
+    int64_t numbers = 0;
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      const Bucket& bucket = buckets_[buckets[i]];
+      Fp8Amax& op = ops.emplace_back(Fp8Amax{bucket.shard, 1, Fp8Amax::Of::kAll, type_});
+      op.groups = static_cast<int64_t>(bucket.parameters.size());
+      if (recipe_ == Fp8Recipe::kBlock)
+        op = {(bucket.shard + kBlock - 1) / kBlock, kBlock, Fp8Amax::Of::kEachRow, type_};
+      if (bucket.all == all) numbers += op.numbers();
+    }
+    if (numbers == 0) continue;
+    const Slice found = b.Temporary("weights.amax", numbers, Category::kWorkspace);
+    int64_t next = 0;
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      if (buckets_[buckets[i]].all != all) continue;
+      magnitudes[i] = Slice{found.buffer, next, ops[i].numbers()};
+      next += ops[i].numbers();
+      b.Add(ops[i], fmt::format("bucket {}", buckets[i]), {rounded[i]}, {magnitudes[i]});
+    }
+    b.WaitBeforeNextCompute(all->AllReduce(b, found, "weights.amax", b.BeforeNextCompute(), Reduction::kMax));
+    if (&data_ == &expert_data_) return;
+  }
+}
+
+// Into the gradients' buffer, which holds nothing that is needed then.
+OpIndex Zero::GatherIn16Bits(int index, std::vector<OpIndex> after) {
+  Bucket& bucket = buckets_[index];
+  const std::string name = fmt::format("bucket {}", index);
+  const int64_t word = SizeOf(reduce_).count();
+  const int64_t words = (SizeOf(type_).count() * bucket.shard + word - 1) / word;
+  const Slice whole{bucket.whole_gradient.buffer, 0, words * bucket.shard_axis->ranks()};
+  const Slice own = OwnShard(*bucket.shard_axis, whole, words);
+  after.push_back(
+      AddBeside(*b_, copies_, Copy{.elements = bucket.shard, .to = type_}, name, bucket.master, own, after));
+  return bucket.shard_axis->AllGather(*b_, own, whole, name, std::move(after));
+}
+
+// The other form is made by the same kernel, and stays in the model's buffer.
+void Zero::ConvertGathered(Bucket& bucket) {
+  for (const int index : bucket.parameters) {
+    const Parameter& parameter = role_.parameters[index];
+    const Slice gathered{bucket.whole_gradient.buffer, 0, bucket.whole_gradient.elements};
+    Fp8Cast cast{parameter.elements, 1, recipe_, false, type_};
+    b_->Add(cast, parameter.name, {gathered}, {ValuesOf(bucket, index)});
+    cast.transposed = cast.with_other = true;
+    b_->Add(cast, parameter.name, {gathered}, {ValuesOf(bucket, index)});
+  }
 }
 
 OpIndex Zero::CopyFromMaster(ProgramBuilder& b, size_t index, OpIndex after) {
@@ -540,8 +665,16 @@ OpIndex Zero::CopyFromMaster(ProgramBuilder& b, size_t index, OpIndex after) {
 void Zero::Restore(ProgramBuilder& b) {
   b_ = &b;
   for (size_t i = 0; i < buckets_.size(); ++i) {
-    const OpIndex copied = buckets_[i].master.buffer >= 0 ? CopyFromMaster(b, i, -1) : -1;
-    Gather(static_cast<int>(i), {copied});
+    const bool is_copied = buckets_[i].master.buffer >= 0 && !buckets_[i].is_of_factors;
+    const OpIndex copied = is_copied ? CopyFromMaster(b, i, -1) : -1;
+    if (!buckets_[i].is_of_factors) Gather(static_cast<int>(i), {copied});
+  }
+  ConvertMasters(b);
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    if (!buckets_[i].is_of_factors) continue;
+    Gather(static_cast<int>(i), {b.LastCompute()});
+    b.WaitBeforeNextCompute(buckets_[i].gather);
+    if (gathers_in_16_bits(buckets_[i])) ConvertGathered(buckets_[i]);
   }
 }
 

@@ -142,6 +142,40 @@ void CheckPureBf16(const Scenario& scenario, Checker& check) {
                WordOf(data.offload));
 }
 
+// Megatron's distributed optimizer with Transformer Engine, and FSDP 2 with torchao.
+void CheckWeightsInFp8(const Scenario& scenario, Checker& check) {
+  const PrecisionSpec& precision = scenario.precision;
+  if (!precision.fp8_param_gather) return;
+  const char* const key = "precision.fp8_param_gather";
+  const DataParallelSpec& data = scenario.parallel.data;
+  const Fp8Recipe recipe = precision.fp8_recipe;
+  const bool of_megatron =
+      data.kind == DataParallelKind::kZero1 && scenario.framework == Framework::kMegatronCore;
+  const bool of_fsdp =
+      data.kind == DataParallelKind::kFsdp && data.version == 2 && !IsMegatronOrDeepspeed(scenario.framework);
+  check.Expect(precision.compute == Precision::kFp8, {key, "precision.compute"},
+               "{} is true, expected false with precision.compute: {}", key, WordOf(precision.compute));
+  check.Expect(
+      of_megatron || of_fsdp, {key, "parallel.data.kind"},
+      "{} is true, expected kind: zero1 with framework: megatron_core, or kind: fsdp (version 2) with "
+      "another framework than Megatron and DeepSpeed",
+      key);
+  check.Expect(!of_fsdp || recipe == Fp8Recipe::kTensorwise, {key, "precision.fp8_recipe"},
+               "{} is true, expected precision.fp8_recipe: tensorwise with kind: fsdp, not {}", key,
+               WordOf(recipe));
+  check.Expect(recipe != Fp8Recipe::kRowwise, {key, "precision.fp8_recipe"},
+               "{} is true, expected another precision.fp8_recipe than rowwise", key);
+  check.Expect(precision.param != Precision::kFp32, {key, "precision.param"},
+               "{} is true, expected precision.param: bf16 or fp16, the type of all other weights", key);
+  check.Expect(data.offload == Offload::kNone, {key, "parallel.data.offload"},
+               "{} is true, expected parallel.data.offload: none, not {}", key, WordOf(data.offload));
+  check.Expect(data.sync == GradientSync::kLastMicroBatch || of_fsdp, {key, "parallel.data.sync"},
+               "{} is true, expected parallel.data.sync: last_micro_batch", key);
+  check.Expect(data.reshard_ranks == 0, {key, "parallel.data.reshard_after_forward"},
+               "{} is true, expected parallel.data.reshard_after_forward: true or false, not {}", key,
+               data.reshard_ranks);
+}
+
 void CheckPrecision(const Scenario& scenario, Checker& check) {
   const PrecisionSpec& precision = scenario.precision;
   const Fp8Recipe recipe = precision.fp8_recipe;
@@ -165,6 +199,7 @@ void CheckPrecision(const Scenario& scenario, Checker& check) {
                WordOf(precision.compute));
   if (has_blocks) CheckScaledBlocks(scenario, check);
   CheckPureBf16(scenario, check);
+  CheckWeightsInFp8(scenario, check);
 }
 
 // framework megatron is Megatron-LM from before Megatron-Core; deepspeed is DeepSpeed's fork of it.

@@ -189,6 +189,10 @@ void Describe(V& v, PrecisionSpec& precision) {
       "framework pytorch or pytorch_compile");
   v.Word("fp8_recipe", precision.fp8_recipe,
          "scaling of compute: fp8 (default tensorwise) or fp4 (nvfp4, the only choice); without these none");
+  v.Flag(
+      "fp8_param_gather", precision.fp8_param_gather,
+      "weights of fp8 products are stored and gathered in fp8: zero1 of megatron_core, or fsdp (version 2) "
+      "with fp8_recipe: tensorwise (default false)");
   v.WordOrNumber("loss_scale", precision.loss_scale, precision.static_loss_scale, MoreThan(0),
                  "what the loss is multiplied by before backward (default dynamic where param or compute is "
                  "fp16, else none); a number is static");

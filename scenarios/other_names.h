@@ -249,6 +249,10 @@ inline constexpr Alias kAliases[] = {
     {"use_torch_fsdp2", "parallel.data.kind", "fsdp"},
     {"ddp_bucket_size", "parallel.data.bucket_cap_mb", "", "Megatron counts parameters, this MiB"},
     {"fp8_format", "precision.compute", "fp8"},
+    {"fp8_param", "precision.fp8_param_gather"},
+    {"fp8_params", "precision.fp8_param_gather"},
+    {"enable_fsdp_float8_all_gather", "precision.fp8_param_gather"},
+    {"precompute_float8_dynamic_scale_for_fsdp", "precision.fp8_param_gather", "", "which includes it"},
     // DeepSpeed
     {"reduce_bucket_size", "parallel.data.bucket_cap_mb", "", "DeepSpeed counts elements, this MiB"},
     {"communication_data_type", "precision.reduce"},
@@ -262,9 +266,6 @@ struct NotModelled {
   std::string_view name, what;
 };
 inline constexpr NotModelled kNotModelled[] = {
-    {"fp8_param_gather", "weights that are stored and gathered in fp8 are not modelled"},
-    {"fp8_param", "weights that are stored and gathered in fp8 are not modelled"},
-    {"enable_fsdp_float8_all_gather", "weights that are gathered in fp8 are not modelled"},
     {"first_last_layers_bf16", "layers of another precision are not modelled"},
     {"use_precision_aware_optimizer", "moments in 16 bits beside master weights in fp32 are not modelled"},
     {"moe_shared_expert_overlap", "a shared expert beside the exchange of tokens is not modelled"},

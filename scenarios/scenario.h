@@ -223,6 +223,8 @@ struct PrecisionSpec {
   Precision buffer = Precision::kFp32;
   Precision optimizer = Precision::kFp32;
   Fp8Recipe fp8_recipe = Fp8Recipe::kNone;
+  // Weights of fp8 products are stored in fp8 (beside fp32 masters or shards), and gathered so.
+  bool fp8_param_gather = false;
   LossScale loss_scale = LossScale::kNone;
   double static_loss_scale = 0;  // replaces loss_scale; 0: none
   double init_scale = 65536;     // of dynamic scaling, as torch.amp.GradScaler

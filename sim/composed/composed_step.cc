@@ -178,6 +178,9 @@ Status CheckComposable(const Scenario& s) {
   const bool reduces_as_is =
       s.precision.reduce == Precision::kFp32 || s.precision.reduce == s.precision.param;
   if (is_zero && (!whole_shards || !reduces_as_is)) return Unsupported("other shards");
+  if (s.precision.fp8_param_gather && s.precision.fp8_recipe == Fp8Recipe::kMxfp8 &&
+      s.parallel.data.overlap_param_gather)
+    return Unsupported("weights that are converted when they have come");
   const std::vector<int64_t>& balance = s.parallel.pipeline.balance;
   const int64_t ranks = s.parallel.pipeline.size;
   if (ranks > 1 && (balance.empty() || static_cast<int64_t>(balance.size()) % ranks != 0))

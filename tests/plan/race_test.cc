@@ -57,6 +57,31 @@ TEST_P(Races, ThereAreNone) {
   }
 }
 
+// Weights that are stored in fp8, which is predicted only.
+TEST(RacesOfWeightsInFp8, ThereAreNone) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kMxfp8}) {
+    for (const bool is_fsdp : {false, true}) {
+      if (is_fsdp && recipe != Fp8Recipe::kTensorwise) continue;
+      for (const bool gathers_late : {false, true}) {
+        for (const Precision reduce : {Precision::kFp32, Precision::kBf16}) {
+          Scenario s = With(TinyLlama(2), is_fsdp ? kFsdp : kZero1, [](Scenario&) {});
+          s.framework = is_fsdp ? Framework::kPytorch : Framework::kMegatronCore;
+          s.precision = {.param = Precision::kBf16, .compute = Precision::kFp8, .reduce = reduce};
+          s.precision.fp8_recipe = recipe;
+          s.precision.fp8_param_gather = true;
+          s.parallel.data.overlap_param_gather = gathers_late && !is_fsdp;
+          s.batch.accumulate = 2;
+          s.cluster.device = "b200-sxm-180g";
+          const auto plan = CompilePlan(s);
+          ASSERT_TRUE(plan) << plan.error().message;
+          EXPECT_EQ(FindRace(*plan, plan->roles[0], plan->roles[0].steady), "")
+              << static_cast<int>(recipe) << is_fsdp << gathers_late;
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Strategies, Races,
     testing::Values(

@@ -166,6 +166,35 @@ INSTANTIATE_TEST_SUITE_P(
             "transformer's blocks alone take it"},
         Conflict{Gpt("precision: {compute: bf16, fp8_recipe: block}\n"),
                  "s.yaml:2:40: precision.fp8_recipe is 'block', expected none unless compute is fp8 or fp4"},
+        Conflict{
+            Gpt("precision: {fp8_param_gather: true}\n"),
+            "s.yaml:2:31: precision.fp8_param_gather is true, expected false with precision.compute: fp32"},
+        Conflict{
+            Gpt("precision: {compute: fp8, param: bf16, fp8_param_gather: true}\nparallel: {data: {kind: "
+                "zero1, size: 2}}\n"),
+            "s.yaml:2:58: precision.fp8_param_gather is true, expected kind: zero1 with framework: "
+            "megatron_core, or kind: fsdp (version 2) with another framework than Megatron and DeepSpeed"},
+        Conflict{Gpt("precision: {compute: fp8, param: bf16, fp8_param_gather: true, fp8_recipe: block}\n"
+                     "parallel: {data: {kind: fsdp, version: 2, size: 2}}\n"),
+                 "s.yaml:2:58: precision.fp8_param_gather is true, expected precision.fp8_recipe: tensorwise "
+                 "with kind: fsdp, not block"},
+        Conflict{Gpt("precision: {compute: fp8, fp8_param_gather: true}\n"
+                     "parallel: {data: {kind: fsdp, version: 2, size: 2}}\n"),
+                 "s.yaml:2:45: precision.fp8_param_gather is true, expected precision.param: bf16 or fp16, "
+                 "the type of all other weights"},
+        Conflict{Gpt("precision: {compute: fp8, param: bf16, fp8_param_gather: true, fp8_recipe: rowwise}\n"
+                     "parallel: {data: {kind: zero1, size: 2}}\nframework: megatron_core\n"),
+                 "s.yaml:2:58: precision.fp8_param_gather is true, expected another precision.fp8_recipe "
+                 "than rowwise"},
+        Conflict{Gpt("precision: {compute: fp8, param: bf16, fp8_param_gather: true}\n"
+                     "parallel: {data: {kind: fsdp, version: 2, size: 4, reshard_after_forward: 2}}\n"),
+                 "s.yaml:2:58: precision.fp8_param_gather is true, expected "
+                 "parallel.data.reshard_after_forward: true or false, not 2"},
+        Conflict{
+            Gpt("precision: {compute: fp8, param: bf16, fp8_param_gather: true}\n"
+                "parallel: {data: {kind: zero1, size: 2, offload: optimizer}}\nframework: megatron_core\n"),
+            "s.yaml:2:58: precision.fp8_param_gather is true, expected parallel.data.offload: none, not "
+            "optimizer"},
         Conflict{Gpt("optimizer: {momentum: 0.9}\n"),
                  "s.yaml:2:23: optimizer.momentum is 0.9, expected 0 unless kind is sgd"},
         Conflict{Gpt("lr_scheduler: {decay: step, decay_steps: 5}\n"),

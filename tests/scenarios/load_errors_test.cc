@@ -76,11 +76,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "s.yaml:2:1: unknown key 'parallelism', whose keys have other names here: "
                 "tensor_parallel_degree is 'parallel.tensor.size'; pipeline_parallel_degree is "
                 "'parallel.pipeline.size'"},
-        Mistake{
-            Mlp("quantize: {linear: {float8: {enable_fsdp_float8_all_gather: true}}}\n"),
-            "s.yaml:2:1: unknown key 'quantize', whose keys have other names here: float8 is "
-            "'precision.compute: fp8'; of enable_fsdp_float8_all_gather, weights that are gathered in fp8 "
-            "are not modelled"},
+        Mistake{Mlp("quantize: {linear: {float8: {memory_budget: 1}}}\n"),
+                "s.yaml:2:1: unknown key 'quantize', whose keys have other names here: float8 is "
+                "'precision.compute: fp8'; of memory_budget, what the compiler recomputes within a budget is "
+                "not modelled"},
         Mistake{Mlp("batch: {recompute: full}\n"),
                 "s.yaml:2:9: unknown key 'batch.recompute', did you mean 'recompute'?"},
         Mistake{Mlp("batch: {micro: 1}\nbatch: {micro: 2}\n"),

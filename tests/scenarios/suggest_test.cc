@@ -58,9 +58,10 @@ TEST(SuggestKey, KnowsOptionsAndWhatIsNotModelled) {
   EXPECT_EQ(SuggestKey("", "--tensor-model-parallel-size", {"name"}).key, "parallel.tensor.size");
   EXPECT_EQ(SuggestKey("", "recompute-granularity", {"name"}).key, "recompute");
   EXPECT_EQ(SuggestKey("parallel", "FSDP", {"data"}).key, "parallel.data.kind");
-  const KeySuggestion none = SuggestKey("", "fp8-param-gather", {"name"});
+  EXPECT_EQ(SuggestKey("", "--fp8-param-gather", {"name"}).key, "precision.fp8_param_gather");
+  const KeySuggestion none = SuggestKey("", "moe-shared-expert-overlap", {"name"});
   EXPECT_EQ(none.key, "");
-  EXPECT_EQ(none.not_modelled, "weights that are stored and gathered in fp8 are not modelled");
+  EXPECT_EQ(none.not_modelled, "a shared expert beside the exchange of tokens is not modelled");
 }
 
 // Several blocks have a `kind`; a word that only ends like a key is another word.

@@ -182,6 +182,11 @@ Scenario AnyScenario() {
   s.cluster.devices_per_node = parallel.tensor.size * parallel.context.size * parallel.data.size * stages;
   s.cluster.nodes = of_pipeline / stages;
   FillBlocks(s);
+  const bool may_store_in_fp8 =
+      s.framework == Framework::kMegatronCore && parallel.data.kind == DataParallelKind::kZero1 &&
+      s.precision.compute == Precision::kFp8 && s.precision.param != Precision::kFp32;
+  const bool is_composed = s.precision.fp8_recipe != Fp8Recipe::kMxfp8 || !parallel.data.overlap_param_gather;
+  if (may_store_in_fp8 && is_composed) s.precision.fp8_param_gather = Any({true, false});
   if (s.recompute == Recompute::kFull && s.model.HasAlikeLayers() && !s.model.mtp)
     s.recompute_layers = Any<int64_t>({0, 0, 1, 2, 3});
   return s;
@@ -216,6 +221,9 @@ Scenario AnyShardedScenario() {
   data.sync = Any({GradientSync::kLastMicroBatch, GradientSync::kEveryMicroBatch});
   data.offload = Any({Offload::kNone, Offload::kNone, Offload::kNone, Offload::kOptimizer, Offload::kParam});
   parallel.data = data;
+  s.precision.fp8_param_gather = s.precision.fp8_recipe == Fp8Recipe::kTensorwise && data.version == 2 &&
+                                 s.precision.param != Precision::kFp32 && data.offload == Offload::kNone &&
+                                 data.reshard_ranks == 0 && Any({true, false});
   const bool is_pytorch = s.framework != Framework::kWindtunnel && data.offload == Offload::kNone;
   if (is_pytorch && s.precision.param == Precision::kBf16)
     s.precision.optimizer = Any({Precision::kFp32, Precision::kBf16});

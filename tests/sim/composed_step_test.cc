@@ -301,6 +301,36 @@ TEST(ComposedStep, IsPredictInFp8) {
   }
 }
 
+// Weights that are converted and gathered in fp8, by ZeRO-1 and by FSDP.
+TEST(ComposedStep, IsPredictWithWeightsInFp8) {
+  for (const Fp8Recipe recipe :
+       {Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kBlock, Fp8Recipe::kMxfp8}) {
+    Scenario s = Base(true);
+    s.framework = Framework::kMegatronCore;
+    s.precision.compute = Precision::kFp8;
+    s.precision.fp8_recipe = recipe;
+    s.precision.fp8_param_gather = true;
+    s.parallel.data.overlap_param_gather = recipe == Fp8Recipe::kTensorwise;
+    s.search.emplace();
+    s.search->tensor = {1, 2};
+    s.search->sequence = {true};
+    s.search->pipeline = {1, 2};
+    s.search->recompute = {Recompute::kNone, Recompute::kFull};
+    s.search->kind = {DataParallelKind::kZero1};
+    ExpectSameInSpace(s);
+  }
+  Scenario s = Base(true);
+  s.model.layers = 12;
+  s.framework = Framework::kPytorchCompile;
+  s.precision.compute = Precision::kFp8;
+  s.precision.fp8_recipe = Fp8Recipe::kTensorwise;
+  s.precision.fp8_param_gather = true;
+  s.parallel.data.kind = DataParallelKind::kFsdp;
+  s.parallel.data.size = 4;
+  ComposedSteps steps;
+  ExpectSame(steps, s, "fsdp");
+}
+
 // How fast products run under a power limit depends on what else a layer does, so also on gradients that are
 // accumulated or reduced. Steps in which that differs share no costs.
 TEST(ComposedStep, IsPredictUnderAPowerLimit) {
