@@ -69,6 +69,9 @@ std::optional<std::string> FindFile(const std::string& name, std::string& looked
   return std::nullopt;
 }
 
+constexpr std::string_view kDeviceOfYourOwn =
+    "a device of your own is a file that changes one of these (cost_models/README.md)";
+
 std::string DidYouMean(const std::string& name) {
   const std::string meant = MeantWord(name, EmbeddedProfileNames());
   return meant.empty() ? "" : fmt::format(" (did you mean '{}'?)", meant);
@@ -82,8 +85,8 @@ Result<Costs> FindByName(const std::string& name) {
     WT_ASSIGN_OR_RETURN(Profile profile, ParseProfile(*json, name));
     return Costs{.profile = std::move(profile), .path = name + " (built in)"};
   }
-  return InvalidInput("no profile named '{}' (looked for {}); built in are {}{}", name, looked,
-                      fmt::join(EmbeddedProfileNames(), ", "), DidYouMean(name));
+  return InvalidInput("no profile named '{}'{}; built in are {}; {} (looked for {})", name, DidYouMean(name),
+                      fmt::join(EmbeddedProfileNames(), ", "), kDeviceOfYourOwn, looked);
 }
 
 // "the costs of 31 operators, the first of them 'gemm …'"
@@ -181,8 +184,9 @@ Result<Costs> FindDeviceCosts(const NamedCosts& named, const Plan& plan) {
   const bool is_known = NamesProfileFile(device) || IsFile(device) || device == "cuda" ||
                         EmbeddedProfile(device) || FindFile(device, looked);
   if (!is_known)
-    return InvalidInput("cluster.device is '{}', expected cpu, cuda, {} or the name of another profile{}",
-                        device, fmt::join(EmbeddedProfileNames(), ", "), DidYouMean(device));
+    return InvalidInput("cluster.device is '{}', expected cpu, cuda, {} or the name of another profile{}; {}",
+                        device, fmt::join(EmbeddedProfileNames(), ", "), DidYouMean(device),
+                        kDeviceOfYourOwn);
   if (NamesProfileFile(device) && !IsFile(device))
     return InvalidInput(
         "cluster.device: {}: cannot be read (No such file or directory), expected a hardware profile",

@@ -207,18 +207,69 @@ DeviceSpec ReadDevice(Fields& fields) {
 }
 
 // Requires a source for each field, or for each figure in it ("collectives.start_us").
-void RequireSources(const nlohmann::json& document, const DeviceSpec& device, Fields& fields) {
+void RequireSources(const nlohmann::json& document, Fields& fields) {
+  const std::map<std::string, std::string> sources = fields.Strings("sources");
   for (const auto& item : document.items()) {
     const std::string& key = item.key();
-    if (key == "schema" || key == "name" || key == "description" || key == "sources") continue;
-    if (device.sources.contains(key)) continue;
+    if (key == "schema" || key == "base" || key == "name" || key == "description" || key == "sources")
+      continue;
+    if (sources.contains(key)) continue;
     if (!item.value().is_object())
       fields.Fail("$.sources." + key, "is missing: every figure names its source");
     for (const auto& part : item.value().items()) {
-      if (!device.sources.contains(key + "." + part.key()))
+      if (!sources.contains(key + "." + part.key()))
         fields.Fail("$.sources." + key + "." + part.key(), "is missing: every figure names its source");
     }
   }
+}
+
+// Multiplies the rates of an attention kernel.
+void Scale(nlohmann::json& rates, double factor) {
+  for (nlohmann::json& rate : rates)
+    for (const char* key : {"tflops", "forward_tflops", "backward_tflops"})
+      if (rate.contains(key)) rate[key] = rate[key].get<double>() * factor;
+}
+
+// The ratio of two devices' figures at a JSON pointer; 1 unless both have one.
+double RatioAt(const char* pointer, const nlohmann::json& device, const nlohmann::json& base) {
+  const nlohmann::json::json_pointer place(pointer);
+  const auto figure = [&](const nlohmann::json& of) {
+    return of.contains(place) && of.at(place).is_number() ? of.at(place).get<double>() : 0;
+  };
+  return figure(device) > 0 && figure(base) > 0 ? figure(device) / figure(base) : 1;
+}
+
+// `changes` over the base that they name. Attention that they do not give keeps its share: of the peak in
+// bf16, unfused of memory's bandwidth. Collectives that were measured are not those of other links.
+nlohmann::json OverBase(const nlohmann::json& base, const nlohmann::json& changes) {
+  nlohmann::json device = base;
+  device.update(changes, /*merge_objects=*/true);
+  device.erase("base");
+  const double of_peak = RatioAt("/peak_tflops/bf16", device, base);
+  const double of_memory = RatioAt("/hbm_gbytes_per_s", device, base);
+  if (nlohmann::json& attention = device["attention"]; attention.is_object()) {
+    const nlohmann::json given = changes.value("attention", nlohmann::json::object());
+    for (const auto& rates : attention.items())
+      if (!given.contains(rates.key())) Scale(rates.value(), rates.key() == "eager" ? of_memory : of_peak);
+  }
+  const bool has_other_links = changes.contains("intra_node") || changes.contains("collectives");
+  if (has_other_links && !changes.contains("measured_collectives")) device.erase("measured_collectives");
+  return device;
+}
+
+// The known device that the document names, which it must not pass itself off as.
+Result<nlohmann::json> BaseOf(Fields& fields) {
+  const std::string base = fields.String("base"), name = fields.String("name");
+  fields.String("description");
+  const auto json = EmbeddedProfile(base);
+  if (!json) {
+    const std::vector<std::string> known = EmbeddedProfileNames();
+    fields.FailAt("base", fmt::format("is \"{}\", expected one of {}", base, fmt::join(known, ", ")));
+    return nlohmann::json();
+  }
+  if (EmbeddedProfile(name))
+    fields.FailAt("name", fmt::format("is \"{}\", expected a name that is not a known device's", name));
+  return ParseJson(*json, base, "a hardware profile");
 }
 
 }  // namespace
@@ -229,18 +280,27 @@ FlopRate DeviceSpec::PeakFor(DType dtype) const {
 }
 
 Result<DeviceSpec> ParseDeviceSpec(const std::string& json, const std::string& name) {
-  WT_ASSIGN_OR_RETURN(nlohmann::json document, ParseJson(json, name, "a hardware profile"));
+  WT_ASSIGN_OR_RETURN(const nlohmann::json document, ParseJson(json, name, "a hardware profile"));
   std::string error;
   Fields fields(document, "$", error);
   std::string schema = fields.String("schema");
   if (error.empty() && schema != kDeviceSchema)
     return InvalidField(name, json,
                         fmt::format("$.schema is \"{}\", expected \"{}\"", schema, kDeviceSchema));
-  DeviceSpec device = ReadDevice(fields);
-  fields.RejectOthers();
-  if (error.empty()) RequireSources(document, device, fields);
+  const bool has_base = fields.Has("base");
+  nlohmann::json whole = document;
+  if (has_base) {
+    WT_ASSIGN_OR_RETURN(const nlohmann::json base, BaseOf(fields));
+    if (!error.empty()) return InvalidField(name, json, error);
+    whole = OverBase(base, document);
+  }
+  Fields all(whole, "$", error);
+  all.String("schema");
+  DeviceSpec device = ReadDevice(all);
+  all.RejectOthers();
+  if (error.empty()) RequireSources(document, fields);
   if (!error.empty()) return InvalidField(name, json, error);
-  device.json = json;
+  device.json = has_base ? whole.dump(2) : json;
   return device;
 }
 

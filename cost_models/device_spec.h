@@ -113,13 +113,14 @@ struct DeviceSpec {
   CommunicatorMemorySpec communicators;
   std::map<std::string, std::string> sources;  // by field: where its figure comes from
 
-  std::string json;  // the text that it was read from
+  std::string json;  // the text that it was read from, or, if that names a base, the whole device
 
   // Zero if the device has no arithmetic in the type.
   FlopRate PeakFor(DType dtype) const;
 };
 
-// `name` stands for the file in errors. Errors: InvalidInput, naming a field that is missing, wrong or without a source.
+// Reads a device, whole or as changes of a known one (`base`). `name` stands for the file in errors. Errors:
+// InvalidInput, naming a field that is missing, wrong or without a source.
 Result<DeviceSpec> ParseDeviceSpec(const std::string& json, const std::string& name);
 
 // The JSON of a known device; nothing for an unknown name.

@@ -99,6 +99,68 @@ TEST(DeviceSpec, AFigureWithoutASourceIsAnError) {
             "x.json: $.sources.hbm_efficiency is missing: every figure names its source");
 }
 
+// An H20 as its datasheet has it.
+std::string OverH100(const std::string& changes, const std::string& sources) {
+  return R"({"schema": "windtunnel/device/1", "base": "h100-sxm-80g", "name": "h20-sxm-96g", )" +
+         (R"("description": "NVIDIA H20", )" + changes + R"("sources": {)" + sources + "}}");
+}
+
+double TflopsOf(const AttentionRate& rate) { return rate.forward.flops_per_second() * 1e-12; }
+
+TEST(DeviceSpec, ADeviceCanBeChangesOfAnother) {
+  const DeviceSpec h100 = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();
+  const DeviceSpec h20 =
+      ParseDeviceSpec(OverH100(R"("peak_tflops": {"bf16": 148, "fp8": 296}, "multiprocessors": 78,
+                                 "hbm_gbytes_per_s": 4000, "gemm": {"ceiling": 0.8}, )",
+                               R"("peak_tflops": "x", "multiprocessors": "x", "hbm_gbytes_per_s": "x",
+                                  "gemm.ceiling": "x")"),
+                      "x.json")
+          .value();
+  EXPECT_EQ(h20.name, "h20-sxm-96g");
+  EXPECT_EQ(h20.PeakFor(DType::kBFloat16), Tflops(148));
+  EXPECT_EQ(h20.PeakFor(DType::kFloat32), h100.PeakFor(DType::kFloat32)) << "not changed";
+  EXPECT_EQ(h20.gemm.ceiling, 0.8);
+  EXPECT_EQ(h20.gemm.tiles.size(), h100.gemm.tiles.size());
+  EXPECT_NEAR(TflopsOf(h20.flash[3]) / TflopsOf(h100.flash[3]), 148 / 989.4, 1e-9) << "its share of the peak";
+  EXPECT_NEAR(TflopsOf(h20.eager[3]) / TflopsOf(h100.eager[3]), 4000.0 / 3350, 1e-9) << "its share of memory";
+  EXPECT_EQ(h20.sources.at("gemm.ceiling"), "x");
+  EXPECT_EQ(h20.sources.at("gemm"), h100.sources.at("gemm"));
+  const DeviceSpec again = ParseDeviceSpec(h20.json, "whole").value();
+  EXPECT_EQ(again.flash[3].forward, h20.flash[3].forward) << "what results store is whole";
+}
+
+TEST(DeviceSpec, CollectivesThatWereMeasuredAreNotThoseOfOtherLinks) {
+  const auto rows = [](const std::string& changes, const std::string& sources) {
+    const std::string json = R"({"schema": "windtunnel/device/1", "base": "a100-sxm-80g", "name": "mine", )" +
+                             (R"("description": "mine", )" + changes + R"("sources": {)" + sources + "}}");
+    return ParseDeviceSpec(json, "x.json")->measured_collectives.size();
+  };
+  EXPECT_GT(rows(R"("multiprocessors": 100, )", R"("multiprocessors": "x")"), 0u);
+  EXPECT_EQ(rows(R"("intra_node": "pcie4", )", R"("intra_node": "x")"), 0u);
+}
+
+TEST(DeviceSpec, ChangesNeedABaseANameAndSourcesOfTheirOwn) {
+  EXPECT_EQ(ErrorOf(OverH100(R"("multiprocessors": 78, )", "")),
+            "x.json: $.sources.multiprocessors is missing: every figure names its source");
+  EXPECT_EQ(ErrorOf(OverH100(R"("gemm": {"ceiling": 2}, )", R"("gemm": "x")")),
+            "x.json: $.gemm.ceiling is number 2, expected a number in [0.001, 1]");
+  EXPECT_EQ(
+      ErrorOf(OverH100(R"("peak_tflops": 148, "attention": 3, )", R"("peak_tflops": "x", "attention": "x")")),
+      "x.json: $.peak_tflops is number 148, expected an object");
+  EXPECT_EQ(ErrorOf(OverH100(R"("sms": 78, )", R"("sms": "x")")),
+            "x.json: $.sms is not a field of this schema");
+  EXPECT_EQ(ErrorOf(R"({"schema": "windtunnel/device/1", "base": "h20", "name": "mine", "description": "",)"
+                    R"("sources": {}})"),
+            "x.json: $.base is \"h20\", expected one of a100-sxm-40g, a100-sxm-80g, b200-sxm-180g, "
+            "b300-sxm-270g, gb200-nvl72-186g, gb300-nvl72-279g, h100-sxm-80g, h100-sxm-96g-500w, "
+            "h200-sxm-141g");
+  EXPECT_EQ(ErrorOf(R"({"schema": "windtunnel/device/1", "base": "h100-sxm-80g", "sources": {}})"),
+            "x.json: $.name is missing, expected a string");
+  EXPECT_EQ(ErrorOf(R"({"schema": "windtunnel/device/1", "base": "h100-sxm-80g", "name": "h200-sxm-141g", )"
+                    R"("description": "", "sources": {}})"),
+            "x.json: $.name is \"h200-sxm-141g\", expected a name that is not a known device's");
+}
+
 TEST(DeviceSpec, StandsInAProfilesPlace) {
   const std::string json = *EmbeddedProfile("a100-sxm-40g");
   const Profile profile = ParseProfile(json, "x").value();
