@@ -97,7 +97,9 @@ class Reader {
     schedule_.micro_batches = micro_batches;
   }
 
-  Result<Schedule> Read(const std::string& text, int ranks) {
+  Result<Schedule> Read(std::string_view text, int ranks) {
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+    if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
     std::vector<std::string_view> rows = Split(text, '\n');
     while (!rows.empty() && Trim(rows.back()).empty()) rows.pop_back();
     if (static_cast<int>(rows.size()) != ranks) {

@@ -30,6 +30,15 @@ TEST(ScheduleCsv, ReadsTorchsFilesWithIdleCells) {
   EXPECT_EQ(schedule->rank_of_stage, (std::vector<int>{0, 1}));
 }
 
+TEST(ScheduleCsv, ReadsWhatSpreadsheetsWrite) {
+  const auto schedule = ParseScheduleCsv("own.csv",
+                                         "\xef\xbb\xbf"
+                                         "0F0,0B0\r\n1F0,1B0\r\n",
+                                         2, 1);
+  ASSERT_TRUE(schedule) << schedule.error().message;
+  EXPECT_EQ(PrintScheduleCsv(*schedule), "0F0,0B0\n1F0,1B0\n");
+}
+
 TEST(ScheduleCsv, ReadsAnOverlappedPairAsItsActions) {
   const auto schedule = ParseScheduleCsv("own.csv", "0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1B0,1F1,1B1\n", 2, 2);
   ASSERT_TRUE(schedule) << schedule.error().message;
