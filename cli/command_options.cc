@@ -1,12 +1,15 @@
 #include "cli/command_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <memory>
+#include <set>
 #include <vector>
 
 #include "reports/version.h"
@@ -31,6 +34,47 @@ CLI::Validator In(T lowest, T highest) {
   range.description("");
   return range;
 }
+
+// Turns 15T, 300B, 2.5M and 10K into numbers.
+CLI::Validator TokenCount() {
+  const auto read = [](std::string& text) -> std::string {
+    constexpr std::string_view kUnits = "KMBT";
+    constexpr double kMost = 1e18;
+    std::string_view number = text;
+    double unit = 1;
+    if (const size_t at = kUnits.find(number.empty() ? ' ' : number.back()); at != std::string_view::npos) {
+      unit = std::pow(1000.0, static_cast<double>(at + 1));
+      number.remove_suffix(1);
+    }
+    double count = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), count);
+    const bool is_number = error == std::errc() && end == number.data() + number.size();
+    if (!is_number || !(count * unit >= 1 && count * unit <= kMost))
+      return fmt::format("'{}' is not a number of tokens, such as 15T, 300B or 2e9", text);
+    text = fmt::format("{}", count * unit);
+    return "";
+  };
+  return CLI::Validator(read, "");
+}
+
+// Help in which the options that one needs or excludes are sorted: CLI11 keeps sets of pointers, whose order
+// changes with their addresses.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string text = CLI::Formatter::make_option_opts(option);
+    text.resize(std::min({text.size(), text.find(" Needs:"), text.find(" Excludes:")}));
+    return text + NamesOf("Needs", option->get_needs()) + NamesOf("Excludes", option->get_excludes());
+  }
+
+ private:
+  static std::string NamesOf(std::string_view title, const std::set<CLI::Option*>& options) {
+    if (options.empty()) return "";
+    std::set<std::string> names;
+    for (const CLI::Option* option : options) names.insert(option->get_name());
+    return fmt::format(" {}: {}", title, fmt::join(names, " "));
+  }
+};
 
 constexpr char kExitStatus[] =
     "Exit status: 0 success, 1 the work failed, 2 wrong usage or a bad file, 3 outside the tolerance.";
@@ -59,6 +103,7 @@ class Commands {
 
   void Add() {
     app_.name("windtunnel");
+    app_.formatter(std::make_shared<HelpFormatter>());
     app_.set_version_flag("--version", std::string("windtunnel ") + kVersion);
     app_.require_subcommand(1);
     app_.footer(
@@ -122,12 +167,20 @@ class Commands {
     CLI::App* predict =
         AddCommand(app_, "predict", Command::kPredict, "Predict the scenario's step time and memory.");
     AddFile(*predict, "SCENARIO", "A scenario file");
-    Examples(*predict, {{"windtunnel predict s.yaml --set batch.micro=8", "a key changed"},
-                        {"windtunnel predict s.yaml --profile h100-sxm-80g", "on another device"},
-                        {"windtunnel predict s.yaml --html s.html --trace s.json",
-                         "a report, and a trace for ui.perfetto.dev"}});
+    Examples(*predict,
+             {{"windtunnel predict s.yaml --set batch.micro=8", "a key changed"},
+              {"windtunnel predict s.yaml --profile h100-sxm-80g", "on another device"},
+              {"windtunnel predict s.yaml --html s.html --trace s.json",
+               "a report, and a trace for ui.perfetto.dev"},
+              {"windtunnel predict s.yaml --tokens 15T", "also the days and device hours of a training"}});
     AddCommon(*predict);
     AddFolding(*predict);
+    predict
+        ->add_option("--tokens", options_.tokens,
+                     "Also print how long a training of N tokens (samples, of an MLP) takes: 15T, 300B, 2e9")
+        ->type_name("N")
+        ->transform(TokenCount())
+        ->group(kReportOptions);
     AddReports(*predict);
   }
 

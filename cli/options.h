@@ -51,6 +51,7 @@ struct Options {
   int threads = 0;                        // search; 0: one for each core
   bool quick = false, full = false;       // search: predict nothing, or the whole Pareto front, in full
   std::string state;                      // search: the file of results, which it resumes from
+  double tokens = 0;                      // predict: of a whole training to report on; 0: none
   bool fold = true;                       // predict, compare, explain: simulate identical ranks once
   bool resolved = false, memory = false;  // explain
 

@@ -105,6 +105,16 @@ Throughput ThroughputOf(const Plan& plan, Duration step) {
   return {tokens_per_s, FlopRate::FromFlopsPerSecond(flops_per_s)};
 }
 
+std::optional<TrainingRun> TrainingRunOf(const Outcome& outcome) {
+  if (outcome.train_tokens <= 0 || !outcome.prediction) return std::nullopt;
+  constexpr double kSecondsPerHour = 3600;
+  TrainingRun run{.tokens = outcome.train_tokens};
+  run.steps = std::ceil(run.tokens / static_cast<double>(outcome.plan.model.tokens_per_step));
+  run.seconds = run.steps * ToSeconds(outcome.prediction->p50);
+  run.device_hours = run.seconds / kSecondsPerHour * outcome.plan.world_size;
+  return run;
+}
+
 namespace {
 
 // A measured profile has no datasheet of its own; the one of its device has the same name.

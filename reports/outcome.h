@@ -25,6 +25,7 @@ struct Outcome {
   std::optional<Measurement> measurement;
   std::optional<CostCheck> cost_check = {};    // of stored costs, made before the prediction
   Duration prediction_wall, measurement_wall;  // how long it took to predict and to measure
+  double train_tokens = 0;  // of a whole training, whose time is reported; 0: not asked for
 };
 
 // "device h100-sxm-80g · profile h100-sxm-80g · framework pytorch_fsdp1". The framework is named only if its
@@ -51,6 +52,14 @@ struct Throughput {
   FlopRate flops_per_device;
 };
 Throughput ThroughputOf(const Plan& plan, Duration step);
+
+// A training of `tokens` tokens (samples, for an MLP) in steps of the predicted median: without checkpoints,
+// evaluation and failures.
+struct TrainingRun {
+  double tokens = 0, steps = 0, seconds = 0, device_hours = 0;
+};
+// Nothing unless outcome.train_tokens asks for it and there is a prediction.
+std::optional<TrainingRun> TrainingRunOf(const Outcome& outcome);
 
 // The device's dense peak for `precision.compute`; zero if the profile has none, as a CPU's.
 FlopRate DensePeak(const Plan& plan, const Profile& profile);

@@ -78,6 +78,11 @@ Json RoleTimesJson(const std::vector<RoleTime>& times) {
 Json PredictedJson(const Outcome& outcome) {
   const Prediction& prediction = *outcome.prediction;
   Json json = StepJson(outcome.plan, outcome.profile, StepTimesOf(prediction), prediction.breakdown);
+  if (const auto run = TrainingRunOf(outcome))
+    json["training"] = {{"tokens", run->tokens},
+                        {"steps", run->steps},
+                        {"time_s", run->seconds},
+                        {"device_hours", run->device_hours}};
   json["by_role"] = RoleTimesJson(TimeByRole(outcome.plan, prediction.timelines));
   json["memory"] = Json::array();
   for (const PredictedMemory& memory : prediction.memory)

@@ -139,6 +139,24 @@ void AddStepTime(Table& table, const Outcome& outcome) {
         "attention");
 }
 
+// "31.4 hours", "52.3 days", "2.31 years"
+std::string FormatLongTime(double seconds) {
+  const double hours = seconds / 3600, days = hours / 24;
+  if (hours < 1) return fmt::format("{:.3g} minutes", 60 * hours);
+  if (days < 2) return fmt::format("{:.3g} hours", hours);
+  return days < 730 ? fmt::format("{:.3g} days", days) : fmt::format("{:.3g} years", days / 365.25);
+}
+
+void AddTraining(Table& table, const Outcome& outcome) {
+  const std::optional<TrainingRun> run = TrainingRunOf(outcome);
+  if (!run) return;
+  table.Heading(fmt::format("training, {} {}", FormatCount(run->tokens), TokenWord(outcome.plan.scenario)), "");
+  table.Row("  steps", FormatCount(run->steps), "");
+  table.Row("  time", FormatLongTime(run->seconds), "");
+  table.Row("  device hours", FormatCount(run->device_hours), "");
+  table.Note("without checkpoints, evaluation and failures");
+}
+
 // The bubble of a pipeline rank, or the mean over neighbouring ranks, on both sides; zero where there is
 // none.
 struct BubbleRow {
@@ -477,6 +495,7 @@ std::string OutcomeTable(const Outcome& outcome, Ink ink) {
   Table table(outcome, ink);
   AddHeader(table, outcome);
   AddStepTime(table, outcome);
+  AddTraining(table, outcome);
   AddBreakdown(table, outcome);
   AddMemory(table, outcome);
   AddOperators(table, outcome);

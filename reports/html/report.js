@@ -15,15 +15,17 @@ const SOURCE_COLOURS = ['#54a24b', '#eeca3b', '#e45756'];
 
 const significant = (x) => (x === 0 ? '0' : Number(x.toPrecision(3)).toLocaleString('en', {maximumFractionDigits: 3}));
 
+// Units are [from which size on, name, size unless it is that].
 function withUnit(x, units) {
   if (x === 0) return '0';
-  const [scale, unit] = units.find(([size]) => Math.abs(x) >= size) || units[units.length - 1];
+  const [size, unit, scale = size] = units.find(([size]) => Math.abs(x) >= size) || units[units.length - 1];
   return `${significant(x / scale)} ${unit}`;
 }
 const seconds = (s) => withUnit(s, [[1, 's'], [1e-3, 'ms'], [1e-6, 'µs'], [1e-9, 'ns']]);
 const bytes = (b) => withUnit(b, [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB'], [1, 'B']]);
 const rate = (side, unit) => `${count(side.tokens_per_s)} ${unit}/s`;
-const count = (n) => withUnit(n, [[1e9, 'G'], [1e6, 'M'], [1e3, 'K'], [1, '']]).trim();
+const count = (n) => withUnit(n, [[1e12, 'T'], [1e9, 'B'], [1e6, 'M'], [1e3, 'K'], [1, '']]).trim();
+const longTime = (s) => withUnit(s, [[730 * 86400, 'years', 365.25 * 86400], [2 * 86400, 'days', 86400], [3600, 'hours'], [60, 'minutes'], [1, 's']]);
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 const signedPercent = (share) => `${share >= 0 ? '+' : '−'}${(100 * Math.abs(share)).toFixed(1)} %`;
 
@@ -113,6 +115,10 @@ function summary(section, outcome) {
     cards.append(card('error of the step time', signedPercent(error.step_time), outcome.result.within_tolerance ? 'within tolerance' : 'outside tolerance', mood));
   }
   cards.append(card('throughput', rate(main, outcome.unit), beside((s) => rate(s, outcome.unit))));
+  if (main.training) {
+    const {tokens, time_s: time, device_hours: hours} = main.training;
+    cards.append(card(`training, ${count(tokens)} ${outcome.unit}`, longTime(time), `${count(hours)} device hours, without failures`));
+  }
   if (main.mfu !== null) cards.append(card('MFU (PaLM)', percent(main.mfu), beside((s) => percent(s.mfu))));
   cards.append(memoryCard(outcome.result));
   if (main.host_memory_of_node_bytes) cards.append(card('host memory of a node', bytes(main.host_memory_of_node_bytes), 'whether the host has it is not checked'));

@@ -156,6 +156,11 @@ TEST(ParseCommandLine, NamesTheWordThatNothingTakes) {
   EXPECT_EQ(ErrorOf({"predict", "--"}), "SCENARIO is required (see `windtunnel predict --help`)");
 }
 
+TEST(ParseCommandLine, SortsTheOptionsThatOneExcludes) {
+  const std::string help = ParseCommandLine({"run", "--help"})->text;
+  EXPECT_NE(help.find("--resume-from CHECKPOINT Excludes: --import --resume\n"), std::string::npos) << help;
+}
+
 TEST(ParseCommandLine, PrintsTheHelpOfTheCommandThatFollows) {
   const std::string help = ParseCommandLine({"run", "--help"})->text;
   for (const char* option : {"--help", "-h"})

@@ -93,6 +93,11 @@ expect 0 'device a100-sxm-80g' predict "$work/mlp.yaml" --profile a100-sxm-80g -
   --set parallel.data.kind=ddp --set cluster.network.intra_node=loopback
 expect 0 "fits in the device's 79.2 GiB" predict "$work/mlp.yaml" --set cluster.device=a100-sxm-80g
 expect 0 'modelled 100 %' predict "$work/mlp.yaml" --profile a100-sxm-80g --no-fold
+expect 0 '^training, 1.50M samples ' predict "$work/mlp.yaml" --profile a100-sxm-80g --tokens 1.5M
+for count in 15x T 0 -1 nan 1e19; do
+  expect_line 2 "--tokens: '$count' is not a number of tokens, such as 15T, 300B or 2e9" \
+    predict "$work/mlp.yaml" --profile a100-sxm-80g --tokens="$count"
+done
 # A GPU that is asked for and is not there: one line, and what would be measured is predicted.
 cuda="--set cluster.device=cuda"
 if "$windtunnel" run "$work/mlp.yaml" $cuda 2>&1 | grep -q 'no CUDA device was found'; then

@@ -89,6 +89,21 @@ TEST(Throughput, CountsTheTokensOfAllRanksAndTheFlopsOfOne) {
   EXPECT_DOUBLE_EQ(throughput.flops_per_device.flops_per_second(), 6.0 * 1048576 * 819200 / 2);
 }
 
+// 8192 tokens in a step of 11 ms on 2 ranks.
+TEST(TrainingRunOf, IsWholeStepsOfTheMedian) {
+  Outcome outcome = SampleOutcome();
+  EXPECT_FALSE(TrainingRunOf(outcome)) << "not asked for";
+  outcome.train_tokens = 8192e6 + 1;
+  const TrainingRun run = TrainingRunOf(outcome).value();
+  EXPECT_EQ(run.steps, 1e6 + 1);
+  EXPECT_DOUBLE_EQ(run.seconds, (1e6 + 1) * 0.011);
+  EXPECT_DOUBLE_EQ(run.device_hours, 2 * run.seconds / 3600);
+  outcome.train_tokens = 1e18;  // 42,000 years, which a Duration cannot hold
+  EXPECT_NEAR(TrainingRunOf(outcome)->seconds, 1e18 / 8192 * 0.011, 1);
+  outcome.prediction.reset();
+  EXPECT_FALSE(TrainingRunOf(outcome)) << "of a prediction only";
+}
+
 // 1e12 FLOPs a token, 100 tokens on 2 devices in 1 s: 50 TFLOP/s of each, 16 % of 312.
 TEST(MfuOf, IsModelFlopsOverTheDensePeakOfTheTypeComputedIn) {
   Outcome outcome = SampleOutcome();

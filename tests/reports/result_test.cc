@@ -36,6 +36,17 @@ TEST(ResultJson, HasEveryKeyOfTheContract) {
     EXPECT_TRUE(json["predicted"]["memory"][0]["at_peak"].contains(key)) << key;
 }
 
+TEST(ResultJson, HasATrainingOnlyWhereItWasAskedFor) {
+  Outcome outcome = SampleOutcome();
+  EXPECT_FALSE(Parsed(outcome)["predicted"].contains("training"));
+  outcome.train_tokens = 8192e6;
+  const Json training = Parsed(outcome)["predicted"]["training"];
+  EXPECT_EQ(training["tokens"], 8192e6);
+  EXPECT_EQ(training["steps"], 1e6);
+  EXPECT_EQ(training["time_s"], 11000);
+  EXPECT_NEAR(training["device_hours"].get<double>(), 2 * 11000.0 / 3600, 1e-9);
+}
+
 TEST(ResultJson, GivesSecondsAndBytes) {
   Json json = Parsed(SampleOutcome());
   EXPECT_EQ(json["predicted"]["step_time_s"]["p50"], 0.011);

@@ -51,6 +51,17 @@ TEST(OutcomeTable, OfOneSideHasNoColumnOfTheOther) {
   EXPECT_TRUE(Has(run, "loss: 2.5000 → 2.2500 over 2 steps"));
 }
 
+TEST(OutcomeTable, SaysHowLongATrainingTakes) {
+  Outcome outcome = SampleOutcome();
+  outcome.measurement.reset();
+  outcome.train_tokens = 8.192e12;
+  const std::string table = OutcomeTable(outcome, Ink(false));
+  EXPECT_TRUE(Has(table, "8.19T samples"));
+  EXPECT_TRUE(Has(table, "1.00B\n"));
+  EXPECT_TRUE(Has(table, "127 days\n"));
+  EXPECT_TRUE(Has(table, "6.11K\n"));
+}
+
 TEST(OutcomeTable, HasEscapesOnlyWithColour) {
   EXPECT_FALSE(Has(OutcomeTable(SampleOutcome(), Ink(false)), "\033"));
   EXPECT_TRUE(Has(OutcomeTable(SampleOutcome(), Ink(true)), "\033[32mwithin tolerance"));
