@@ -164,6 +164,19 @@ bool Has(const std::vector<T>& values, T value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
+// Whether the files of schedules that the search would try can be read.
+Status CheckScheduleFiles(const Scenario& scenario) {
+  const std::vector<std::string>& searched = scenario.search->schedule;
+  const std::vector<std::string> own = {scenario.parallel.pipeline.schedule};
+  for (const std::string& schedule : searched.empty() ? own : searched) {
+    if (!schedule.ends_with(".csv")) continue;
+    const std::string_view key = searched.empty() ? "parallel.pipeline.schedule" : "search.schedule";
+    const auto text = ReadFile(schedule, "a pipeline's schedule");
+    if (!text) return InvalidInput("{}: {}", key, text.error().message);
+  }
+  return Ok();
+}
+
 // What in the search, if anything, cannot be composed (sim/composed/composed_step.h) and takes long instead.
 std::string_view SlowSteps(const Scenario& scenario) {
   std::vector<DataParallelKind> kinds = scenario.search->kind;
@@ -171,6 +184,10 @@ std::string_view SlowSteps(const Scenario& scenario) {
   const bool pipelines = scenario.parallel.pipeline.size > 1 || !scenario.search->pipeline.empty();
   if (pipelines && Has(kinds, DataParallelKind::kFsdp)) return "FSDP in a pipeline";
   if (Has(kinds, DataParallelKind::kZero2)) return "zero2";
+  const PrecisionSpec& precision = scenario.precision;
+  if (precision.fp8_param_gather && precision.fp8_recipe == Fp8Recipe::kMxfp8 &&
+      scenario.parallel.data.overlap_param_gather)
+    return "precision.fp8_param_gather with mxfp8 and overlap_param_gather";
   const std::vector<bool>& overlap = scenario.search->expert_overlap;
   const bool overlaps = overlap.empty() ? scenario.parallel.expert.overlap : Has(overlap, true);
   return overlaps ? "parallel.expert.overlap" : "";
@@ -198,16 +215,7 @@ Result<int> SearchCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(const Scenario scenario, LoadWithOverrides(options, options.files.front()));
   WT_RETURN_IF_ERROR(CheckRanges(scenario));
-  for (const std::string& schedule : scenario.search->schedule) {
-    if (!schedule.ends_with(".csv")) continue;
-    const auto text = ReadFile(schedule, "a pipeline's schedule");
-    if (!text) return InvalidInput("search.schedule: {}", text.error().message);
-  }
-  if (const std::string& own = scenario.parallel.pipeline.schedule;
-      own.ends_with(".csv") && scenario.search->schedule.empty()) {
-    const auto text = ReadFile(own, "a pipeline's schedule");
-    if (!text) return InvalidInput("parallel.pipeline.schedule: {}", text.error().message);
-  }
+  WT_RETURN_IF_ERROR(CheckScheduleFiles(scenario));
   WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, OutlineOf(scenario)));
   NoteCosts(options, costs, scenario);
   const ChooseStages choose = [&](const Scenario& unbalanced) -> Result<std::vector<int64_t>> {

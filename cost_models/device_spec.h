@@ -78,7 +78,7 @@ struct CollectiveSpec {
 struct MeasuredCollective {
   std::string op;  // "all_reduce", as nccl-tests names them
   int ranks = 0, nodes = 0;
-  Bandwidth node_bandwidth;  // of all cards of a node, as the vendor says; 0 on one node
+  Bandwidth node_bandwidth = {};                 // of all cards of a node, as the vendor says; 0 on one node
   std::vector<std::pair<Bytes, Duration>> rows;  // by bytes of the whole message, ascending
 };
 

@@ -34,7 +34,7 @@
 // (module/layernorm_linear.py).
 //
 // Weights that are stored in fp8 (precision.fp8_param_gather) are converted by whoever updates or gathers
-// them (plan/zero.cc, plan/fsdp_parameters.cc), with one scale for all ranks of the data axis, and tensor ranks
+// them (plan/zero_parameters.cc, plan/fsdp_parameters.cc), with one scale for all ranks of the data axis, and tensor ranks
 // do not agree on scales. Forward takes them as they lie. Backward takes their transpose, which Transformer
 // Engine makes once a step and torchao in each backward.
 //

@@ -281,6 +281,16 @@ TEST(ComposedStep, DoesNotKnowTurns) {
   EXPECT_EQ(composed.error().kind, ErrorKind::kUnsupported);
 }
 
+// By ZeRO-1, over tensor ranks, stages and recomputation.
+void SearchZero1(Scenario& s) {
+  s.search.emplace();
+  s.search->tensor = {1, 2};
+  s.search->sequence = {true};
+  s.search->pipeline = {1, 2};
+  s.search->recompute = {Recompute::kNone, Recompute::kFull};
+  s.search->kind = {DataParallelKind::kZero1};
+}
+
 TEST(ComposedStep, IsPredictInFp8) {
   for (const Framework framework : {Framework::kPytorch, Framework::kMegatronCore}) {
     for (const Fp8Recipe recipe : {Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kBlock,
@@ -290,12 +300,7 @@ TEST(ComposedStep, IsPredictInFp8) {
       s.precision.compute = recipe == Fp8Recipe::kNvfp4 ? Precision::kFp4 : Precision::kFp8;
       s.precision.fp8_recipe = recipe;
       if (recipe == Fp8Recipe::kNvfp4 && framework != Framework::kMegatronCore) continue;
-      s.search.emplace();
-      s.search->tensor = {1, 2};
-      s.search->sequence = {true};
-      s.search->pipeline = {1, 2};
-      s.search->recompute = {Recompute::kNone, Recompute::kFull};
-      s.search->kind = {DataParallelKind::kZero1};
+      SearchZero1(s);
       ExpectSameInSpace(s);
     }
   }
@@ -311,12 +316,7 @@ TEST(ComposedStep, IsPredictWithWeightsInFp8) {
     s.precision.fp8_recipe = recipe;
     s.precision.fp8_param_gather = true;
     s.parallel.data.overlap_param_gather = recipe == Fp8Recipe::kTensorwise;
-    s.search.emplace();
-    s.search->tensor = {1, 2};
-    s.search->sequence = {true};
-    s.search->pipeline = {1, 2};
-    s.search->recompute = {Recompute::kNone, Recompute::kFull};
-    s.search->kind = {DataParallelKind::kZero1};
+    SearchZero1(s);
     ExpectSameInSpace(s);
   }
   Scenario s = Base(true);
