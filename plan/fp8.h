@@ -34,9 +34,9 @@
 // (module/layernorm_linear.py).
 //
 // Weights that are stored in fp8 (precision.fp8_param_gather) are converted by whoever updates or gathers
-// them (plan/zero_parameters.cc, plan/fsdp_parameters.cc), with one scale for all ranks of the data axis, and tensor ranks
-// do not agree on scales. Forward takes them as they lie. Backward takes their transpose, which Transformer
-// Engine makes once a step and torchao in each backward.
+// them (plan/zero_parameters.cc, plan/fsdp_parameters.cc), with one scale for all ranks of the data axis, and
+// tensor ranks do not agree on scales. Forward takes them as they lie. Backward takes their transpose, which
+// Transformer Engine makes once a step and torchao in each backward.
 //
 // Forward's products use fast accumulation, backward's do not (torchao/float8/config.py, use_fast_accum;
 // transformer_engine/pytorch/module/base.py, _2X_ACC_FPROP, _2X_ACC_DGRAD, _2X_ACC_WGRAD); with block none
