@@ -169,7 +169,8 @@ void RegisterLayer(const std::string& name, int64_t in, int64_t out) {
   for (const auto& [pass, op] : passes) RegisterProduct(fmt::format("gemm/{}/{}", name, pass), op);
 }
 
-// cuDNN's kernels, and Windtunnel's own for the deterministic backward.
+// cuDNN's kernels (forward, backward), and Windtunnel's own without dropout and with it. Their forward without
+// dropout is that of a window of one key less than there are, since cuDNN takes whole sequences.
 void RegisterAttention() {
   constexpr int64_t kAttentionTokens = 16384;
   const struct { int64_t heads, kv_heads, head_dim; } models[] = {{16, 16, 64}, {32, 8, 128}};
@@ -181,14 +182,22 @@ void RegisterAttention() {
           forward_tiles{AttentionWorkspaceElements(seq, false), DType::kFloat32},
           backward_tiles{AttentionWorkspaceElements(seq, true), DType::kFloat32};
       const std::string name = fmt::format("attention/{}x{}/{}", heads, head_dim, seq);
-      Register(
-          name + "/forward",
-          AttentionForward{batch, seq, heads, kv_heads, head_dim, AttentionKind::kFlash, DType::kBFloat16},
-          {qkv}, {out, sums, forward_tiles});
-      for (const bool deterministic : {false, true}) {
-        Register(name + (deterministic ? "/backward_deterministic" : "/backward"),
+      const struct {
+        const char* kernels;
+        bool deterministic;
+        int64_t window;
+        DropoutSite dropout;
+      } variants[] = {{"", false, 0, {}},
+                      {"_own", true, seq - 1, {}},
+                      {"_dropout", true, 0, DropoutSiteOf(0.1, "attention", 0)}};
+      for (const auto& [kernels, deterministic, window, dropout] : variants) {
+        Register(name + "/forward" + kernels,
+                 AttentionForward{batch, seq, heads, kv_heads, head_dim, AttentionKind::kFlash,
+                                  DType::kBFloat16, 0, window, dropout},
+                 {qkv}, {out, sums, forward_tiles});
+        Register(name + "/backward" + kernels,
                  AttentionBackward{batch, seq, heads, kv_heads, head_dim, AttentionKind::kFlash,
-                                   DType::kBFloat16, deterministic},
+                                   DType::kBFloat16, deterministic, 0, window, dropout},
                  {out, qkv, out, sums}, {qkv, backward_tiles});
       }
     }

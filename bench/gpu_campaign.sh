@@ -109,6 +109,10 @@ single_cases() {
     echo "gpt2_1p5b_largest gpt2_1p5b_1xcuda --set batch.micro=$(largest_micro gpt2_1p5b_1xcuda) --set run.steps=10"
     # Attention by Windtunnel's own kernels instead of cuDNN's.
     echo "gpt2_1p5b_deterministic gpt2_1p5b_1xcuda --set batch.micro=16 --set run.deterministic=true"
+    # Dropout, which is in the same kernels.
+    for model in gpt2_124m gpt2_1p5b; do
+      echo "${model}_dropout ${model}_1xcuda --set batch.micro=16 --set model.dropout=0.1"
+    done
   done
 }
 # The largest even micro-batch of a scenario that is predicted to fit the device's kind, by its datasheet; 16
@@ -261,6 +265,8 @@ gpt2_124m_seq1024_eager $gpt --layers 12 --hidden 768 --heads 12 --ffn 3072 --se
 gpt2_355m_seq1024_eager $gpt --layers 24 --hidden 1024 --heads 16 --ffn 4096 --seq 1024 --micro 16
 gpt2_774m_seq1024_eager $gpt --layers 36 --hidden 1280 --heads 20 --ffn 5120 --seq 1024 --micro 16
 gpt2_1p5b_seq1024_eager $gpt --layers 48 --hidden 1600 --heads 25 --ffn 6400 --seq 1024 --micro 16
+gpt2_124m_dropout_eager $gpt --layers 12 --hidden 768 --heads 12 --ffn 3072 --seq 1024 --micro 16 --dropout 0.1
+gpt2_1p5b_dropout_eager $gpt --layers 48 --hidden 1600 --heads 25 --ffn 6400 --seq 1024 --micro 16 --dropout 0.1
 llama_1b_seq1024_eager $llama --vocab 32000 --layers 16 --hidden 2048 --heads 32 --kv_heads 8 --ffn 8192 --seq 1024 --micro 16
 $(trainers)
 gpt2_124m_seq1024_fsdp $gpt --layers 12 --hidden 768 --heads 12 --ffn 3072 --seq 1024 --micro 16 --mode fsdp

@@ -86,6 +86,7 @@ class Block(nn.Module):
         self.proj = nn.Linear(a.hidden, a.hidden, bias=bias)
         self.up = layers(a.hidden, [a.ffn] * (2 if self.llama else 1), bias)
         self.down = nn.Linear(a.ffn, a.hidden, bias=bias)
+        self.drop = nn.Dropout(a.dropout)
 
     def attend(self, x, angles):
         batch, length, _ = x.shape
@@ -96,16 +97,16 @@ class Block(nn.Module):
         if self.llama and not self.apart:
             q, k = rotate(q, *angles), rotate(k, *angles)
         grouped = {"enable_gqa": True} if self.kv_heads != self.heads else {}
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, **grouped)
-        return self.proj(out.transpose(1, 2).reshape(batch, length, -1))
+        out = F.scaled_dot_product_attention(q, k, v, dropout_p=self.drop.p, is_causal=True, **grouped)
+        return self.drop(self.proj(out.transpose(1, 2).reshape(batch, length, -1)))
 
     def forward(self, x, angles):
         x = x + self.attend(self.norm1(x), angles)
         h = self.up(self.norm2(x))
         if self.llama:
             gate, value = h
-            return x + self.down(F.silu(gate) * value)
-        return x + self.down(F.gelu(h[0]))
+            return x + self.drop(self.down(F.silu(gate) * value))
+        return x + self.drop(self.down(F.gelu(h[0])))
 
 
 def norm_of(a):
@@ -121,6 +122,7 @@ class Model(nn.Module):
         self.tokens = nn.Embedding(a.vocab, a.hidden)
         self.positions = None if self.llama else nn.Embedding(a.seq, a.hidden)
         self.blocks = nn.ModuleList(Block(a) for _ in range(a.layers))
+        self.drop = nn.Dropout(a.dropout)
         self.norm = norm_of(a)(a.hidden) if self.llama else nn.LayerNorm(a.hidden)
         self.head = nn.Linear(a.hidden, a.vocab, bias=False)
         if not a.untied:
@@ -141,6 +143,7 @@ class Model(nn.Module):
             angles = torch.complex(self.cos.float(), self.sin.float())[:, None]
         else:
             angles = (self.cos.to(x.dtype), self.sin.to(x.dtype))
+        x = self.drop(x)
         for block in self.blocks:
             x = block(x, angles)
         logits = self.head(self.norm(x)).flatten(0, 1)
@@ -218,6 +221,8 @@ def main():
         parser.add_argument("--" + name, type=int, default=value)
     parser.add_argument("--style", default="peer", choices=("peer", "trainer"))
     parser.add_argument("--untied", action="store_true", help="a head with weights of its own")
+    parser.add_argument("--dropout", type=float, default=0.0,
+                        help="of embeddings, of attention's probabilities, and of what attention and MLP add")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--json")

@@ -7,8 +7,9 @@ constexpr int64_t kMostHeadDim = 256, kHeadDims = 8, kKeyTile = 128;
 
 template <typename Attention>
 bool IsFlashIn16Bits(const Attention& op) {
-  return op.kind == AttentionKind::kFlash && op.window == 0 && op.values() == op.head_dim &&
-         SizeOf(op.dtype) == Bytes(2) && op.head_dim % kHeadDims == 0 && op.head_dim <= kMostHeadDim;
+  return op.kind == AttentionKind::kFlash && op.window == 0 && !op.dropout.drops() &&
+         op.values() == op.head_dim && SizeOf(op.dtype) == Bytes(2) && op.head_dim % kHeadDims == 0 &&
+         op.head_dim <= kMostHeadDim;
 }
 
 }  // namespace

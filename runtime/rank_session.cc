@@ -117,15 +117,10 @@ Status CheckRunsHere(const Plan& plan) {
     return Unsupported(
         "model.latent_attention on a CUDA device is predicted only; live runs of it are for cluster.device: "
         "cpu");
-  if (plan.scenario.model.dropout != 0) {
-    if (on_cuda)
-      return Unsupported(
-          "model.dropout on a CUDA device is predicted only; live runs of it are for cluster.device: cpu");
-    if (framework != Framework::kWindtunnel)
-      return Unsupported(
-          "model.dropout with framework: {} is predicted only; live runs of it have framework: windtunnel",
-          WordOf(framework));
-  }
+  if (plan.scenario.model.dropout != 0 && framework != Framework::kWindtunnel)
+    return Unsupported(
+        "model.dropout with framework: {} is predicted only; live runs of it have framework: windtunnel",
+        WordOf(framework));
   return Ok();
 }
 

@@ -7,6 +7,7 @@
 
 #include "runtime/cuda/kernels/activation.h"
 #include "runtime/cuda/kernels/attention.h"
+#include "runtime/cuda/kernels/dropout.h"
 #include "runtime/cuda/kernels/elementwise.h"
 #include "runtime/cuda/kernels/embedding.h"
 #include "runtime/cuda/kernels/experts.h"

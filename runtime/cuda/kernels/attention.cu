@@ -88,8 +88,19 @@ AttentionShape ShapeOf(const Op& op) {
 }
 
 template <typename Op>
-AttentionShape ContextShapeOf(const Op& op, int rank) {
+AttentionShape WholeShapeOf(const Op& op, const KernelContext& context) {
   AttentionShape shape = ShapeOf(op);
+  if (op.dropout.drops())
+    shape.dropout = {DropoutMask(op.dropout, context), op.batch, op.heads, op.head_parts, op.seq};
+  return shape;
+}
+
+template <typename Op>
+AttentionShape ContextShapeOf(const Op& op, const KernelContext& context) {
+  AttentionShape shape = ShapeOf(op);
+  const int rank = context.context.rank;
+  if (op.dropout.drops())
+    shape.dropout = {DropoutMask(op.dropout, context), op.batch, op.heads, 1, op.seq * op.ranks};
   shape.queries = {2, shape.seq / 2, op.ranks, rank};
   const int other = (rank - op.step + op.ranks) % op.ranks;
   shape.keys = {2 * op.blocks, shape.seq / 2, op.ranks, op.blocks > 1 ? 0 : other};
@@ -149,8 +160,8 @@ int64_t ScratchBytes(const ContextAttentionBackward& op, const Traits&) {
   return op.batch * op.heads * op.seq * 4;
 }
 
-void Run(Queue& queue, const AttentionForward& op, const Operands& operands) {
-  const AttentionShape shape = ShapeOf(op);
+void Run(Queue& queue, const AttentionForward& op, const KernelContext& context, const Operands& operands) {
+  const AttentionShape shape = WholeShapeOf(op, context);
   const int64_t tokens = op.batch * op.seq;
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
@@ -164,8 +175,8 @@ void Run(Queue& queue, const AttentionForward& op, const Operands& operands) {
   });
 }
 
-void Run(Queue& queue, const AttentionBackward& op, const Operands& operands) {
-  const AttentionShape shape = ShapeOf(op);
+void Run(Queue& queue, const AttentionBackward& op, const KernelContext& context, const Operands& operands) {
+  const AttentionShape shape = WholeShapeOf(op, context);
   const int64_t tokens = op.batch * op.seq;
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
@@ -183,7 +194,7 @@ void Run(Queue& queue, const AttentionBackward& op, const Operands& operands) {
 
 void Run(Queue& queue, const ContextAttentionForward& op, const KernelContext& context,
          const Operands& operands) {
-  const AttentionShape shape = ContextShapeOf(op, context.context.rank);
+  const AttentionShape shape = ContextShapeOf(op, context);
   const int64_t tokens = op.batch * op.seq;
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
@@ -197,7 +208,7 @@ void Run(Queue& queue, const ContextAttentionForward& op, const KernelContext& c
 
 void Run(Queue& queue, const ContextAttentionBackward& op, const KernelContext& context,
          const Operands& operands) {
-  const AttentionShape shape = ContextShapeOf(op, context.context.rank);
+  const AttentionShape shape = ContextShapeOf(op, context);
   const int64_t tokens = op.batch * op.seq, values = op.kv_heads * op.head_dim;
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);

@@ -13,8 +13,8 @@ inline constexpr int64_t kMostHeadDim = 256;
 
 // REQUIRES: PlainSharedBytes(head_dim) fits the device, head_dim is at most kMostHeadDim, and seq of
 // context-parallel ranks is even.
-void Run(Queue& queue, const AttentionForward& op, const Operands& operands);
-void Run(Queue& queue, const AttentionBackward& op, const Operands& operands);
+void Run(Queue& queue, const AttentionForward& op, const KernelContext& context, const Operands& operands);
+void Run(Queue& queue, const AttentionBackward& op, const KernelContext& context, const Operands& operands);
 void Run(Queue& queue, const ContextAttentionForward& op, const KernelContext& context,
          const Operands& operands);
 void Run(Queue& queue, const ContextAttentionBackward& op, const KernelContext& context,

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "runtime/cuda/kernels/kept_elements.h"
 #include "runtime/cuda/kernels/simt.h"
 
 namespace windtunnel::WT_KERNELS {
@@ -33,6 +34,7 @@ struct AttentionShape {
   float scale = 1.0f;
   // Strides of the rows of operands and of their gradients.
   int64_t query_stride = 0, key_stride = 0, out_stride = 0;
+  KeptProbabilities dropout;
 
 #if defined(WT_DEVICE)
   WT_DEVICE bool Sees(int query_position, int key_position) const {
@@ -70,6 +72,7 @@ struct AttentionGradients {
 struct Tile {
   int chunk = 0, first = 0, rows = 0;  // rows: existing rows, at most the tile's size
   int position = 0;                    // of the first row
+  int head = 0;                        // SeeingQueries: among the heads that share the key head
 };
 
 #if defined(WT_DEVICE)
@@ -134,11 +137,10 @@ class SeeingQueries {
       : queries_(shape.queries), size_(size), key_(keys.position), heads_(shape.heads / shape.kv_heads) {
     if (shape.window > 0) end_ = keys.position + keys.rows - 1 + shape.window;
     Enter(0);
-    if (tile_.chunk >= queries_.count) head_ = heads_;
+    if (tile_.chunk >= queries_.count) tile_.head = heads_;
   }
-  WT_DEVICE bool done() const { return head_ >= heads_; }
+  WT_DEVICE bool done() const { return tile_.head >= heads_; }
   WT_DEVICE const Tile& tile() const { return tile_; }
-  WT_DEVICE int head() const { return head_; }
   WT_DEVICE void Next() {
     const int next = tile_.first + size_;
     if (next < queries_.length && (end_ == 0 || next < end_)) {
@@ -147,7 +149,7 @@ class SeeingQueries {
     }
     Enter(tile_.chunk + 1);
     if (tile_.chunk < queries_.count) return;
-    ++head_;
+    ++tile_.head;
     Enter(0);
   }
 
@@ -169,7 +171,7 @@ class SeeingQueries {
   }
 
   const Chunks& queries_;
-  int size_, key_, heads_, head_ = 0;
+  int size_, key_, heads_;
   int end_ = 0;  // one past the last position that sees any of the keys; 0: no limit
   Tile tile_;
 };

@@ -11,7 +11,7 @@ WT_DEVICE float LogSumExpAt(const float* log_sum_exp, int row, int rows) {
 }
 
 // A block has 64 kTiles queries of one head, a warp 16 kTiles of them: dQ = dS K, dS = P (dO V^T - D) scale.
-template <typename T, int kHeadDim, int kTiles, int kKeys>
+template <typename T, int kHeadDim, int kTiles, int kKeys, bool kDrops>
 struct FlashQueryGradientKernel {
   static constexpr int kThreads = kFlashThreads, kWarpRows = 16 * kTiles, kRows = kFlashWarps * kWarpRows;
   using QueryTile = FlashTile<T, kRows, kHeadDim>;
@@ -92,7 +92,10 @@ struct FlashQueryGradientKernel {
     }
     AddTimesTransposed<T>(dout_tile, first, StageTile(stage, 1), kHeadDim, d);
     WT_UNROLL
-    for (int m = 0; m < kTiles; ++m) ScoreGradients(statistics[m], d[m], s[m]);
+    for (int m = 0; m < kTiles; ++m) {
+      if constexpr (kDrops) DropKeys(shape, keys, queries.position + first + 16 * m, d[m]);
+      ScoreGradients(statistics[m], d[m], s[m]);
+    }
     AddResultsTimes<T>(s, StageTile(stage, 0), result);
   }
 
@@ -113,7 +116,7 @@ struct FlashQueryGradientKernel {
 
 // A block has 64 kTiles keys of one key head, a warp 16 kTiles of them: dV = P^T dO, dK = dS^T Q, summed over
 // the queries of all heads that share the key head.
-template <typename T, int kHeadDim, int kTiles, int kQueries>
+template <typename T, int kHeadDim, int kTiles, int kQueries, bool kDrops>
 struct FlashKeyGradientKernel {
   static constexpr int kThreads = kFlashThreads, kWarpRows = 16 * kTiles, kRows = kFlashWarps * kWarpRows;
   using KeyTile = FlashTile<T, kRows, kHeadDim>;
@@ -143,8 +146,7 @@ struct FlashKeyGradientKernel {
     ForEachFetched(
         coming, [&](const SeeingQueries& next, int stage) { FetchQueries(next, stage); },
         [&](const Tile& queries, int stage) {
-          AddQueries(key_tile, value_tile, keys.position + first, queries.position, stage, of_keys,
-                     of_values);
+          AddQueries(key_tile, value_tile, keys.position + first, queries, stage, of_keys, of_values);
         });
     const float one[2] = {1.0f, 1.0f};
     WT_UNROLL
@@ -165,7 +167,7 @@ struct FlashKeyGradientKernel {
 
   WT_DEVICE void FetchQueries(const SeeingQueries& queries, int stage) const {
     const Tile& tile = queries.tile();
-    const int head = BlockY() * (shape.heads / shape.kv_heads) + queries.head();
+    const int head = BlockY() * (shape.heads / shape.kv_heads) + tile.head;
     const int64_t row = shape.Row(BlockZ(), tile.chunk) + tile.first;
     StageTile(stage, 0).Fetch(in.queries + row * shape.query_stride + head * shape.head_dim,
                               shape.query_stride, tile.rows, shape.head_dim);
@@ -179,23 +181,37 @@ struct FlashKeyGradientKernel {
   }
 
   WT_DEVICE void AddQueries(const KeyTile& key_tile, const KeyTile& value_tile, int key_position,
-                            int query_position, int stage, float (&of_keys)[kTiles][kHeadDim / 8][4],
+                            const Tile& queries, int stage, float (&of_keys)[kTiles][kHeadDim / 8][4],
                             float (&of_values)[kTiles][kHeadDim / 8][4]) const {
     const int first = Thread() / kWarp * kWarpRows;
     float p[kTiles][kQueries / 8][4], d[kTiles][kQueries / 8][4];
     ClearResults(p);
     AddTimesTransposed<T>(key_tile, first, StageTile(stage, 0), kHeadDim, p);
-    if (!shape.AllSee(query_position, kQueries, key_position, kWarpRows)) {
+    if (!shape.AllSee(queries.position, kQueries, key_position, kWarpRows)) {
       WT_UNROLL
-      for (int m = 0; m < kTiles; ++m) HideFromBlind(key_position + 16 * m, query_position, p[m]);
+      for (int m = 0; m < kTiles; ++m) HideFromBlind(key_position + 16 * m, queries.position, p[m]);
     }
     WT_UNROLL
     for (int m = 0; m < kTiles; ++m) Exponentiate(stage, p[m]);
-    AddResultsTimes<T>(p, StageTile(stage, 1), of_values);
+    uint32_t kept[kTiles];
+    if constexpr (kDrops) {
+      float dropped[kTiles][kQueries / 8][4];
+      WT_UNROLL
+      for (int m = 0; m < kTiles; ++m) {
+        kept[m] = KeptOf(key_position + 16 * m, queries);
+        Drop(kept[m], p[m], dropped[m]);
+      }
+      AddResultsTimes<T>(dropped, StageTile(stage, 1), of_values);
+    } else {
+      AddResultsTimes<T>(p, StageTile(stage, 1), of_values);
+    }
     ClearResults(d);
     AddTimesTransposed<T>(value_tile, first, StageTile(stage, 1), kHeadDim, d);
     WT_UNROLL
-    for (int m = 0; m < kTiles; ++m) ScoreGradients(stage, p[m], d[m]);
+    for (int m = 0; m < kTiles; ++m) {
+      if constexpr (kDrops) Drop(kept[m], d[m], d[m]);
+      ScoreGradients(stage, p[m], d[m]);
+    }
     AddResultsTimes<T>(d, StageTile(stage, 0), of_keys);
   }
 
@@ -210,6 +226,30 @@ struct FlashKeyGradientKernel {
         if (!shape.Sees(query_position + ColumnOfElement(n, i), key_position + RowOfElement(i)))
           p[n][i] = -std::numeric_limits<float>::infinity();
       }
+    }
+  }
+
+  // A bit for each of the lane's elements (keys down, queries across), in order: whether dropout keeps it.
+  WT_DEVICE uint32_t KeptOf(int key_position, const Tile& queries) const {
+    static_assert(kQueries / 8 * 4 <= 32);
+    const int head = BlockY() * (shape.heads / shape.kv_heads) + queries.head;
+    uint32_t kept = 0;
+    WT_UNROLL
+    for (int n = 0; n < kQueries / 8; ++n) {
+      WT_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int query = queries.position + ColumnOfElement(n, i), key = key_position + RowOfElement(i);
+        if (shape.dropout.FactorAt(BlockZ(), head, query, key) != 0.0f) kept |= 1u << (4 * n + i);
+      }
+    }
+    return kept;
+  }
+  WT_DEVICE void Drop(uint32_t kept, const Results<kQueries / 8>& x, Results<kQueries / 8>& out) const {
+    WT_UNROLL
+    for (int n = 0; n < kQueries / 8; ++n) {
+      WT_UNROLL
+      for (int i = 0; i < 4; ++i)
+        out[n][i] = (kept >> (4 * n + i) & 1) != 0 ? x[n][i] * shape.dropout.kept.scale : 0.0f;
     }
   }
 
@@ -251,23 +291,32 @@ void Backward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T
                QueryGradient::kSharedBytes);
 }
 
+// Tiles have as many rows and columns as registers allow.
+template <bool kDrops, typename T>
+void BackwardOfHeads(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in,
+                     const AttentionSaved<T>& saved, bool accumulate_queries,
+                     const AttentionGradients<T>& gradients) {
+  if (shape.head_dim <= 64) {
+    Backward<FlashKeyGradientKernel<T, 64, 2, 32, kDrops>, FlashQueryGradientKernel<T, 64, 2, 32, kDrops>>(
+        queue, shape, in, saved, accumulate_queries, gradients);
+  } else if (shape.head_dim <= 96) {
+    Backward<FlashKeyGradientKernel<T, 96, 1, 32, kDrops>, FlashQueryGradientKernel<T, 96, 1, 64, kDrops>>(
+        queue, shape, in, saved, accumulate_queries, gradients);
+  } else {
+    Backward<FlashKeyGradientKernel<T, 128, 1, 32, kDrops>, FlashQueryGradientKernel<T, 128, 1, 64, kDrops>>(
+        queue, shape, in, saved, accumulate_queries, gradients);
+  }
+}
+
 }  // namespace
 
-// Tiles have as many rows and columns as registers allow.
 template <typename T>
 void FlashBackward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in,
                    const AttentionSaved<T>& saved, bool accumulate_queries,
                    const AttentionGradients<T>& gradients) {
-  if (shape.head_dim <= 64) {
-    Backward<FlashKeyGradientKernel<T, 64, 2, 32>, FlashQueryGradientKernel<T, 64, 2, 32>>(
-        queue, shape, in, saved, accumulate_queries, gradients);
-  } else if (shape.head_dim <= 96) {
-    Backward<FlashKeyGradientKernel<T, 96, 1, 32>, FlashQueryGradientKernel<T, 96, 1, 64>>(
-        queue, shape, in, saved, accumulate_queries, gradients);
-  } else {
-    Backward<FlashKeyGradientKernel<T, 128, 1, 32>, FlashQueryGradientKernel<T, 128, 1, 64>>(
-        queue, shape, in, saved, accumulate_queries, gradients);
-  }
+  if (shape.dropout.drops())
+    return BackwardOfHeads<true>(queue, shape, in, saved, accumulate_queries, gradients);
+  BackwardOfHeads<false>(queue, shape, in, saved, accumulate_queries, gradients);
 }
 
 template void FlashBackward<BFloat16>(Queue&, const AttentionShape&, const AttentionInputs<BFloat16>&,

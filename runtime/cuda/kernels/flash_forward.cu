@@ -5,7 +5,7 @@ namespace windtunnel::WT_KERNELS {
 namespace {
 
 // A warp has 16 kTiles queries of one head; a block has those of four warps.
-template <typename T, int kHeadDim, int kTiles, int kKeys>
+template <typename T, int kHeadDim, int kTiles, int kKeys, bool kDrops>
 struct FlashForwardKernel {
   static constexpr int kThreads = kFlashThreads, kWarpRows = 16 * kTiles, kRows = kFlashWarps * kWarpRows;
   using QueryTile = FlashTile<T, kRows, kHeadDim>;
@@ -73,6 +73,8 @@ struct FlashForwardKernel {
     for (int m = 0; m < kTiles; ++m) {
       WT_UNROLL
       for (int half = 0; half < 2; ++half) Exponentiate(half, scale, s[m], state, m);
+      // The sums are of all probabilities, dropped or not.
+      if constexpr (kDrops) DropKeys(shape, keys, queries.position + first + 16 * m, s[m]);
     }
     AddResultsTimes<T>(s, value_tile, state.result);
   }
@@ -125,12 +127,20 @@ struct FlashForwardKernel {
   }
 };
 
-template <typename T, int kHeadDim, int kTiles, int kKeys>
-void Forward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, T* out,
-             float* log_sum_exp) {
-  using Kernel = FlashForwardKernel<T, kHeadDim, kTiles, kKeys>;
+template <bool kDrops, int kHeadDim, int kTiles, int kKeys, typename T>
+void Launch(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, T* out,
+            float* log_sum_exp) {
+  using Kernel = FlashForwardKernel<T, kHeadDim, kTiles, kKeys, kDrops>;
   const int64_t tiles = shape.queries.count * CeilDivide(shape.queries.length, Kernel::kRows);
   queue.Launch(Kernel{shape, in, out, log_sum_exp}, {tiles, shape.heads, shape.batch}, Kernel::kSharedBytes);
+}
+
+template <bool kDrops, typename T>
+void Forward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, T* out,
+             float* log_sum_exp) {
+  if (shape.head_dim <= 64) return Launch<kDrops, 64, 2, 64>(queue, shape, in, out, log_sum_exp);
+  if (shape.head_dim <= 96) return Launch<kDrops, 96, 2, 32>(queue, shape, in, out, log_sum_exp);
+  return Launch<kDrops, 128, 2, 32>(queue, shape, in, out, log_sum_exp);
 }
 
 }  // namespace
@@ -142,9 +152,8 @@ bool FlashTakes(const AttentionShape& shape, const void* queries, const void* ke
 template <typename T>
 void FlashForward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, T* out,
                   float* log_sum_exp) {
-  if (shape.head_dim <= 64) return Forward<T, 64, 2, 64>(queue, shape, in, out, log_sum_exp);
-  if (shape.head_dim <= 96) return Forward<T, 96, 2, 32>(queue, shape, in, out, log_sum_exp);
-  return Forward<T, 128, 2, 32>(queue, shape, in, out, log_sum_exp);
+  if (shape.dropout.drops()) return Forward<true>(queue, shape, in, out, log_sum_exp);
+  return Forward<false>(queue, shape, in, out, log_sum_exp);
 }
 
 template void FlashForward<BFloat16>(Queue&, const AttentionShape&, const AttentionInputs<BFloat16>&,

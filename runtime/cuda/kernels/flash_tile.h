@@ -180,6 +180,25 @@ WT_DEVICE void Hide(const AttentionShape& shape, const Tile& keys, int first_pos
   }
 }
 
+// Multiplies probabilities (queries down, keys across) by dropout's factors. The first query's position is
+// `first_position`.
+template <int kCount>
+WT_DEVICE void DropKeys(const AttentionShape& shape, const Tile& keys, int first_position,
+                        Results<kCount>& p) {
+  WT_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int64_t row =
+        shape.dropout.RowOf(BlockZ(), BlockY(), first_position + RowOfElement(2 * half)) + keys.position;
+    WT_UNROLL
+    for (int n = 0; n < kCount; ++n) {
+      float first, second;
+      shape.dropout.kept.FactorsAt(row + ColumnOfElement(n, 0), first, second);
+      p[n][2 * half] *= first;
+      p[n][2 * half + 1] *= second;
+    }
+  }
+}
+
 // Stores the rows of results times scale[half] (for rows lane / 4 and lane / 4 + 8), up to `rows` rows and
 // `columns` columns; adds them to memory if `accumulate`.
 template <typename T, int kCount>

@@ -4,6 +4,7 @@
 KERNELS = [
     "activation",
     "attention",
+    "dropout",
     "elementwise",
     "embedding",
     "experts",

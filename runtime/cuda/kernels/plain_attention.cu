@@ -74,6 +74,12 @@ WT_DEVICE void StoreRow(const float (&values)[kMostPerLane], float scale, int he
   }
 }
 
+// Dropout's factor of the probability of a key for a query, both indices within tiles; 1 without dropout.
+WT_DEVICE float FactorOf(const AttentionShape& shape, int head, const Tile& queries, int query,
+                         const Tile& keys, int key) {
+  return shape.dropout.FactorAt(BlockZ(), head, queries.position + query, keys.position + key);
+}
+
 // One block per tile of queries of one head.
 template <typename T>
 struct PlainForwardKernel {
@@ -118,8 +124,9 @@ struct PlainForwardKernel {
       WT_UNROLL
       for (int i = 0; i < kColumnsPerLane; ++i) {
         const float p = std::exp(s[i] - shift);
-        sum += p;
-        scores[row * kScoreStride + LaneOfRow() + i * kRowLanes] = p;
+        const int column = LaneOfRow() + i * kRowLanes;
+        sum += p;  // of all probabilities, dropped or not
+        scores[row * kScoreStride + column] = p * FactorOf(shape, head, queries, row, tile, column);
       }
       most = grown;
       SyncWarp();
@@ -224,7 +231,8 @@ struct PlainQueryGradientKernel {
       for (int i = 0; i < kColumnsPerLane; ++i) {
         const int column = LaneOfRow() + i * kRowLanes;
         const float p = ProbabilityOf(shape, saved, sequence, head, queries, row, tile, column, s[i]);
-        scores[row * kScoreStride + column] = p * (d[i] - product) * shape.scale;
+        const float factor = FactorOf(shape, head, queries, row, tile, column);
+        scores[row * kScoreStride + column] = p * (d[i] * factor - product) * shape.scale;
       }
       SyncWarp();
       AddProducts(tiles, scores, 2, result);
@@ -260,7 +268,7 @@ struct PlainKeyGradientKernel {
     float of_keys[kMostPerLane] = {}, of_values[kMostPerLane] = {};
     for (SeeingQueries queries(shape, kPlainTile, keys); !queries.done(); queries.Next()) {
       const Tile& tile = queries.tile();
-      const int head = kv_head * group + queries.head();
+      const int head = kv_head * group + tile.head;
       const int64_t first_row = shape.Row(sequence, tile.chunk) + tile.first;
       SyncThreads();
       tiles.Fetch(2, in.queries + first_row * shape.query_stride + head * head_dim, shape.query_stride,
@@ -276,8 +284,9 @@ struct PlainKeyGradientKernel {
       for (int i = 0; i < kColumnsPerLane; ++i) {
         const int column = LaneOfRow() + i * kRowLanes;
         const float p = ProbabilityOf(shape, saved, sequence, head, tile, column, keys, row, s[i]);
-        scores[row * kScoreStride + column] = p;
-        s[i] = p == 0.0f ? 0.0f : p * (d[i] - saved.products[statistic + column]) * shape.scale;
+        const float factor = FactorOf(shape, head, tile, column, keys, row);
+        scores[row * kScoreStride + column] = p * factor;
+        s[i] = p == 0.0f ? 0.0f : p * (d[i] * factor - saved.products[statistic + column]) * shape.scale;
       }
       SyncWarp();
       AddProducts(tiles, scores, 3, of_values);

@@ -6,26 +6,35 @@
 namespace windtunnel::test {
 namespace {
 
-Outcome OnCpu(const OperatorCase& operator_case) {
-  static HostBench cpu(MakeCpuDevice());
-  return RunOn(cpu, operator_case);
-}
-
 struct AttentionSizes {
   int64_t batch, seq, heads, kv_heads, head_dim, window = 0;
+  double dropout = 0;
 };
 
+// Not the first of everything: a place in the batch and in the model that a kernel ignores would show.
+constexpr KernelContext kPlace = {
+    .seed = 7, .tensor = {1, 2}, .context = {1, 3}, .replica = {.rank = 2, .ranks = 3}, .batch_step = 5};
+DropoutSite SiteOf(const AttentionSizes& s) { return DropoutSiteOf(s.dropout, "attention", 1); }
+
 // Head sizes of every kernel and between them. Sequences of less than a tile, of whole tiles, and with a
-// tail. Windows of less than a tile and of more than one.
+// tail. Windows of less than a tile and of more than one. Dropout in sequences of an even and of an odd
+// length.
 std::vector<AttentionSizes> AttentionShapes(bool large) {
-  std::vector<AttentionSizes> all = {{2, 17, 2, 1, 64},      {1, 140, 2, 2, 64},      {1, 64, 4, 2, 32},
-                                     {1, 70, 2, 1, 80},      {1, 40, 1, 1, 96},       {1, 100, 2, 1, 128},
-                                     {1, 70, 1, 1, 20},      {1, 1, 1, 1, 8},         {1, 128, 2, 1, 64},
-                                     {1, 260, 2, 1, 64, 20}, {1, 200, 1, 1, 128, 97}, {1, 140, 1, 1, 20, 33}};
+  std::vector<AttentionSizes> all = {{2, 17, 2, 1, 64},         {1, 140, 2, 2, 64},
+                                     {1, 64, 4, 2, 32},         {1, 70, 2, 1, 80},
+                                     {1, 40, 1, 1, 96},         {1, 100, 2, 1, 128},
+                                     {1, 70, 1, 1, 20},         {1, 1, 1, 1, 8},
+                                     {1, 128, 2, 1, 64},        {1, 260, 2, 1, 64, 20},
+                                     {1, 200, 1, 1, 128, 97},   {1, 140, 1, 1, 20, 33},
+                                     {2, 17, 2, 1, 64, 0, 0.5}, {2, 140, 4, 2, 64, 0, 0.1},
+                                     {1, 70, 2, 1, 80, 0, 0.3}, {1, 133, 2, 2, 128, 50, 0.9},
+                                     {2, 45, 2, 1, 20, 0, 0.2}};
   if (large)
-    all.insert(
-        all.end(),
-        {{4, 1024, 12, 12, 64}, {1, 2048, 32, 8, 128}, {2, 1000, 25, 25, 80}, {1, 4096, 32, 8, 128, 1024}});
+    all.insert(all.end(), {{4, 1024, 12, 12, 64},
+                           {1, 2048, 32, 8, 128},
+                           {2, 1000, 25, 25, 80},
+                           {1, 4096, 32, 8, 128, 1024},
+                           {4, 1024, 12, 12, 64, 0, 0.1}});
   return all;
 }
 
@@ -42,8 +51,12 @@ void AddAttention(Cases& c) {
       if (eager && s.seq > 1024) continue;
       const DType saved_type = eager ? c.dtype : kFloat;
       const int64_t saved = rows * (eager ? s.seq : 1);
-      auto& forward = c.Add("attention", AttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim,
-                                                          kind, c.dtype, 0, s.window})
+      // With dropout the heads are those of one of two context-parallel ranks.
+      const int head_parts = s.dropout > 0 ? 2 : 1;
+      auto& forward = c.Add("attention",
+                            AttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype,
+                                             0, s.window, SiteOf(s), head_parts},
+                            kPlace)
                           .Read(c.dtype, tokens * packed)
                           .Write(c.dtype, tokens * merged)
                           .Write(saved_type, saved)
@@ -51,7 +64,8 @@ void AddAttention(Cases& c) {
       const Outcome outcome = OnCpu(forward);
       OperatorCase backward{.name = "attention backward",
                             .kind = AttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind,
-                                                      c.dtype, false, 0, s.window}};
+                                                      c.dtype, false, 0, s.window, SiteOf(s), head_parts},
+                            .context = kPlace};
       backward.Read(c.dtype, tokens * merged)
           .ReadValues(forward.buffers[0])
           .ReadValues(outcome.writes[0])
@@ -72,17 +86,20 @@ void AddAttention(Cases& c) {
 // The keys of all ranks together, or those of one rank, which another rank's queries see in part, wholly, or
 // not at all.
 void AddContextAttention(Cases& c) {
-  for (const AttentionSizes& s : {AttentionSizes{2, 24, 2, 1, 64}, {1, 140, 1, 1, 80}, {1, 12, 2, 1, 20}}) {
+  for (const AttentionSizes& s : {AttentionSizes{2, 24, 2, 1, 64},
+                                  {1, 140, 1, 1, 80},
+                                  {1, 12, 2, 1, 20},
+                                  {2, 70, 2, 1, 64, 0, 0.4},
+                                  {1, 26, 4, 2, 20, 0, 0.2}}) {
     const int64_t tokens = s.batch * s.seq, packed = (s.heads + 2 * s.kv_heads) * s.head_dim,
                   merged = s.heads * s.head_dim, rows = s.batch * s.heads * s.seq,
                   keys = 2 * s.kv_heads * s.head_dim;
     for (int step = -1; step < 3; ++step) {
       const int ranks = 3, blocks = step < 0 ? ranks : 1, at = std::max(step, 0);
-      const KernelContext place = {.context = {1}};
       auto& forward = c.Add("context attention",
                             ContextAttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks,
-                                                    blocks, at, c.dtype},
-                            place)
+                                                    blocks, at, c.dtype, SiteOf(s)},
+                            kPlace)
                           .Read(c.dtype, tokens * packed)
                           .Read(c.dtype, blocks * tokens * keys)
                           .Write(c.dtype, tokens * merged)
@@ -98,8 +115,8 @@ void AddContextAttention(Cases& c) {
         OperatorCase backward{
             .name = "context attention backward",
             .kind = ContextAttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks, blocks,
-                                             at, accumulate, c.dtype},
-            .context = place};
+                                             at, accumulate, c.dtype, SiteOf(s)},
+            .context = kPlace};
         backward.Read(c.dtype, tokens * merged)
             .ReadValues(forward.buffers[0])
             .ReadValues(forward.buffers[1])

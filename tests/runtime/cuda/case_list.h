@@ -26,6 +26,9 @@ class Cases {
   std::vector<OperatorCase> cases;
 };
 
+// The case's outcome on the cpu device, from which further cases take their operands.
+Outcome OnCpu(const OperatorCase& operator_case);
+
 // Attention of whole sequences and of context ranks' blocks.
 void AddAttention(Cases& c);
 void AddContextAttention(Cases& c);

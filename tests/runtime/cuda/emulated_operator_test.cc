@@ -79,8 +79,8 @@ TEST(EmulatedDevice, RanksExpertsWithoutANumberLastAsTheCpuDeviceDoes) {
 }
 
 TEST(EmulatedDevice, RefusesByNameWhatItHasNoKernelFor) {
-  EXPECT_EQ(ErrorOf({.name = "dropout", .kind = Dropout{.elements = 8}}),
-            "dropout: the cuda device has no kernel for it");
+  EXPECT_EQ(ErrorOf({.name = "latent heads", .kind = JoinLatentHeads{.batch = 1, .seq = 8}}),
+            "rope: the cuda device has no kernel for it");
   EXPECT_EQ(
       ErrorOf({.name = "tf32", .kind = Scale{.elements = 8, .dtype = DType::kTf32}}),
       "scale in tf32: the cuda device's kernels are for fp32, bf16 and fp16; set precision to one of them");

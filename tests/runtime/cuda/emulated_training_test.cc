@@ -78,24 +78,30 @@ Scenario Flash(Scenario s) {
   return s;
 }
 
+Scenario Dropping(Scenario s) {
+  s.model.dropout = 0.2;
+  return s;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Steps, EmulatedTraining,
-    testing::Values(ParityCase{"Gpt", TinyGpt()}, ParityCase{"GptFlash", Flash(TinyGpt())},
-                    ParityCase{"LlamaFlash", Flash(TinyLlama())}, ParityCase{"Mlp", TinyMlp()},
-                    ParityCase{"Fsdp",
-                               With(TinyGpt(2),
-                                    [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kFsdp; })},
-                    ParityCase{"Tensor", With(TinyGpt(),
-                                              [](Scenario& s) {
-                                                s.parallel.tensor.size = 2;
-                                                s.parallel.tensor.sequence = true;
-                                                s.cluster.devices_per_node = 2;
-                                              })},
-                    ParityCase{"Context", With(Flash(TinyLlama()),
-                                               [](Scenario& s) {
-                                                 s.parallel.context.size = 2;
-                                                 s.cluster.devices_per_node = 2;
-                                               })}),
+    testing::Values(
+        ParityCase{"Gpt", TinyGpt()}, ParityCase{"GptFlash", Flash(TinyGpt())},
+        ParityCase{"LlamaFlash", Flash(TinyLlama())}, ParityCase{"Mlp", TinyMlp()},
+        ParityCase{"GptDropout", Dropping(TinyGpt(2))}, ParityCase{"MlpDropout", Dropping(TinyMlp())},
+        ParityCase{"Fsdp",
+                   With(TinyGpt(2), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kFsdp; })},
+        ParityCase{"Tensor", With(TinyGpt(),
+                                  [](Scenario& s) {
+                                    s.parallel.tensor.size = 2;
+                                    s.parallel.tensor.sequence = true;
+                                    s.cluster.devices_per_node = 2;
+                                  })},
+        ParityCase{"Context", With(Dropping(Flash(TinyLlama())),
+                                   [](Scenario& s) {
+                                     s.parallel.context.size = 2;
+                                     s.cluster.devices_per_node = 2;
+                                   })}),
     NameOf);
 
 }  // namespace

@@ -126,7 +126,8 @@ Outcome RunOn(Bench& bench, const OperatorCase& c) {
 }
 
 double RelativeError(const Buffer& got, const Buffer& expected) {
-  if (got.dtype == DType::kInt32) return got.bytes == expected.bytes ? 0.0 : 1.0;
+  if (got.dtype == DType::kInt32 || got.dtype == DType::kUInt8)
+    return got.bytes == expected.bytes ? 0.0 : 1.0;
   double difference = 0.0, norm = 0.0;
   for (int64_t i = 0; i < expected.elements(); ++i) {
     const double a = ValueAt(got, i), b = ValueAt(expected, i);

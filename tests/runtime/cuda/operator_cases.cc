@@ -8,6 +8,12 @@
 #include "tests/runtime/cuda/case_list.h"
 
 namespace windtunnel::test {
+
+Outcome OnCpu(const OperatorCase& operator_case) {
+  static HostBench cpu(MakeCpuDevice());
+  return RunOn(cpu, operator_case);
+}
+
 namespace {
 
 struct Matrix {
@@ -227,6 +233,45 @@ void AddLosses(Cases& c) {
         .Read(kFloat, n)
         .Write(kFloat, 1)
         .Write(c.dtype, n);
+  }
+}
+
+// Rows that begin within pairs of random numbers; rows and columns divided among tensor ranks, tokens among
+// context ranks; samples of an MLP.
+void AddDropout(Cases& c) {
+  struct Sizes {
+    int64_t batch, seq, columns;
+    TokenSplit context = {};
+    bool splits_rows = false, splits_columns = false;
+  };
+  std::vector<Sizes> all = {{2, 6, 64, {3, true}},
+                            {3, 4, 33, {3, false}, true},
+                            {2, 5, 40, {}, false, true},
+                            {37, 1, 7, {}, false, true},
+                            {4, 16, 1032, {}, true}};
+  if (c.large) all.push_back({16, 1024, 1600});
+  for (const Sizes& s : all) {
+    for (const bool in_parts : {false, true}) {
+      const KernelContext place = {.seed = 7,
+                                   .tensor = {1, 2},
+                                   .context = {1, s.context.ranks},
+                                   .replica = {.rank = 1, .ranks = 3, .in_parts = in_parts},
+                                   .batch_step = 5};
+      const int64_t elements = s.batch * s.seq / (s.splits_rows ? 2 : 1) * s.columns;
+      Dropout op{elements,  false,         c.dtype,         DropoutSiteOf(0.3, "mlp", 1), s.columns, s.seq,
+                 s.context, s.splits_rows, s.splits_columns};
+      OperatorCase forward{.name = "dropout", .kind = op, .context = place};
+      forward.Read(c.dtype, elements).Write(c.dtype, elements).Write(DType::kUInt8, elements);
+      const Outcome outcome = OnCpu(forward);
+      c.cases.push_back(forward);
+      op.backward = true;
+      c.Add("dropout backward", op, place)
+          .Read(c.dtype, elements)
+          .ReadValues(outcome.writes[1])
+          .WriteToRead(0);
+      forward.offset = 1;  // off 16 bytes
+      c.cases.push_back(std::move(forward));
+    }
   }
 }
 
@@ -492,6 +537,7 @@ std::vector<OperatorCase> OperatorCases(DType dtype, bool large) {
   AddEmbeddings(c);
   AddLosses(c);
   AddRope(c);
+  AddDropout(c);
   AddHeadNorms(c);
   AddRearrangements(c);
   AddExperts(c);
