@@ -184,7 +184,7 @@ void ExpectCovered(const AttentionShape& shape) {
   for (int t = 0; t < tiles(keys); ++t) {
     const Tile k = TileAt(keys, 8, t);
     for (SeeingQueries q(shape, 16, k); !q.done(); q.Next()) {
-      if (q.head() == 1) count(from_keys, q.tile(), k);
+      if (q.tile().head == 1) count(from_keys, q.tile(), k);
     }
   }
   for (int i = 0; i < queries.count * queries.length; ++i) {

@@ -248,7 +248,7 @@ void AddDropout(Cases& c) {
                             {3, 4, 33, {3, false}, true},
                             {2, 5, 40, {}, false, true},
                             {37, 1, 7, {}, false, true},
-                            {4, 16, 1032, {}, true}};
+                            {2, 2, 1032, {}, true}};
   if (c.large) all.push_back({16, 1024, 1600});
   for (const Sizes& s : all) {
     for (const bool in_parts : {false, true}) {
