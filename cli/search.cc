@@ -16,6 +16,7 @@
 #include "cli/search_selection.h"
 #include "cli/search_state.h"
 #include "cli/session.h"
+#include "cost_models/cost_model.h"
 #include "plan/outline.h"
 #include "plan/plan.h"
 #include "reports/html/html_report.h"
@@ -30,19 +31,19 @@
 namespace windtunnel {
 namespace {
 
-// Why `configuration` cannot be predicted. The cost model knows neither the file nor the options, so its
-// advice how to measure missing costs is replaced by the command that does.
+// Why `configuration` cannot be predicted, with the command that measures its costs if these are missing.
 std::string WithCommand(const std::string& reason, const Costs& costs, const Scenario& scenario,
                         const Configuration& configuration, const std::vector<Override>& given) {
-  const size_t advice = reason.find("; run `windtunnel calibrate SCENARIO`");
-  if (advice == std::string::npos) return reason;
+  if (costs.profile.hardware) return reason;
   const Scenario made = ScenarioOf(scenario, configuration);
+  const auto plan = CompilePlan(made, {.predicts = true});
+  if (!plan || FindMissingCosts(costs.profile, *plan).empty()) return reason;
   const auto overrides = OverridesFor(given, made, scenario);
   if (!overrides) return reason;
   std::string sets;
   for (const Override& override : *overrides)
     sets += " --set " + ShellWord(override.key + "=" + override.value);
-  return fmt::format("{}: {}", reason.substr(0, advice), HowToGetCosts(costs, OutlineOf(made), sets));
+  return fmt::format("{}: {}", reason, HowToGetCosts(costs, *plan, sets));
 }
 
 // `explain` is WithCommand. It is asked once for each reason: of the first configuration that has it.

@@ -80,9 +80,7 @@ Status ProfileCostModel::CheckUsable() const {
         "as they were measured, expected neither",
         profile_.name);
   if (!profile_.dispatch.empty()) return Ok();
-  return InvalidInput(
-      "profile '{}' has no dispatch times; run `windtunnel calibrate SCENARIO` to measure them",
-      profile_.name);
+  return InvalidInput("profile '{}' has no dispatch times", profile_.name);
 }
 
 const KernelEntry* ProfileCostModel::NearestKernel(const std::string& key) const {
@@ -103,12 +101,9 @@ Result<KernelCost> ProfileCostModel::Kernel(const Op& op) const {
   WT_RETURN_IF_ERROR(CheckUsable());
   const std::string key = CostKey(op);
   const KernelEntry* nearest = NearestKernel(key);
-  if (nearest == nullptr) {
-    return InvalidInput(
-        "profile '{}' has no cost for operator '{}' (key \"{}\"); run `windtunnel calibrate SCENARIO` to "
-        "measure it",
-        profile_.name, op.name, key);
-  }
+  if (nearest == nullptr)
+    return InvalidInput("profile '{}' has no cost for operator '{}' (key \"{}\")", profile_.name, op.name,
+                        key);
   KernelCost cost = CostOf(*nearest);
   if (op.graph < 0) cost.time = InGraph(cost.time);
   return cost;
@@ -142,12 +137,9 @@ Result<CommunicationCost> ProfileCostModel::Communication(const Op& op, const Gr
   const std::string backend = CommunicatorName(plan_, group);
   auto estimate = CollectiveCurve(profile_, transfer.op, backend, ranks).At(transfer.bytes);
   if (!estimate && NodesOf(plan_, group) > 1) estimate = OverTheWire(transfer, ranks);
-  if (!estimate) {
-    return InvalidInput(
-        "profile '{}' has no cost for operator '{}' (key \"{}\") among {} ranks over {}; run `windtunnel "
-        "calibrate SCENARIO` to measure it",
-        profile_.name, op.name, CostKey(op.kind), ranks, backend);
-  }
+  if (!estimate)
+    return InvalidInput("profile '{}' has no cost for operator '{}' (key \"{}\") among {} ranks over {}",
+                        profile_.name, op.name, CostKey(op.kind), ranks, backend);
   return WithOverlap(*estimate);
 }
 

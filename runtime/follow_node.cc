@@ -10,12 +10,13 @@
 namespace windtunnel {
 namespace {
 
-// Why a job failed on a node beyond the first.
+// A job that failed on a node beyond the first.
 struct Followed {
-  bool input_wrong = false, interrupted = false;
+  JobFailure failure;
+  bool interrupted = false;
 };
 
-// Runs one job of the first node on this one.
+// Runs one job of the first node on this one. An error is also described in `followed`.
 Status FollowJob(const Job& job, NodeGroup& nodes, const LiveOptions& options, Followed& followed) {
   WT_ASSIGN_OR_RETURN(const Scenario scenario, ParseScenario(job.scenario, "job", "/", {}));
   WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario, {.evaluates = job.run.evaluates}));
@@ -23,9 +24,11 @@ Status FollowJob(const Job& job, NodeGroup& nodes, const LiveOptions& options, F
   WT_ASSIGN_OR_RETURN(const auto ranks, RanksHere::Make(plan, job, &nodes));
   const Status launched = ranks->Run(*store, {});
   if (launched) return Ok();
-  followed = {ranks->found_input_wrong(), ranks->interrupted()};
+  followed.interrupted = ranks->interrupted();
   ranks->HearOfOthers();
-  return tl::unexpected(ranks->WithRecord(launched.error(), options));
+  Error error = ranks->WithRecord(launched.error(), options);
+  followed.failure = ranks->FailureWith(error.message);
+  return tl::unexpected(std::move(error));
 }
 
 }  // namespace
@@ -39,10 +42,12 @@ Status FollowNode(NodeGroup& nodes, const LiveOptions& options) {
     Followed followed;
     last = FollowJob(job, nodes, options, followed);
     if (last) continue;
-    const std::string own = last.error().message;
     if (followed.interrupted) return last;
-    nodes.Fail(own, followed.input_wrong);
-    last = followed.input_wrong ? Status(InvalidInput("{}", own)) : Status(Failed("{}", nodes.Failure(own)));
+    JobFailure own = std::move(followed.failure);
+    own.message = last.error().message;  // also of a job whose ranks could not be started
+    nodes.Fail(own);
+    last = own.input_wrong ? Status(InvalidInput("{}", own.message))
+                           : Status(Failed("{}", nodes.BestExplanation(own)));
   }
 }
 

@@ -160,6 +160,7 @@ void RanksHere::Tell(Store& store, LaunchOptions& launch) {
   launch.failed = [this](int, int status) {
     failed_ = true;
     found_input_wrong_ = FoundInputWrong(status);
+    rank_was_killed_ = WIFSIGNALED(status);
   };
   launch.interrupted = [this](int signal) { NoteInterrupt(signal); };
 }
@@ -249,10 +250,11 @@ Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
 Error Launch::Explain(Error error, RanksHere& ranks) {
   NodeGroup* nodes = options_.nodes;
   ranks.HearOfOthers();
-  bool input_wrong = ranks.found_input_wrong();
+  const JobFailure own = ranks.FailureWith(error.message);
+  bool input_wrong = own.input_wrong;
   if (nodes != nullptr) {
-    nodes->Fail(error.message, input_wrong);
-    error.message = nodes->Failure(error.message);
+    nodes->Fail(own);
+    error.message = nodes->BestExplanation(own);
     input_wrong = input_wrong || nodes->FoundInputWrong();
   }
   if (input_wrong) error.kind = ErrorKind::kInvalidInput;

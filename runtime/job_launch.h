@@ -56,10 +56,13 @@ class RanksHere {
   // Runs the ranks until all have ended. `store` is the job's. Errors: those of LaunchRanks.
   Status Run(Store& store, std::function<void()> tick);
 
-  // After an error: whether a rank failed, here or on another node; whether one found its input wrong; whether this process was interrupted.
+  // After an error: whether a rank failed, here or on another node; whether this process was interrupted.
   bool failed() const { return failed_; }
-  bool found_input_wrong() const { return found_input_wrong_; }
   bool interrupted() const { return interrupted_; }
+  // How the job failed here, with the error's message.
+  JobFailure FailureWith(const std::string& message) const {
+    return {message, found_input_wrong_, rank_was_killed_};
+  }
   // Finds out whether ranks have failed on another node. REQUIRES: this node has not
   // told of its own failure yet.
   void HearOfOthers();
@@ -84,7 +87,7 @@ class RanksHere {
   std::optional<TemporaryDirectory> directory_;
   std::optional<FlightRecorder> recorder_;
   std::unique_ptr<MpiHost> host_;  // what MPI's ranks need
-  bool failed_ = false, found_input_wrong_ = false, interrupted_ = false;
+  bool failed_ = false, found_input_wrong_ = false, rank_was_killed_ = false, interrupted_ = false;
 };
 
 // One launch of all ranks, and what they left in the store.

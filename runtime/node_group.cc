@@ -95,10 +95,12 @@ void NodeGroup::Leave(const std::string& message) {
 
 bool NodeGroup::FoundInputWrong() { return store_->Has(JobKey() + "/input_wrong").value_or(false); }
 
-void NodeGroup::Fail(const std::string& message, bool input_wrong) {
-  if (input_wrong) (void)store_->Set(JobKey() + "/input_wrong", "");
-  (void)store_->Set(FailedKey(options_.node), message);
-  (void)store_->Set(FailedKey(-1), fmt::format("node {}: {}", options_.node, message));
+// What others ask for once they know of the failure comes before it.
+void NodeGroup::Fail(const JobFailure& failure) {
+  if (failure.input_wrong) (void)store_->Set(JobKey() + "/input_wrong", "");
+  if (failure.rank_was_killed) (void)store_->Set(KilledKey(options_.node), "");
+  (void)store_->Set(FailedKey(options_.node), failure.message);
+  (void)store_->Set(FailedKey(-1), fmt::format("node {}: {}", options_.node, failure.message));
 }
 
 std::string NodeGroup::ReasonToEnd() {
@@ -110,20 +112,18 @@ std::string NodeGroup::ReasonToEnd() {
   return message ? *message : message.error().message;
 }
 
-std::string NodeGroup::Failure(const std::string& own) {
-  const auto was_killed = [](const std::string& message) {
-    return message.find("was killed by signal") != std::string::npos;
-  };
+std::string NodeGroup::BestExplanation(const JobFailure& own) {
   if (std::string gone = GoneMessage(); !gone.empty()) return gone;
-  if (was_killed(own)) return own;
+  if (own.rank_was_killed) return own.message;
   const auto deadline = std::chrono::steady_clock::now() + kFarewell;
   for (int node = 0; node < options_.nodes; ++node) {
     if (node == options_.node) continue;
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
     const auto theirs = store_->Get(FailedKey(node), std::max(left, milliseconds(0)));
-    if (theirs && was_killed(*theirs)) return fmt::format("node {}: {}", node, *theirs);
+    if (theirs && store_->Has(KilledKey(node)).value_or(false))
+      return fmt::format("node {}: {}", node, *theirs);
   }
-  return own;
+  return own.message;
 }
 
 }  // namespace windtunnel

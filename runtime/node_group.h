@@ -26,6 +26,13 @@ struct NodeOptions {
   std::chrono::milliseconds deadline{60'000};  // for all nodes to come
 };
 
+// How a job failed on a node.
+struct JobFailure {
+  std::string message;
+  bool input_wrong = false;      // a rank found its input wrong: the job would fail again
+  bool rank_was_killed = false;  // by a signal, so that others may miss it
+};
+
 class NodeGroup {
  public:
   // Every node calls it, with the same scenario. Errors: those of Meet (runtime/rendezvous.h).
@@ -50,8 +57,8 @@ class NodeGroup {
   // On the others: the next job; nullopt when there is none any more. Failed: node 0 is gone.
   Result<std::optional<std::string>> Next();
 
-  // Tells all nodes that the current job has failed on this one. `input_wrong`: it would fail again.
-  void Fail(const std::string& message, bool input_wrong = false);
+  // Tells all nodes that the current job has failed on this one.
+  void Fail(const JobFailure& failure);
   // Beyond node 0: tells all nodes that this one takes no further part. Does not wait
   // long for node 0 to hear it.
   void Leave(const std::string& message);
@@ -61,7 +68,7 @@ class NodeGroup {
   std::string ReasonToEnd();
   // After a failure on this node: the message that explains it best, of all nodes'. A node that is gone or a
   // rank that was killed goes before ranks that miss it. Waits some time for the others.
-  std::string Failure(const std::string& own);
+  std::string BestExplanation(const JobFailure& own);
   // Whether a node found the current job's input wrong.
   bool FoundInputWrong();
   // Whether all nodes are there for another job.
@@ -77,6 +84,7 @@ class NodeGroup {
   std::string FailedKey(int node) const {
     return fmt::format("{}/failed/{}", JobKey(), node < 0 ? "any" : std::to_string(node));
   }
+  std::string KilledKey(int node) const { return FailedKey(node) + "/killed"; }
 
   NodeOptions options_;
   std::unique_ptr<Store> store_;

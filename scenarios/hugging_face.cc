@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <initializer_list>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/read_file.h"
 #include "scenarios/rules.h"
@@ -22,12 +26,11 @@ class Config {
                        const Bounds& bounds = kSize) const {
     const YamlNode* node = Get(key);
     if (node == nullptr && fallback) return *fallback;
-    if (node == nullptr)
-      return InvalidInput("{}: {} is missing, expected a whole number", At(path_, root_.place), key);
+    if (node == nullptr) return Wrong(key, "is missing, expected a whole number");
     Reading<int64_t> value = ReadInteger(*node);
     std::string expected = value ? bounds.Violation(static_cast<double>(*value)) : value.error();
     if (expected.empty()) return *value;
-    return InvalidInput("{}: {} is {}, expected {}", At(path_, node->place), key, Found(*node), expected);
+    return Wrong(key, "is {}, expected {}", Found(*node), expected);
   }
 
   Result<double> Number(std::string_view key, double fallback, const Bounds& bounds) const {
@@ -47,8 +50,7 @@ class Config {
     if (node == nullptr) return fallback;
     Reading<bool> value = ReadBoolean(*node);
     if (value) return *value;
-    return InvalidInput("{}: {} is {}, expected {}", At(path_, node->place), key, Found(*node),
-                        value.error());
+    return Wrong(key, "is {}, expected {}", Found(*node), value.error());
   }
 
   // The activation that `choices` map the key's word to; `fallback` if the key is missing.
@@ -63,8 +65,8 @@ class Config {
     for (const Choice& choice : choices) {
       if (node->text == choice.word) return choice.kind;
     }
-    return Unsupported("{}: {} is {}, expected {} or another spelling of it", At(path_, node->place), key,
-                       Found(*node), choices.begin()->word);
+    return NotModelled(key, "is {}, expected {} or another spelling of it", Found(*node),
+                       choices.begin()->word);
   }
 
   // A size, or nothing if the key is null; `fallback` if it is missing.
@@ -85,8 +87,7 @@ class Config {
     for (const YamlNode& item : node->items) {
       const Reading<int64_t> layer = ReadInteger(item);
       if (!layer || *layer != next++)
-        return Unsupported("{}: {} is not a list of the first layers (0, 1, ...), which only are supported",
-                           At(path_, node->place), key);
+        return NotModelled(key, "is not a list of the first layers (0, 1, ...), which only are supported");
     }
     return next;
   }
@@ -96,7 +97,24 @@ class Config {
     return node == nullptr || node->is_null() ? nullptr : node;
   }
 
+  // Errors about a key, "FILE:LINE:COLUMN: KEY …". The place is its value's, or the whole configuration's if it
+  // is missing.
+  template <typename... Args>
+  tl::unexpected<Error> Wrong(std::string_view key, fmt::format_string<Args...> format,
+                              Args&&... args) const {
+    return InvalidInput("{}: {} {}", PlaceOf(key), key, fmt::format(format, std::forward<Args>(args)...));
+  }
+  template <typename... Args>
+  tl::unexpected<Error> NotModelled(std::string_view key, fmt::format_string<Args...> format,
+                                    Args&&... args) const {
+    return Unsupported("{}: {} {}", PlaceOf(key), key, fmt::format(format, std::forward<Args>(args)...));
+  }
+
  private:
+  std::string PlaceOf(std::string_view key) const {
+    const YamlNode* node = Get(key);
+    return At(path_, node != nullptr ? node->place : root_.place);
+  }
   Result<double> NumberOf(std::string_view key, const YamlNode& node, const Bounds& bounds) const {
     Reading<double> value = ReadNumber(node);
     std::string expected = value ? bounds.Violation(*value) : value.error();
@@ -127,7 +145,7 @@ Result<ModelSpec> ReadGpt2(const Config& config) {
   WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", true));
   WT_ASSIGN_OR_RETURN(const bool has_cross_attention, config.Flag("add_cross_attention", false));
   if (has_cross_attention)
-    return Unsupported("add_cross_attention is true, expected false: there is no encoder");
+    return config.NotModelled("add_cross_attention", "is true, expected false: there is no encoder");
   return model;
 }
 
@@ -164,9 +182,10 @@ Result<ModelSpec> ReadLlamaDimensions(const Config& config, int64_t kv_heads = 0
   WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", false));
   if (const YamlNode* share = config.Get("partial_rotary_factor");
       share && share->text != "1.0" && share->text != "1")
-    return Unsupported("partial_rotary_factor is {}, expected 1.0: all of a head is rotated", share->text);
+    return config.NotModelled("partial_rotary_factor", "is {}, expected 1.0: all of a head is rotated",
+                              share->text);
   if (config.Get("head_dim") == nullptr && model.hidden % model.heads != 0)
-    return InvalidInput("hidden_size is {}, expected a multiple of num_attention_heads ({}), or head_dim",
+    return config.Wrong("hidden_size", "is {}, expected a multiple of num_attention_heads ({}), or head_dim",
                         model.hidden, model.heads);
   WT_ASSIGN_OR_RETURN(model.head_dim, config.Size("head_dim", 0));
   return model;
@@ -175,7 +194,7 @@ Result<ModelSpec> ReadLlamaDimensions(const Config& config, int64_t kv_heads = 0
 // Errors: Unsupported if attention has biases.
 Status ExpectNoBias(const Config& config, std::string_view name) {
   WT_ASSIGN_OR_RETURN(const bool bias, config.Flag("attention_bias", false));
-  if (bias) return Unsupported("attention_bias is true, expected false: {} has no biases", name);
+  if (bias) return config.NotModelled("attention_bias", "is true, expected false: {} has no biases", name);
   return Ok();
 }
 
@@ -183,7 +202,8 @@ Result<ModelSpec> ReadLlama(const Config& config) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config));
   WT_ASSIGN_OR_RETURN(model.bias, config.Flag("attention_bias", false));
   WT_ASSIGN_OR_RETURN(const bool mlp_bias, config.Flag("mlp_bias", false));
-  if (mlp_bias != model.bias) return Unsupported("attention_bias and mlp_bias differ, expected the same");
+  if (mlp_bias != model.bias)
+    return config.NotModelled("mlp_bias", "is {}, expected attention_bias ({})", mlp_bias, model.bias);
   model.qkv_bias = model.bias;
   return model;
 }
@@ -194,20 +214,21 @@ Result<int64_t> ReadFullEvery(const Config& config, const ModelSpec& model, int6
   const YamlNode* types = config.Get("layer_types");
   if (types == nullptr) return fallback;
   if (!types->is_list() || static_cast<int64_t>(types->items.size()) != model.layers)
-    return InvalidInput("layer_types is {}, expected a list of num_hidden_layers ({}) entries", Found(*types),
-                        model.layers);
+    return config.Wrong("layer_types", "is {}, expected a list of num_hidden_layers ({}) entries",
+                        Found(*types), model.layers);
   int64_t full_every = 0, layer = 0;
   for (const YamlNode& item : types->items) {
     const bool is_full = item.text == "full_attention";
     if (!is_full && item.text != "sliding_attention")
-      return Unsupported("layer_types has {}, expected full_attention or sliding_attention", Found(item));
+      return config.NotModelled("layer_types", "has {}, expected full_attention or sliding_attention",
+                                Found(item));
     ++layer;
     if (is_full && full_every == 0) full_every = layer;
     if (is_full != (full_every > 0 && layer % full_every == 0))
-      return Unsupported(
-          "layer_types has {} for layer {}, expected one of full_attention after every {} of "
-          "sliding_attention, from the first layer on",
-          item.text, layer - 1, full_every - 1);
+      return config.NotModelled("layer_types",
+                                "has {} for layer {}, expected one of full_attention after every {} of "
+                                "sliding_attention, from the first layer on",
+                                item.text, layer - 1, full_every - 1);
   }
   return full_every;
 }
@@ -239,12 +260,11 @@ Result<ExpertsSpec> ReadExperts(const Config& config, std::string_view count_key
   WT_ASSIGN_OR_RETURN(const int64_t count, config.Size(count_key, default_count, From(2, 65536)));
   WT_ASSIGN_OR_RETURN(const int64_t top_k, config.Size("num_experts_per_tok", default_top_k, From(1, 65536)));
   if (top_k == 1)
-    return Unsupported(
-        "num_experts_per_tok is 1, expected at least 2: transformers weighs an only expert by 1, Windtunnel "
-        "by "
-        "its share of all");
+    return config.NotModelled(
+        "num_experts_per_tok",
+        "is 1, expected at least 2: transformers weighs an only expert by 1, Windtunnel by its share of all");
   if (top_k > count)
-    return InvalidInput("num_experts_per_tok is {}, expected at most {} ({})", top_k, count_key, count);
+    return config.Wrong("num_experts_per_tok", "is {}, expected at most {} ({})", top_k, count_key, count);
   return ExpertsSpec{
       .count = static_cast<int>(count), .top_k = static_cast<int>(top_k), .capacity_factor = 0};
 }
@@ -266,10 +286,10 @@ Result<ModelSpec> ReadQwen(const Config& config, int64_t kv_heads, std::optional
   if (!has_window || without >= model.layers) return model;
   WT_RETURN_IF_ERROR(ReadWindow(config, kWindow, 0, seq_len, model));
   if (model.sliding_window && without > 0)
-    return Unsupported(
-        "max_window_layers is {}, expected 0, or num_hidden_layers ({}): layers with a window begin with the "
-        "first",
-        without, model.layers);
+    return config.NotModelled(
+        "max_window_layers",
+        "is {}, expected 0, or num_hidden_layers ({}): layers with a window begin with the first", without,
+        model.layers);
   return model;
 }
 
@@ -297,7 +317,8 @@ Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_
   if (model.MixesExperts()) model.experts->dense_ffn = dense_ffn;
   WT_ASSIGN_OR_RETURN(const bool normalizes, config.Flag("norm_topk_prob", false));
   if (!normalizes)
-    return Unsupported("norm_topk_prob is false, expected true: the chosen experts' weights add up to 1");
+    return config.NotModelled("norm_topk_prob",
+                              "is false, expected true: the chosen experts' weights add up to 1");
   return model;
 }
 
@@ -313,8 +334,8 @@ Result<ModelSpec> ReadGptOss(const Config& config, std::optional<int64_t> seq_le
   model.experts->bias = true;
   WT_ASSIGN_OR_RETURN(const double limit, config.Number("swiglu_limit", kGateLimit, FromToBelow(0, 1e6)));
   if (limit != kGateLimit)
-    return Unsupported("swiglu_limit is {}, expected {}: gpt-oss's activation has no other", limit,
-                       kGateLimit);
+    return config.NotModelled("swiglu_limit", "is {}, expected {}: gpt-oss's activation has no other", limit,
+                              kGateLimit);
   model.activation = ActivationKind::kClampedSwiglu;
   return model;
 }
@@ -323,7 +344,7 @@ Result<ModelSpec> ReadGptOss(const Config& config, std::optional<int64_t> seq_le
 Status ExpectNoCaps(const Config& config) {
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
     if (const YamlNode* cap = config.Get(key))
-      return Unsupported("{} is {}, expected null: logits are not capped", key, cap->text);
+      return config.NotModelled(key, "is {}, expected null: logits are not capped", cap->text);
   return Ok();
 }
 
@@ -395,8 +416,8 @@ Result<ModelSpec> ReadDeepseek(const Config& config) {
   WT_ASSIGN_OR_RETURN(experts.first_dense, config.Size("first_k_dense_replace", 0, From(0, 65536)));
   WT_ASSIGN_OR_RETURN(experts.every, config.Size("moe_layer_freq", 1));
   if (experts.every != 1)
-    return Unsupported("moe_layer_freq is {}, expected 1: all layers behind the first have experts",
-                       experts.every);
+    return config.NotModelled("moe_layer_freq", "is {}, expected 1: all layers behind the first have experts",
+                              experts.every);
   if (model.MixesExperts()) experts.dense_ffn = dense_ffn;
   WT_RETURN_IF_ERROR(ReadExpertGroups(config, experts));
   return model;
@@ -406,18 +427,21 @@ Result<ModelSpec> ReadDeepseek(const Config& config) {
 Status CheckLayersWithExperts(const Config& config, int64_t every, int64_t layers) {
   const YamlNode* listed = config.Get("moe_layers");
   if (listed == nullptr) return Ok();
-  if (!listed->is_list()) return InvalidInput("moe_layers is {}, expected a list of layers", Found(*listed));
+  if (!listed->is_list())
+    return config.Wrong("moe_layers", "is {}, expected a list of layers", Found(*listed));
   int64_t next = every - 1;
   for (const YamlNode& item : listed->items) {
     const Reading<int64_t> layer = ReadInteger(item);
     if (!layer || *layer != next)
-      return Unsupported("moe_layers has {} where interleave_moe_layer_step ({}) has {}, expected the same",
-                         Found(item), every, next);
+      return config.NotModelled("moe_layers",
+                                "has {} where interleave_moe_layer_step ({}) has {}, expected the same",
+                                Found(item), every, next);
     next += every;
   }
   if (next >= layers) return Ok();
-  return Unsupported("moe_layers ends before layer {}, expected all of one in {} (interleave_moe_layer_step)",
-                     next, every);
+  return config.NotModelled("moe_layers",
+                            "ends before layer {}, expected all of one in {} (interleave_moe_layer_step)",
+                            next, every);
 }
 
 // Llama4TextConfig, a part of Llama4Config. A layer with experts also has a shared expert of the same width,
@@ -429,10 +453,10 @@ Result<ModelSpec> ReadLlama4(const Config& config, std::optional<int64_t> seq_le
   WT_RETURN_IF_ERROR(ExpectNoBias(config, "Llama 4"));
   WT_ASSIGN_OR_RETURN(const std::optional<int64_t> chunk, config.SizeOrNull("attention_chunk_size", 8192));
   if (chunk && seq_len.value_or(0) > *chunk)
-    return Unsupported(
-        "attention_chunk_size is {}, expected null or at least seq_len ({}): attention within chunks is not "
-        "supported",
-        *chunk, *seq_len);
+    return config.NotModelled("attention_chunk_size",
+                              "is {}, expected null or at least seq_len ({}): attention within chunks is not "
+                              "supported",
+                              *chunk, *seq_len);
   if (chunk) model.seq_len = std::min(model.seq_len, *chunk);
   WT_ASSIGN_OR_RETURN(const int64_t count, config.Size("num_local_experts", 16, From(2, 65536)));
   WT_ASSIGN_OR_RETURN(const int64_t top_k, config.Size("num_experts_per_tok", 1, From(1, count)));
@@ -449,25 +473,50 @@ Result<ModelSpec> ReadLlama4(const Config& config, std::optional<int64_t> seq_le
   return model;
 }
 
-constexpr std::string_view kModelTypes =
-    "gemma, gemma3, gpt2, gpt_oss, llama, llama4, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v2, "
-    "deepseek_v3 or kimi_k2";
+// Phi3Config: Llama's operators.
+Result<ModelSpec> ReadPhi3(const Config& config, std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config));
+  WT_RETURN_IF_ERROR(ExpectNoBias(config, "Phi-3"));
+  WT_RETURN_IF_ERROR(ReadWindow(config, std::nullopt, 0, seq_len, model));
+  return model;
+}
 
-Result<ModelSpec> ReadModel(const std::string& type, const Config& config, std::optional<int64_t> seq_len) {
-  constexpr int64_t kMistralWindow = 4096;  // where the configuration says nothing
-  if (type == "gpt2") return ReadGpt2(config);
-  if (type == "llama") return ReadLlama(config);
-  if (type == "llama4" || type == "llama4_text") return ReadLlama4(config, seq_len);
-  if (type == "gemma") return ReadGemma(config);
-  if (type == "gemma3" || type == "gemma3_text") return ReadGemma3(config, seq_len);
-  if (type == "mistral") return ReadMistral(config, kMistralWindow, seq_len);
-  if (type == "mixtral") return ReadMixtral(config, seq_len);
-  if (type == "qwen2") return ReadQwen2(config, seq_len);
-  if (type == "qwen3") return ReadQwen3(config, 32, seq_len);
-  if (type == "gpt_oss") return ReadGptOss(config, seq_len);
-  if (type == "qwen3_moe") return ReadQwen3Moe(config, seq_len);
-  if (type == "deepseek_v2" || type == "deepseek_v3" || type == "kimi_k2") return ReadDeepseek(config);
-  return Unsupported("model_type is '{}', expected {}", type, kModelTypes);
+// The values of model_type. `is_of_text`: another name for the text model alone. `has_part`: the configuration
+// of a model of text and images has the text model's as a part.
+struct ModelType {
+  std::string_view name;
+  Result<ModelSpec> (*read)(const Config& config, std::optional<int64_t> seq_len);
+  bool is_of_text = false, has_part = false;
+};
+using SeqLen = std::optional<int64_t>;
+constexpr ModelType kModelTypes[] = {
+    {"gemma", [](const Config& c, SeqLen) { return ReadGemma(c); }},
+    {.name = "gemma3", .read = ReadGemma3, .has_part = true},
+    {.name = "gemma3_text", .read = ReadGemma3, .is_of_text = true},
+    {"gpt2", [](const Config& c, SeqLen) { return ReadGpt2(c); }},
+    {"gpt_oss", ReadGptOss},
+    {"llama", [](const Config& c, SeqLen) { return ReadLlama(c); }},
+    {.name = "llama4", .read = ReadLlama4, .has_part = true},
+    {.name = "llama4_text", .read = ReadLlama4, .is_of_text = true},
+    // 4096: where the configuration says nothing.
+    {"mistral", [](const Config& c, SeqLen seq_len) { return ReadMistral(c, 4096, seq_len); }},
+    {"mixtral", ReadMixtral},
+    {"phi3", ReadPhi3},
+    {"qwen2", ReadQwen2},
+    {"qwen3", [](const Config& c, SeqLen seq_len) { return ReadQwen3(c, 32, seq_len); }},
+    {"qwen3_moe", ReadQwen3Moe},
+    {"deepseek_v2", [](const Config& c, SeqLen) { return ReadDeepseek(c); }},
+    {"deepseek_v3", [](const Config& c, SeqLen) { return ReadDeepseek(c); }},
+    {"kimi_k2", [](const Config& c, SeqLen) { return ReadDeepseek(c); }},
+};
+
+std::string NamesOfModelTypes() {
+  std::vector<std::string_view> names;
+  for (const ModelType& type : kModelTypes)
+    if (!type.is_of_text) names.push_back(type.name);
+  const std::string_view last = names.back();
+  names.pop_back();
+  return fmt::format("{} or {}", fmt::join(names, ", "), last);
 }
 
 }  // namespace
@@ -475,26 +524,17 @@ Result<ModelSpec> ReadModel(const std::string& type, const Config& config, std::
 Result<ModelSpec> ReadHuggingFaceConfig(const std::string& path, std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(std::string text, ReadFile(path, "a Hugging Face config.json"));
   WT_ASSIGN_OR_RETURN(YamlNode root, ParseYaml(text, path));
-  if (!root.is_block()) {
+  if (!root.is_block())
     return InvalidInput("{}: the file is {}, expected a JSON object", At(path, root.place), Found(root));
+  const Config config(path, root);
+  const YamlNode* name = config.Get("model_type");
+  if (name == nullptr) return config.Wrong("model_type", "is missing, expected {}", NamesOfModelTypes());
+  for (const ModelType& type : kModelTypes) {
+    if (name->text != type.name) continue;
+    const YamlNode* part = type.has_part ? config.Get("text_config") : nullptr;
+    return type.read(part != nullptr && part->is_block() ? Config(path, *part) : config, seq_len);
   }
-  Config config(path, root);
-  const YamlNode* type = config.Get("model_type");
-  if (type == nullptr)
-    return InvalidInput("{}: model_type is missing, expected {}", At(path, root.place), kModelTypes);
-  // The configuration of a model of text and images has the text model's as a part.
-  const YamlNode* text_config = config.Get("text_config");
-  const bool has_part = type->text == "llama4" || type->text == "gemma3";
-  const bool is_part = has_part && text_config != nullptr && text_config->is_block();
-  Result<ModelSpec> model = ReadModel(type->text, is_part ? Config(path, *text_config) : config, seq_len);
-  // An error that concerns several keys has no place of its own.
-  bool has_place = model.has_value() || model.error().message.starts_with(path);
-  if (!has_place) {
-    const bool is_of_type = model.error().message.starts_with("model_type");
-    model.error().message =
-        fmt::format("{}: {}", At(path, is_of_type ? type->place : root.place), model.error().message);
-  }
-  return model;
+  return config.NotModelled("model_type", "is '{}', expected {}", name->text, NamesOfModelTypes());
 }
 
 }  // namespace windtunnel

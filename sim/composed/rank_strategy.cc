@@ -505,7 +505,8 @@ Result<RankStrategy> MakeRankStrategy(const Scenario& scenario, const RankShape&
                                       const MeshGroups& groups, Costs& costs, int64_t capacity) {
   Driver driver(scenario, shape, groups, costs);
   if (const int64_t resident = driver.ResidentSoFar(); resident > capacity) {
-    RankStrategy bound{.is_whole = false};
+    RankStrategy bound;
+    bound.is_whole = false;
     bound.resident = resident;
     return bound;
   }

@@ -255,7 +255,7 @@ TEST(NodeGroup, ARankThatWasKilledGoesBeforeThoseThatMissIt) {
     auto nodes = NodeGroup::Meet(OfNode(1, port), "x");
     ASSERT_TRUE(nodes) << nodes.error().message;
     (void)(*nodes)->Next();
-    (*nodes)->Fail("rank 1 was killed by signal 9 (Killed)");
+    (*nodes)->Fail({.message = "rank 1 was killed by signal 9 (Killed)", .rank_was_killed = true});
     EXPECT_FALSE(*(*nodes)->Next());
   });
   {
@@ -264,7 +264,7 @@ TEST(NodeGroup, ARankThatWasKilledGoesBeforeThoseThatMissIt) {
     EXPECT_TRUE((*nodes)->Announce("run"));
     while ((*nodes)->ReasonToEnd().empty()) std::this_thread::sleep_for(milliseconds(5));
     EXPECT_EQ((*nodes)->ReasonToEnd(), "node 1: rank 1 was killed by signal 9 (Killed)");
-    EXPECT_EQ((*nodes)->Failure("rank 0 exited with status 1"),
+    EXPECT_EQ((*nodes)->BestExplanation({"rank 0 exited with status 1"}),
               "node 1: rank 1 was killed by signal 9 (Killed)");
   }
   other.join();
@@ -284,12 +284,12 @@ TEST(NodeGroup, ANodeThatIsGoneIsNamedToAllWhateverElseTheySay) {
   auto [first, second] = TwoNodes();
   EXPECT_TRUE(first->Announce("run"));
   EXPECT_TRUE(first->AllThere());
-  first->Fail("rank 0 exited with status 1");
+  first->Fail({"rank 0 exited with status 1"});
   second.reset();  // its connection ends, as when its process is killed
   while (first->AllThere()) std::this_thread::sleep_for(milliseconds(5));
   const std::string gone = "node 1 is gone: its launcher has ended, or does not answer";
   EXPECT_EQ(first->ReasonToEnd(), gone);
-  EXPECT_EQ(first->Failure("rank 0 exited with status 1"), gone);
+  EXPECT_EQ(first->BestExplanation({"rank 0 exited with status 1"}), gone);
 }
 
 TEST(NodeGroup, ANodeThatLeavesSaysWhy) {
@@ -298,7 +298,7 @@ TEST(NodeGroup, ANodeThatLeavesSaysWhy) {
   EXPECT_EQ(first->ReasonToEnd(), "node 1 is gone: interrupted by signal 2 (Interrupt)");
   second.reset();
   EXPECT_FALSE(first->AllThere());
-  EXPECT_EQ(first->Failure("rank 0 exited with status 1"), first->ReasonToEnd());
+  EXPECT_EQ(first->BestExplanation({"rank 0 exited with status 1"}), first->ReasonToEnd());
 }
 
 TEST(NodeGroup, WrongInputIsOfOneJob) {
@@ -306,7 +306,7 @@ TEST(NodeGroup, WrongInputIsOfOneJob) {
   EXPECT_TRUE(first->Announce("run"));
   EXPECT_TRUE(*second->Next());
   EXPECT_FALSE(first->FoundInputWrong());
-  second->Fail("rank 1 exited with status 2", /*input_wrong=*/true);
+  second->Fail({.message = "rank 1 exited with status 2", .input_wrong = true});
   EXPECT_TRUE(first->FoundInputWrong());
   EXPECT_TRUE(first->Announce("another"));
   EXPECT_FALSE(first->FoundInputWrong());

@@ -122,8 +122,7 @@ TEST(HuggingFace, OtherModelsAreUnsupported) {
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
             path +
                 ":6:17: model_type is 'bert', expected gemma, gemma3, gpt2, gpt_oss, llama, llama4, "
-                "mistral, mixtral, qwen2, qwen3, "
-                "qwen3_moe, deepseek_v2, deepseek_v3 or kimi_k2");
+                "mistral, mixtral, phi3, qwen2, qwen3, qwen3_moe, deepseek_v2, deepseek_v3 or kimi_k2");
 }
 
 TEST(HuggingFace, HeadsHaveTheWidthThatTheConfigurationSays) {
@@ -131,8 +130,24 @@ TEST(HuggingFace, HeadsHaveTheWidthThatTheConfigurationSays) {
       Write(Replaced(kLlamaConfig, "\"vocab_size\"", "\"head_dim\": 256, \"vocab_size\""));
   EXPECT_EQ(ReadHuggingFaceConfig(path)->head_dim, 256);
   Write(Replaced(kLlamaConfig, "\"hidden_size\": 4096", "\"hidden_size\": 4095"));
+  EXPECT_EQ(
+      ReadHuggingFaceConfig(path).error().message,
+      path + ":5:18: hidden_size is 4095, expected a multiple of num_attention_heads (32), or head_dim");
+}
+
+TEST(HuggingFace, Phi3IsALlamaWithAWindow) {
+  constexpr char kPhi3Config[] = R"({
+  "model_type": "phi3", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32,
+  "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32064, "max_position_embeddings": 4096,
+  "sliding_window": 2047, "rms_norm_eps": 1e-05, "rope_scaling": null, "partial_rotary_factor": 1.0
+})";
+  const ModelSpec model = ModelOf(kPhi3Config);
+  EXPECT_EQ(model.sliding_window, (SlidingWindowSpec{.tokens = 2047, .full_every = 0}));
+  EXPECT_EQ(model.activation, ActivationKind::kSwiglu);
+  EXPECT_FALSE(model.tie_embeddings);
+  const std::string path = Write(Replaced(kPhi3Config, "_factor\": 1.0", "_factor\": 0.75"));
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
-            path + ":1:1: hidden_size is 4095, expected a multiple of num_attention_heads (32), or head_dim");
+            path + ":4:97: partial_rotary_factor is 0.75, expected 1.0: all of a head is rotated");
 }
 
 TEST(HuggingFace, TheBaseOfRotaryPositionsIsWhereEitherVersionHasIt) {
