@@ -1,9 +1,10 @@
 // The wire between nodes, for collectives that were measured within one node only. No collective is faster
 // than its bytes over the link.
 //
-//   w   bytes that a rank sends: 2 (n - 1) / n · b for an all-reduce of b bytes among n ranks, (n - 1) / n · b for an all-gather,
-//       reduce-scatter or all-to-all, b for a broadcast, shift or message, 0 for a barrier. A ring crosses each node's link once in
-//       each direction, so that is what the link carries.
+//   w   bytes that a node sends: 2 (n - 1) / n · b for an all-reduce of b bytes among n ranks, (n - 1) / n · b for
+//       an all-gather or reduce-scatter, b for a broadcast, shift or message, 0 for a barrier: what one rank
+//       sends, since a ring crosses each node's link once in each direction. In an all-to-all each of the r
+//       ranks of a node sends b / n to each of the n - r others: r (n - r) / n · b.
 //   R   the link's rate in bytes a second: of all cards of a node (NodeBandwidth of topology/link_rates.h)
 //   e   0.9415, the share of it that carries TCP's payload: 1,448 of the 1,538 bytes that an Ethernet frame
 //       takes on the wire (MTU 1,500: less 20 of IP, 20 of TCP and 12 of timestamps; plus 14 of header, 4 of
@@ -24,12 +25,12 @@
 
 namespace windtunnel {
 
-// Bytes that a rank sends, over those of the message: w / b above. `op`: a collective's name, or a message's.
+// Bytes that a rank sends, over those of the message. `op`: a collective's name, or a message's.
 double SentShare(std::string_view op, int ranks);
 // The same. In a token exchange, tokens go to the other ranks that have their experts.
 double SentShare(const Collective& collective, int ranks);
 
-// 0 if the network names no rate between nodes.
-Duration WireTime(const TransferKey& transfer, int ranks, const NetworkSpec& network);
+// Among `ranks` ranks on `nodes` nodes, as many on each. 0 if the network names no rate between nodes.
+Duration WireTime(const TransferKey& transfer, int ranks, int nodes, const NetworkSpec& network);
 
 }  // namespace windtunnel

@@ -48,7 +48,7 @@ class ProfileCostModel : public CostModel {
   KernelCost CostOf(const KernelEntry& entry) const;
   Distribution InGraph(const Distribution& alone) const;
   Status CheckUsable() const;
-  std::optional<CollectiveEstimate> OverTheWire(const TransferKey& transfer, int ranks) const;
+  std::optional<CollectiveEstimate> OverTheWire(const TransferKey& transfer, int ranks, int nodes) const;
   CommunicationCost WithOverlap(const CollectiveEstimate& estimate) const;
 
   const Profile& profile_;
@@ -136,7 +136,8 @@ Result<CommunicationCost> ProfileCostModel::Communication(const Op& op, const Gr
   const TransferKey transfer = TransferKeyOf(op);
   const std::string backend = CommunicatorName(plan_, group);
   auto estimate = CollectiveCurve(profile_, transfer.op, backend, ranks).At(transfer.bytes);
-  if (!estimate && NodesOf(plan_, group) > 1) estimate = OverTheWire(transfer, ranks);
+  const int nodes = NodesOf(plan_, group);
+  if (!estimate && nodes > 1) estimate = OverTheWire(transfer, ranks, nodes);
   if (!estimate)
     return InvalidInput("profile '{}' has no cost for operator '{}' (key \"{}\") among {} ranks over {}",
                         profile_.name, op.name, CostKey(op.kind), ranks, backend);
@@ -145,10 +146,10 @@ Result<CommunicationCost> ProfileCostModel::Communication(const Op& op, const Gr
 
 // As measured among as many ranks of one node, but no faster than the wire between nodes. Core time is
 // unchanged.
-std::optional<CollectiveEstimate> ProfileCostModel::OverTheWire(const TransferKey& transfer,
-                                                                int ranks) const {
+std::optional<CollectiveEstimate> ProfileCostModel::OverTheWire(const TransferKey& transfer, int ranks,
+                                                                int nodes) const {
   auto estimate = CollectiveCurve(profile_, transfer.op, CommunicatorName(plan_), ranks).At(transfer.bytes);
-  const Duration wire = WireTime(transfer, ranks, plan_.scenario.cluster.network);
+  const Duration wire = WireTime(transfer, ranks, nodes, plan_.scenario.cluster.network);
   const bool knows_wire = wire > Duration() || transfer.bytes == Bytes(0);
   if (!estimate || !knows_wire) return std::nullopt;
   std::array<Duration, Distribution::kCount> times = estimate->entry.time.values();
