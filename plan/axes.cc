@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scenarios/derived.h"
+
 namespace windtunnel {
 namespace {
 
@@ -27,7 +29,7 @@ Status AddReshardAxis(Plan& plan, PlanAxes& axes, int shard) {
         "parallel.data.reshard_after_forward: {} does not divide the {} ranks that share a unit", ranks,
         shard);
   }
-  if (ranks > 1 && ranks < shard) axes.reshard = Add(plan, plan.mesh.DataAxis("reshard", ranks, 1));
+  if (ReshardRanks(plan.scenario) > 0) axes.reshard = Add(plan, plan.mesh.DataAxis("reshard", ranks, 1));
   return Ok();
 }
 
@@ -131,31 +133,73 @@ int64_t ShardRanks(const Scenario& s) {
   return data.shard_size > 0 ? data.shard_size : std::min(copies, s.cluster.devices_per_node);
 }
 
-int AxesAcrossNodes(const Scenario& scenario) {
-  const ParallelSpec& parallel = scenario.parallel;
-  if (scenario.cluster.nodes < 2) return 0;
-  const int64_t node = std::max<int64_t>(scenario.cluster.devices_per_node, 1);
-  const int64_t tensor = parallel.tensor.size, copies = parallel.context.size * parallel.data.size;
-  int count = 0;
-  // A group lies within a block of ranks * stride devices.
-  const auto add = [&](int64_t ranks, int64_t stride) {
-    if (ranks > 1 && node % (ranks * stride) != 0) ++count;
+int64_t ReshardRanks(const Scenario& s) {
+  const DataParallelSpec& data = s.parallel.data;
+  const bool divides_shards = data.reshard_ranks > 1 && data.reshard_ranks < ShardRanks(s);
+  return data.kind == DataParallelKind::kFsdp && divides_shards ? data.reshard_ranks : 0;
+}
+
+std::vector<MeshGroups> MeshGroupsOf(const Scenario& s) {
+  using Purpose = MeshGroups::Purpose;
+  const ParallelSpec& p = s.parallel;
+  const int64_t tensor = p.tensor.size, copies = p.data.size * p.context.size, stage = tensor * copies;
+  std::vector<MeshGroups> all;
+  const auto add = [&](Purpose purpose, int64_t ranks, int64_t stride) {
+    if (ranks > 1) all.push_back({purpose, ranks, stride});
   };
-  add(tensor, 1);
-  add(parallel.context.size, tensor);
-  const int64_t shard = ShardRanks(scenario);
+  add(Purpose::kTensor, tensor, 1);
+  add(Purpose::kContext, p.context.size, tensor);
+  add(Purpose::kData, copies, tensor);
+  const int64_t shard = ShardRanks(s);
   if (shard > 1 && shard < copies) {
-    add(shard, tensor);
-    add(copies / shard, tensor * shard);
-  } else {
-    add(copies, tensor);
+    add(Purpose::kShard, shard, tensor);
+    add(Purpose::kReplicate, copies / shard, tensor * shard);
   }
-  if (const int64_t reshard = parallel.data.reshard_ranks; reshard > 1 && reshard < shard)
-    add(reshard, tensor);
-  if (parallel.expert.size > 1) {
-    const int64_t part = parallel.ExpertDataRanks();
-    add(parallel.expert.size, parallel.TensorRanksHaveExperts() ? 1 : tensor);
-    if (part > 1) add(copies / part, tensor * part);
+  add(Purpose::kReshard, ReshardRanks(s), tensor);
+  add(Purpose::kPipeline, p.pipeline.size, stage);
+  if (s.model.SharesEmbedding() && p.pipeline.size > 1 && !IsVSchedule(p.pipeline.schedule))
+    add(Purpose::kEmbedding, 2, stage * (p.pipeline.size - 1));
+  if (p.expert.size == 1) return all;
+  add(Purpose::kExpert, p.expert.size, p.TensorRanksHaveExperts() ? 1 : tensor);
+  const int64_t parts = p.ExpertDataRanks();
+  if (parts == 1) return all;  // all copies of a tensor rank have the same experts
+  if (p.TensorRanksHaveExperts()) add(Purpose::kExpertPart, parts, tensor);
+  const int64_t same = copies / parts, sharing = shard / parts;
+  add(Purpose::kExpertData, same, tensor * parts);
+  if (sharing < same) add(Purpose::kExpertShard, sharing, tensor * parts);
+  return all;
+}
+
+int AxesAcrossNodes(const Scenario& scenario) {
+  if (scenario.cluster.nodes < 2) return 0;
+  const std::vector<MeshGroups> all = MeshGroupsOf(scenario);
+  using Purpose = MeshGroups::Purpose;
+  const auto is = [](Purpose purpose) {
+    return [=](const MeshGroups& groups) { return groups.purpose == purpose; };
+  };
+  const bool in_shards = std::any_of(all.begin(), all.end(), is(Purpose::kShard));
+  const int64_t node = std::max<int64_t>(scenario.cluster.devices_per_node, 1);
+  int count = 0;
+  for (const MeshGroups& groups : all) {
+    switch (groups.purpose) {
+      case Purpose::kData:
+        if (in_shards) continue;
+        break;
+      case Purpose::kTensor:
+      case Purpose::kContext:
+      case Purpose::kShard:
+      case Purpose::kReplicate:
+      case Purpose::kReshard:
+      case Purpose::kExpert:
+      case Purpose::kExpertData:
+        break;
+      case Purpose::kExpertPart:
+      case Purpose::kExpertShard:
+      case Purpose::kPipeline:
+      case Purpose::kEmbedding:
+        continue;
+    }
+    if (!groups.LieWithin(node)) ++count;
   }
   return count;
 }

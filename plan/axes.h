@@ -3,6 +3,7 @@
 
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "plan/plan.h"
@@ -32,6 +33,33 @@ struct PlanAxes {
 
 // The number of ranks that one copy of the sharded states is divided among.
 int64_t ShardRanks(const Scenario& scenario);
+// FSDP's parts of a shard group (reshard_after_forward: N); 0 if parameters stay in shards or whole.
+int64_t ReshardRanks(const Scenario& scenario);
+
+// Groups of the mesh, without a plan: `ranks` ranks, each `stride` after the one before.
+struct MeshGroups {
+  enum class Purpose : uint8_t {
+    kTensor,
+    kContext,
+    kData,  // the ranks with the same weights, and the two dimensions of it where shards have replicas
+    kShard,
+    kReplicate,
+    kReshard,
+    kExpert,
+    kExpertPart,
+    kExpertData,
+    kExpertShard,
+    kPipeline,
+    kEmbedding
+  };
+  Purpose purpose = Purpose::kTensor;
+  int64_t ranks = 1, stride = 1;
+
+  // A group lies within a block of ranks * stride devices.
+  bool LieWithin(int64_t devices_per_node) const { return devices_per_node % (ranks * stride) == 0; }
+};
+// Those of more than one rank, by the purposes of PlanAxes.
+std::vector<MeshGroups> MeshGroupsOf(const Scenario& scenario);
 
 // The number of axes that have groups on several nodes and whose collectives may be in flight at once: the
 // tensor, context, expert and data-parallel axes, and the axes that these are divided into.

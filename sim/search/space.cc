@@ -19,13 +19,19 @@
 namespace windtunnel {
 namespace {
 
+// Each value once.
 template <typename T>
-std::vector<T> RangeOr(const std::vector<T>& range, T own) {
-  if (range.empty()) return {own};
-  std::vector<T> values;  // each once
+std::vector<T> Distinct(const std::vector<T>& range) {
+  std::vector<T> values;
   for (const T& value : range)
     if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
   return values;
+}
+
+template <typename T>
+std::vector<T> RangeOr(const std::vector<T>& range, T own) {
+  if (range.empty()) return {own};
+  return Distinct(range);
 }
 
 // The scenario's own balance if it has as many stages, else equally many layers in each. Empty if the stages
@@ -102,13 +108,12 @@ class Enumeration {
 
   void AddSchedules(Configuration c) {
     const PipelineSpec& own = base_.parallel.pipeline;
-    std::vector<std::string> schedules = ranges_.schedule;
-    if (schedules.empty()) {
-      const bool is_1f1b = own.schedule == "1f1b" || own.schedule == "interleaved";
-      schedules = {!is_1f1b ? own.schedule : c.virtual_stages > 1 ? "interleaved" : "1f1b"};
-    }
+    if (c.pipeline == 1 && ranges_.virtual_stages.empty())
+      c.virtual_stages = 1;  // the scenario's have no effect
+    const bool is_1f1b = own.schedule == "1f1b" || own.schedule == "interleaved";
+    const std::string own_schedule = !is_1f1b ? own.schedule : c.virtual_stages > 1 ? "interleaved" : "1f1b";
     const bool derives_stages = base_.derived.virtual_stages && ranges_.virtual_stages.empty();
-    for (const std::string& schedule : schedules) {
+    for (const std::string& schedule : RangeOr(ranges_.schedule, own_schedule)) {
       c.schedule = schedule;
       if (derives_stages) c.virtual_stages = c.pipeline > 1 ? DerivedVirtualStages(schedule) : 1;
       AddDevices(c);
@@ -119,7 +124,7 @@ class Enumeration {
   void AddDevices(Configuration c) {
     const int64_t replica = c.tensor * c.pipeline * c.context;
     if (!ranges_.data.empty()) {
-      for (int64_t data : ranges_.data) {
+      for (int64_t data : Distinct(ranges_.data)) {
         c.data = data;
         const bool is_in_range =
             ranges_.devices.empty() ||
@@ -142,7 +147,7 @@ class Enumeration {
     for (int64_t micro : RangeOr(ranges_.micro, base_.batch.micro)) {
       c.micro = micro;
       if (!ranges_.accumulate.empty()) {
-        for (int64_t accumulate : ranges_.accumulate) {
+        for (int64_t accumulate : Distinct(ranges_.accumulate)) {
           c.accumulate = accumulate;
           AddStates(c, illegal);
         }
@@ -198,6 +203,7 @@ class Enumeration {
     Derive(c);
     const char* own_reason = given_reason != nullptr ? given_reason : WhyIllegal(c);
     if (own_reason == nullptr) own_reason = Balance(c);
+    if (own_reason == nullptr) own_reason = WhyRepeatedLayers(c);
     if (!ShardsInGroups(c) && !ranges_.shard_size.empty()) c.shard_size = 0;  // it takes none
     const auto illegal = own_reason != nullptr ? std::optional<std::string>(own_reason) : WhyRefused(c);
     if (illegal) {
@@ -259,7 +265,9 @@ class Enumeration {
   const char* WhyIllegalModel(const Configuration& c) const {
     const ModelSpec& model = base_.model;
     const int64_t stages = c.pipeline * c.virtual_stages;
-    if (stages > LayerCount(model)) return "the pipeline has more stages than the model layers";
+    const int64_t layers = LayerCount(model);
+    if (stages > layers && !EndsAreStages(base_, stages, layers))
+      return "the pipeline has more stages than the model layers";
     if (!c.uneven && EvenBalance(base_, stages).empty())
       return "the pipeline's stages do not divide the layers, and search.uneven is not true";
     if (model.kind != ModelKind::kTransformer) {
@@ -336,10 +344,21 @@ class Enumeration {
       return IsRepeated(range, c.recompute_layers, base_.recompute_layers)
                  ? "recompute_layers has no effect: counted once"
                  : nullptr;
-    const int64_t stages = c.pipeline * c.virtual_stages;
-    const bool are_all = c.recompute_layers * stages >= base_.model.layers;
-    const bool has_all = std::find(range.begin(), range.end(), 0) != range.end();
-    return are_all && has_all ? "recompute_layers are all layers of a stage: counted once, as 0" : nullptr;
+    return nullptr;
+  }
+
+  // What recomputes all layers of each stage is 0, or else the range's least such number.
+  const char* WhyRepeatedLayers(const Configuration& c) const {
+    if (c.recompute != Recompute::kFull || c.recompute_layers == 0) return nullptr;
+    const int64_t largest =
+        c.balance.empty() ? base_.model.layers : *std::max_element(c.balance.begin(), c.balance.end());
+    if (c.recompute_layers < largest) return nullptr;
+    const auto stands_for_all = [&](int64_t other) {
+      return other == 0 || (other >= largest && other < c.recompute_layers);
+    };
+    const bool is_repeated =
+        std::any_of(ranges_.recompute_layers.begin(), ranges_.recompute_layers.end(), stands_for_all);
+    return is_repeated ? "recompute_layers are all layers of a stage: counted once" : nullptr;
   }
 
   static bool ShardsInGroups(const Configuration& c) {

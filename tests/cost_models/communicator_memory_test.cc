@@ -47,6 +47,15 @@ TEST(CommunicatorMemory, GrowsWithEveryAxis) {
   EXPECT_NEAR(GiBOf(s), 1.45 + 4 * 0.6 + 0.375, 0.01);
 }
 
+// reshard_after_forward: N is FSDP's.
+TEST(CommunicatorMemory, OnlyFsdpGathersAmongPartsOfAShardGroup) {
+  Scenario s = On(4);
+  s.parallel.data = {.kind = DataParallelKind::kFsdp, .size = 32, .reshard_ranks = 8};
+  EXPECT_NEAR(GiBOf(s), 1.45 + 0.6, 0.01);
+  s.parallel.data.kind = DataParallelKind::kZero1;
+  EXPECT_NEAR(GiBOf(s), 1.45, 0.01);
+}
+
 // nccl issue 1685: 3.3 GB more after the first all-to-all over 8 H100s; Megatron-LM issue 6392: 1.15 GiB over 4.
 TEST(CommunicatorMemory, AllToAllsTalkToEveryRankOfTheNode) {
   Scenario s = On(1);

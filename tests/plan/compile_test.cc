@@ -45,6 +45,9 @@ TEST(Axes, AreCountedWhereTheirGroupsLieOnSeveralNodes) {
   EXPECT_EQ(count(p), 1);
   p.data.reshard_ranks = 8;
   EXPECT_EQ(count(p), 2) << "what is gathered again";
+  p.data.kind = DataParallelKind::kZero1;
+  p.data.shard_size = 0;
+  EXPECT_EQ(count(p), 1) << "the key has no effect on other kinds";
 
   p = {};
   p.data = {.kind = DataParallelKind::kZero1, .size = 16};

@@ -103,6 +103,46 @@ TEST(SearchSpace, RecomputedLayersAreCountedWhereTheyMatter) {
                                                                       {2, kFull, 2}}));
 }
 
+// Five layers are all of a stage of three, not of one of five, whose stage has seven.
+TEST(SearchSpace, RecomputedLayersAreAllWhereTheyAreThoseOfTheLargestStage) {
+  Scenario s = OnEightDevices();
+  s.model.layers = 10;
+  s.recompute = Recompute::kFull;
+  s.parallel.data.size = 4;
+  s.parallel.pipeline = {.size = 2, .schedule = "1f1b", .balance = {3, 7}};
+  const auto found = [&](std::vector<int64_t> range) {
+    s.search->recompute_layers = std::move(range);
+    std::vector<int64_t> values;
+    for (const Configuration& c : EnumerateSpace(s).value().legal) values.push_back(c.recompute_layers);
+    return values;
+  };
+  EXPECT_EQ(found({0, 4, 5, 7, 9}), (std::vector<int64_t>{0, 4, 5}));
+  EXPECT_EQ(found({4, 8, 7, 9}), (std::vector<int64_t>{4, 7})) << "without 0 the least number stands for all";
+}
+
+// Megatron gives the embedding and the head stages of their own where there are two stages more than layers.
+TEST(SearchSpace, EndsOfThePipelineCanBeStages) {
+  Scenario s = OnEightDevices();
+  s.framework = Framework::kMegatronCore;
+  s.model.layers = 6;
+  s.search->pipeline = {8};
+  s.search->uneven = {true};
+  const SearchSpace space = EnumerateSpace(s).value();
+  ASSERT_EQ(space.legal.size(), 1u);
+  EXPECT_EQ(space.legal[0].balance, (std::vector<int64_t>{0, 1, 1, 1, 1, 1, 1, 0}));
+}
+
+// The scenario's virtual stages are those of its own pipeline.
+TEST(SearchSpace, ASingleStageIsTriedBesideVirtualStages) {
+  Scenario s = OnEightDevices();
+  s.parallel.data.size = 4;
+  s.parallel.pipeline = {.size = 2, .schedule = "interleaved", .virtual_stages = 2};
+  s.search->pipeline = {1, 2};
+  std::set<std::pair<int64_t, int64_t>> found;
+  for (const Configuration& c : EnumerateSpace(s).value().legal) found.insert({c.pipeline, c.virtual_stages});
+  EXPECT_EQ(found, (std::set<std::pair<int64_t, int64_t>>{{1, 1}, {2, 2}}));
+}
+
 TEST(SearchSpace, RangesOfDevicesMakeNodes) {
   Scenario s = OnEightDevices();
   s.cluster.devices_per_node = 4;
@@ -313,6 +353,11 @@ TEST(SearchSpace, TakesEachValueOfARangeOnce) {
   Scenario s = OnEightDevices();
   s.search->tensor = {1, 1, 2, 1};
   EXPECT_EQ(EnumerateSpace(s).value().combinations, 2);
+  s.search->tensor.clear();
+  s.search->data = {8, 8};
+  s.search->accumulate = {4, 4};
+  s.search->schedule = {"1f1b", "1f1b"};
+  EXPECT_EQ(EnumerateSpace(s).value().combinations, 1);
 }
 
 // No two configurations of a search have the same description.
