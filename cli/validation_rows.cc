@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/parsing_notes.h"
 #include "base/read_file.h"
-#include "cost_models/parsing_notes.h"
 #include "scenarios/suggest.h"
 
 namespace windtunnel {

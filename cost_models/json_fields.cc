@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cost_models/parsing_notes.h"
+#include "base/parsing_notes.h"
 #include "scenarios/yaml_tree.h"
 
 namespace windtunnel {

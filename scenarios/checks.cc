@@ -398,8 +398,7 @@ void CheckPipeline(const Scenario& scenario, Checker& check) {
   bool mlp = model.kind == ModelKind::kMlp;
   CheckBalance(scenario, mlp ? static_cast<int64_t>(model.widths.size()) - 1 : model.layers, check);
   const std::string& schedule = pipeline.schedule;
-  bool single = schedule == "none" || schedule == "gpipe" || schedule == "1f1b";
-  check.Expect(!single || pipeline.virtual_stages == 1,
+  check.Expect(!HasOneStagePerRank(schedule) || pipeline.virtual_stages == 1,
                {"parallel.pipeline.virtual_stages", "parallel.pipeline.schedule"},
                "parallel.pipeline.virtual_stages is {}, expected 1 for schedule: {}", pipeline.virtual_stages,
                schedule);

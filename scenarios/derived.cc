@@ -30,8 +30,6 @@ bool KeepsParameters(Sharding sharding) {
   return sharding == Sharding::kShardGradOp || sharding == Sharding::kHybridShardZero2;
 }
 
-bool IsVSchedule(const std::string& schedule) { return schedule == "zb_v" || schedule == "dualpipe_v"; }
-
 ParallelSpec WithDerivedKeys(const DerivedKeys& derived, const ClusterSpec& cluster, ParallelSpec parallel) {
   DataParallelSpec& data = parallel.data;
   PipelineSpec& pipeline = parallel.pipeline;

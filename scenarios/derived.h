@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "scenarios/known_schedules.h"
 #include "scenarios/scenario.h"
 
 namespace windtunnel {
@@ -48,8 +49,6 @@ inline bool EndsAreStages(const Scenario& scenario, int64_t stages, int64_t laye
 }
 // Whether parameters stay gathered between forward and backward, regardless of reshard_after_forward.
 bool KeepsParameters(Sharding sharding);
-// Whether the schedule folds the pipeline into a V, with two stages on each rank.
-bool IsVSchedule(const std::string& schedule);
 
 // Returns `parallel` with each of the `derived` keys set to what its other keys imply.
 ParallelSpec WithDerivedKeys(const DerivedKeys& derived, const ClusterSpec& cluster, ParallelSpec parallel);

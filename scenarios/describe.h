@@ -21,6 +21,7 @@
 #pragma once
 
 #include "scenarios/known_names.h"
+#include "scenarios/known_schedules.h"
 #include "scenarios/presets.h"
 #include "scenarios/rules.h"
 #include "scenarios/scenario.h"
@@ -55,8 +56,9 @@ inline TextRule TopologyPresets() {
 }
 
 inline TextRule Schedules() {
-  return {.other = TextRule::Other::kCsvFile,
-          .words = {"none", "gpipe", "1f1b", "interleaved", "looped_bfs", "zb_h1", "zb_v", "dualpipe_v"}};
+  TextRule rule{.other = TextRule::Other::kCsvFile, .words = {}};
+  for (const KnownSchedule& known : kKnownSchedules) rule.words.emplace_back(known.name);
+  return rule;
 }
 
 template <typename V>

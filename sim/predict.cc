@@ -143,15 +143,15 @@ struct Work {
   int runs = 0;  // replicates that are simulated
 };
 
-// One if all replicates would be the same; fewer than `replicates` if a step has so many operators that its
-// time hardly varies.
+// One if all replicates would be the same; fewer than `replicates` if a step has so many items that its time
+// hardly varies.
 int RunsFor(const Work& work, int replicates) {
-  constexpr int64_t kDraws = 5'000'000;  // in all runs
+  constexpr int64_t kItems = 5'000'000;  // in all runs
   constexpr int kLeast = 5;
   if (work.is_constant) return 1;
-  const int64_t draws = work.schedule.items + static_cast<int64_t>(work.schedule.transfers.size());
+  const int64_t items = work.schedule.items + static_cast<int64_t>(work.schedule.transfers.size());
   const int affordable =
-      static_cast<int>(std::min<int64_t>(kDraws / std::max<int64_t>(draws, 1), replicates));
+      static_cast<int>(std::min<int64_t>(kItems / std::max<int64_t>(items, 1), replicates));
   return std::min(replicates, std::max(affordable, kLeast));
 }
 

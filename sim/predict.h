@@ -17,7 +17,7 @@ namespace windtunnel {
 struct PredictOptions {
   uint64_t seed = 0;
   // Monte Carlo; odd, so that the median is one of them. If no cost has spread, only one is run; if a step
-  // has more than 50,000 operators, fewer (at least five).
+  // has more than 50,000 items (operators, dispatches, transfers, memory), fewer (at least five).
   int replicates = 101;
   bool fold = true;  // ranks that cannot be told apart are simulated once (sim/folding.h)
   int threads = 1;   // at most; results do not depend on it

@@ -119,7 +119,8 @@ RouteFinder::RouteFinder(const Topology& topology)
     : topology_(topology),
       on_way_(topology.vertices().size(), -1),
       place_(topology.vertices().size(), 0),
-      share_(topology.vertices().size(), 0) {
+      share_(topology.vertices().size(), 0),
+      latency_(topology.vertices().size()) {
   for (Side* side : {&from_, &to_}) {
     side->distance.assign(topology.vertices().size(), 0);
     side->seen_in.assign(topology.vertices().size(), -1);
@@ -226,28 +227,30 @@ Result<NetworkRoute> RouteFinder::Between(int from_device, int to_device) {
   level_.assign(1, from);
   place_[from] = 0;
   share_[from] = 1;
+  latency_[from] = Duration();
   for (int32_t done = 0; level_.front() != to; ++done) {
     FindSteps(done);
     next_level_.clear();
-    Duration slowest;
     for (size_t begin = 0, end = 0; begin < steps_.size(); begin = end) {
       while (end < steps_.size() && steps_[end].from == steps_[begin].from) ++end;
       const double share = share_[steps_[begin].from] / static_cast<double>(end - begin);
       for (size_t i = begin; i < end; ++i) {
         const auto [_, next, link] = steps_[i];
         route.hops.push_back({link, share});
-        slowest = std::max(slowest, topology_.links_[link].latency);
         if (!IsIn(next_level_, next)) {
           place_[next] = static_cast<int32_t>(next_level_.size());
           next_level_.push_back(next);
           share_[next] = 0;
+          latency_[next] = Duration();
         }
         share_[next] += share;
+        const Duration latency = latency_[steps_[begin].from] + topology_.links_[link].latency;
+        latency_[next] = std::max(latency_[next], latency);
       }
     }
-    route.latency += slowest;
     std::swap(level_, next_level_);
   }
+  route.latency = latency_[to];
   return route;
 }
 

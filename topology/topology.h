@@ -150,6 +150,7 @@ class RouteFinder {
   std::vector<int32_t> place_;               // by vertex: its index in its level
   std::vector<Step> steps_;                  // from `level_` to `next_level_`
   std::vector<double> share_;
+  std::vector<Duration> latency_;  // of the longest way from the sender
   int32_t search_ = 0;
 };
 

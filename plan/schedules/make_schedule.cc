@@ -5,17 +5,15 @@
 #include <iterator>
 
 #include "plan/schedules/generators.h"
+#include "scenarios/known_schedules.h"
 
 namespace windtunnel {
 namespace {
-
-enum class Stages { kOne, kTwo, kTwoOrMore };  // per rank
 
 using Make = Schedule (*)(int ranks, int virtual_stages, int64_t micro_batches);
 
 struct Generator {
   const char* name;
-  Stages stages;
   Status (*check)(int ranks, int64_t micro_batches);
   Make make;
   Make make_paired = nullptr;  // null: there is no paired variant
@@ -51,31 +49,28 @@ Status NeedEqualRounds(int ranks, int64_t micro_batches) {
 }
 
 constexpr Generator kGenerators[] = {
-    {"none", Stages::kOne, AcceptAny, [](int p, int, int64_t m) { return schedules::None(p, m); }},
-    {"gpipe", Stages::kOne, NeedAsManyAsRanks, [](int p, int, int64_t m) { return schedules::GPipe(p, m); }},
-    {"1f1b", Stages::kOne, NeedAsManyAsRanks,
-     [](int p, int, int64_t m) { return schedules::OneForwardOneBackward(p, m); }},
-    {"interleaved", Stages::kTwoOrMore, NeedEqualRounds,
+    {"none", AcceptAny, [](int p, int, int64_t m) { return schedules::None(p, m); }},
+    {"gpipe", NeedAsManyAsRanks, [](int p, int, int64_t m) { return schedules::GPipe(p, m); }},
+    {"1f1b", NeedAsManyAsRanks, [](int p, int, int64_t m) { return schedules::OneForwardOneBackward(p, m); }},
+    {"interleaved", NeedEqualRounds,
      [](int p, int v, int64_t m) { return schedules::Interleaved(p, v, m, m / Rounds(p, m)); },
      [](int p, int v, int64_t m) { return schedules::Interleaved(p, v, m, m / Rounds(p, m), true); }},
-    {"looped_bfs", Stages::kTwoOrMore, AcceptAny,
-     [](int p, int v, int64_t m) { return schedules::LoopedBreadthFirst(p, v, m); }},
-    {"zb_h1", Stages::kOne, AcceptAny, [](int p, int, int64_t m) { return schedules::ZeroBubbleH1(p, m); }},
-    {"zb_v", Stages::kTwo, AcceptAny, [](int p, int, int64_t m) { return schedules::ZeroBubbleV(p, m); }},
-    {"dualpipe_v", Stages::kTwo, NeedTwoPerRank,
-     [](int p, int, int64_t m) { return schedules::DualPipeV(p, m); },
+    {"looped_bfs", AcceptAny, [](int p, int v, int64_t m) { return schedules::LoopedBreadthFirst(p, v, m); }},
+    {"zb_h1", AcceptAny, [](int p, int, int64_t m) { return schedules::ZeroBubbleH1(p, m); }},
+    {"zb_v", AcceptAny, [](int p, int, int64_t m) { return schedules::ZeroBubbleV(p, m); }},
+    {"dualpipe_v", NeedTwoPerRank, [](int p, int, int64_t m) { return schedules::DualPipeV(p, m); },
      [](int p, int, int64_t m) { return schedules::DualPipeV(p, m, true); }},
 };
 
-Status CheckVirtualStages(const Generator& generator, int virtual_stages) {
-  switch (generator.stages) {
-    case Stages::kOne:
+Status CheckVirtualStages(const std::string& name, int virtual_stages) {
+  switch (FindSchedule(name)->stages) {
+    case StagesPerRank::kOne:
       if (virtual_stages == 1) return Ok();
       return InvalidInput("has one stage per rank, but virtual_stages is {}", virtual_stages);
-    case Stages::kTwo:
+    case StagesPerRank::kTwo:
       if (virtual_stages == 2) return Ok();
       return InvalidInput("has exactly two stages per rank, but virtual_stages is {}", virtual_stages);
-    case Stages::kTwoOrMore:
+    case StagesPerRank::kTwoOrMore:
       if (virtual_stages >= 2) return Ok();
       return InvalidInput("has two or more stages per rank, but virtual_stages is {}", virtual_stages);
   }
@@ -95,7 +90,7 @@ Result<const Generator*> FindGenerator(const std::string& name, int ranks, int v
     return InvalidInput("pipeline schedule {}: needs two or more pipeline ranks, but there is {}", name,
                         ranks);
   if (micro_batches < 1) return InvalidInput("pipeline schedule {}: needs one or more micro-batches", name);
-  Status accepted = CheckVirtualStages(*generator, virtual_stages);
+  Status accepted = CheckVirtualStages(name, virtual_stages);
   if (!accepted) return InvalidInput("pipeline schedule {} {}", name, accepted.error().message);
   accepted = generator->check(ranks, micro_batches);
   if (!accepted)

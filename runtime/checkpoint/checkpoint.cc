@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/json_numbers.h"
+#include "base/parsing_notes.h"
 #include "runtime/checkpoint/files.h"
 
 namespace windtunnel {
@@ -37,6 +38,8 @@ uint32_t Crc32(const std::vector<float>& values) {
   return Crc32(values.data(), values.size() * sizeof(float));
 }
 
+std::string NameOf(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
+
 // Parses the step from a directory's name, "step_00000040".
 std::optional<int64_t> StepOf(const std::string& name) {
   const std::string_view prefix = kStepPrefix;
@@ -45,7 +48,7 @@ std::optional<int64_t> StepOf(const std::string& name) {
   const char* end = name.data() + name.size();
   const auto [stopped, error] = std::from_chars(name.data() + prefix.size(), end, step);
   if (error != std::errc() || stopped != end || step < 0) return std::nullopt;
-  return step;
+  return name == NameOf(step) ? std::optional(step) : std::nullopt;  // as this program writes it
 }
 
 Json ToJson(const std::vector<StridedRuns>& runs) {
@@ -169,9 +172,9 @@ Result<Checkpoint> Checkpoint::Open(const std::string& path) {
   }
   const std::string file = checkpoint.path_ + "/" + kMetadataFile;
   WT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(file, kMaxMetadata));
-  if (!Json::accept(text)) return InvalidInput("{}: is damaged: not JSON", file);
+  const Json json = ParseOrDiscard(text);
+  if (json.is_discarded()) return InvalidInput("{}: is damaged: not JSON", file);
   try {
-    const Json json = Json::parse(text);
     if (json.value("schema", "") != kSchema) {
       return InvalidInput("{}: schema is '{}', expected '{}'", file, json.value("schema", ""), kSchema);
     }
@@ -320,9 +323,7 @@ Status Checkpoint::Check() const {
   return Ok();
 }
 
-std::string CheckpointDirectory::PathOf(int64_t step) const {
-  return fmt::format("{}/{}{:08}", path_, kStepPrefix, step);
-}
+std::string CheckpointDirectory::PathOf(int64_t step) const { return path_ + "/" + NameOf(step); }
 std::string CheckpointDirectory::UnfinishedPathOf(int64_t step) const {
   return fmt::format("{}/{}{:08}", path_, kUnfinished, step);
 }

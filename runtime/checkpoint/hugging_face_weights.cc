@@ -5,10 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/parsing_notes.h"
 #include "runtime/checkpoint/files.h"
 #include "runtime/checkpoint/hugging_face_names.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "scenarios/hugging_face.h"
 #include "scenarios/load.h"
+#include "scenarios/words.h"
 
 namespace windtunnel {
 namespace {
@@ -77,7 +80,7 @@ class Weights {
     WT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(index, kMaxIndex));
     std::set<std::string> names;
     try {
-      const auto json = nlohmann::json::parse(text);
+      const nlohmann::json json = ParseOrDiscard(text);
       for (const auto& [tensor, file] : json.at("weight_map").items()) names.insert(file.get<std::string>());
     } catch (const nlohmann::json::exception& error) {
       return InvalidInput("{}: is no index of safetensors files: {}", index, error.what());
@@ -206,6 +209,27 @@ Status CheckConstants(const nlohmann::json& config, const ModelSpec& model, cons
   return Ok();
 }
 
+// Compares what the shapes of weights do not show, in a configuration that says which model it is of.
+Status CheckStructure(const std::string& path, const ModelSpec& model) {
+  WT_ASSIGN_OR_RETURN(const ModelSpec found, ReadHuggingFaceConfig(path, model.seq_len));
+  const auto expect = [&](const char* key, const auto& theirs, const auto& own) {
+    if (theirs == own) return Ok();
+    return Status(InvalidInput("{}: the model has model.{} {}, expected {}, as the scenario's", path, key,
+                               theirs, own));
+  };
+  const auto key_heads = [](const ModelSpec& m) { return m.kv_heads > 0 ? m.kv_heads : m.heads; };
+  WT_RETURN_IF_ERROR(expect("heads", found.heads, model.heads));
+  if (!model.latent_attention) WT_RETURN_IF_ERROR(expect("kv_heads", key_heads(found), key_heads(model)));
+  WT_RETURN_IF_ERROR(expect("activation", WordOf(found.activation), WordOf(model.activation)));
+  const SlidingWindowSpec none;
+  const SlidingWindowSpec theirs = found.sliding_window.value_or(none),
+                          own = model.sliding_window.value_or(none);
+  WT_RETURN_IF_ERROR(expect("sliding_window.tokens", theirs.tokens, own.tokens));
+  WT_RETURN_IF_ERROR(expect("sliding_window.full_every", theirs.full_every, own.full_every));
+  if (!found.experts || !model.experts) return Ok();  // their tensors differ
+  return expect("experts.top_k", found.experts->top_k, model.experts->top_k);
+}
+
 // Checks the configuration in the weights' directory, if there is one.
 Status CheckConfiguration(const std::string& directory, const ModelSpec& model) {
   const std::string path = directory + "/" + kConfigFile;
@@ -213,9 +237,10 @@ Status CheckConfiguration(const std::string& directory, const ModelSpec& model) 
   if (!fs::is_directory(directory, ignored) || !fs::exists(path, ignored)) return Ok();
   WT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxConfig));
   try {
-    const auto config = nlohmann::json::parse(text);
+    const nlohmann::json config = ParseOrDiscard(text);
     if (!config.is_object()) return InvalidInput("{}: is no JSON object", path);
-    return CheckConstants(config, model, path);
+    WT_RETURN_IF_ERROR(CheckConstants(config, model, path));
+    return config.contains("model_type") ? CheckStructure(path, model) : Ok();
   } catch (const nlohmann::json::exception& error) {
     return InvalidInput("{}: is no configuration of a model: {}", path, error.what());
   }
@@ -289,9 +314,16 @@ Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& direct
     }
   }
   const std::string file = directory + "/" + kWeightsFile;
-  WT_RETURN_IF_ERROR(WriteSafetensors(file + ".tmp", tensors, {{"format", "pt"}}));
-  fs::rename(file + ".tmp", file, error);
-  if (error) return Failed("{}: cannot be made: {}", file, error.message());
+  const auto write = [&]() -> Status {
+    WT_RETURN_IF_ERROR(WriteSafetensors(file + ".tmp", tensors, {{"format", "pt"}}));
+    fs::rename(file + ".tmp", file, error);
+    return error ? Status(Failed("{}: cannot be made: {}", file, error.message())) : Ok();
+  };
+  if (const Status written = write(); !written) {
+    std::error_code ignored;
+    fs::remove(file + ".tmp", ignored);  // as large as the model, perhaps
+    return written;
+  }
   return WriteFileAtomically(directory + "/" + kConfigFile, config);
 }
 

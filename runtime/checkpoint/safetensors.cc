@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_numbers.h"
+#include "base/parsing_notes.h"
 #include "runtime/checkpoint/files.h"
 
 namespace windtunnel {
@@ -117,6 +118,9 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   SafetensorsFile result;
   result.path_ = path;
   std::error_code error;
+  // A pipe of that name would be waited for until somebody writes to it.
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+    return InvalidInput("{}: is no regular file, expected a safetensors file", path);
   const int64_t bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
   std::ifstream file(path, std::ios::binary);
   if (error || !file) return InvalidInput("{}: cannot be read, expected a safetensors file", path);
@@ -130,8 +134,8 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   file.read(header.data(), static_cast<std::streamsize>(length));
   result.data_ = kLengthBytes + static_cast<int64_t>(length);
   try {
-    const Json json = Json::parse(header);
-    if (!json.is_object()) return InvalidInput("{}: the header is no JSON object", path);
+    const Json json = ParseOrDiscard(header);
+    if (!json.is_object()) return InvalidInput("{}: the header is damaged: no JSON object", path);
     for (const auto& [name, tensor] : json.items()) {
       if (name != kMetadata) result.tensors_[name] = ReadTensor(tensor);
     }

@@ -397,8 +397,7 @@ class Enumeration {
       const bool repeats = IsRepeated(ranges_.schedule, c.schedule, base_.parallel.pipeline.schedule);
       return repeats ? "schedule has no effect: counted once" : nullptr;
     }
-    const bool single = c.schedule == "none" || c.schedule == "gpipe" || c.schedule == "1f1b";
-    if (single && c.virtual_stages > 1) return "the schedule has one stage a rank";
+    if (HasOneStagePerRank(c.schedule) && c.virtual_stages > 1) return "the schedule has one stage a rank";
     // Whether these two run does not depend on the number of stages a rank has, from two on. Others have a
     // number of stages of their own.
     Configuration shorter = c;

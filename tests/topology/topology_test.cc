@@ -72,7 +72,9 @@ TEST(Topology, TheBandwidthOfANodeIsThatOfItsCardsTogether) {
     const DirectedLink& link = topology.links()[i];
     const bool leaves_node = topology.vertices()[link.from].kind == VertexKind::kNic &&
                              topology.vertices()[link.to].kind == VertexKind::kSwitch;
-    if (leaves_node) EXPECT_EQ(link.bandwidth, GBps(50));
+    if (leaves_node) {
+      EXPECT_EQ(link.bandwidth, GBps(50));
+    }
   }
 }
 
@@ -144,6 +146,16 @@ TEST(Topology, TrafficSplitsOverWaysOfTheSameLength) {
   ASSERT_EQ(route.hops.size(), 4u);
   for (const Hop& hop : route.hops) EXPECT_EQ(hop.share, 0.5);
   EXPECT_EQ(route.latency, Microseconds(2));
+}
+
+// Not of each level's slowest link, which may be on different ways.
+TEST(Topology, LatencyIsThatOfTheLongestWay) {
+  ClusterSpec cluster = TwoWays();
+  for (TopologyLink& link : cluster.topology.links)
+    link.latency_us = link.to == (link.from == "a" ? "s" : "t") ? 10 : 2;
+  EXPECT_EQ(RouteFinder(Make(cluster)).Between(0, 1)->latency, Microseconds(12));
+  for (TopologyLink& link : cluster.topology.links) link.latency_us = link.to == "s" ? 10 : 2;
+  EXPECT_EQ(RouteFinder(Make(cluster)).Between(0, 1)->latency, Microseconds(20));
 }
 
 TEST(Topology, WhatIsNotConnectedIsAnErrorThatNamesIt) {

@@ -276,6 +276,19 @@ TEST_F(Saved, SoAreAFileThatIsCutOffOneThatIsMissingAndDamagedMetadata) {
       << ErrorOf(checkpoint_);
 }
 
+TEST_F(Saved, MetadataThatNestTooDeepAreDamaged) {
+  std::ofstream(checkpoint_ + "/metadata.json")
+      << R"({"a":)" << std::string(300'000, '[') << std::string(300'000, ']') << "}";
+  EXPECT_NE(ErrorOf(checkpoint_).find("metadata.json: is damaged"), std::string::npos);
+}
+
+// Only what this program has named itself.
+TEST_F(Saved, ADirectoryWithAnotherSpellingOfItsStepIsNoCheckpointOfTheDirectory) {
+  const std::vector<int64_t> steps = CheckpointDirectory(directory_).Steps();
+  std::filesystem::copy(checkpoint_, directory_ + "/step_99", std::filesystem::copy_options::recursive);
+  EXPECT_EQ(CheckpointDirectory(directory_).Steps(), steps);
+}
+
 // A reader of a pipe to which nobody writes would wait for ever.
 TEST_F(Saved, APipeIsNoFile) {
   const std::string file = checkpoint_ + "/metadata.json";

@@ -239,7 +239,32 @@ TEST(HuggingFaceWeights, OfAModelThatComputesOtherwiseAreRefused) {
             std::string::npos);
   EXPECT_NE(error_of(R"({"rope_scaling": {"rope_type": "llama3"}})").find("rope_scaling is"),
             std::string::npos);
-  EXPECT_NE(error_of("[").find("is no configuration"), std::string::npos);
+  EXPECT_NE(error_of("[").find("is no JSON object"), std::string::npos);
+  EXPECT_NE(error_of(std::string(300'000, '[') + std::string(300'000, ']')).find("is no JSON object"),
+            std::string::npos);
+}
+
+// Shapes do not show everything that a configuration says.
+TEST(HuggingFaceWeights, OfAModelThatIsBuiltOtherwiseAreRefused) {
+  const auto error_of = [](const Scenario& scenario, auto change) {
+    const std::string exported = Exported(scenario, "built_otherwise");
+    ModelSpec model = scenario.model;
+    change(model);
+    const auto opened = OpenHuggingFaceWeights(exported, model);
+    const std::string place = exported + "/config.json: the model has model.";
+    if (opened) return std::string("none");
+    return opened.error().message.starts_with(place) ? opened.error().message.substr(place.size())
+                                                     : opened.error().message;
+  };
+  EXPECT_EQ(error_of(Gpt2(), [](ModelSpec&) {}), "none");
+  EXPECT_EQ(error_of(Gpt2(), [](ModelSpec& m) { m.heads = m.kv_heads = 4, m.head_dim = 8; }),
+            "heads 2, expected 4, as the scenario's");
+  EXPECT_EQ(error_of(Gpt2(), [](ModelSpec& m) { m.activation = ActivationKind::kRelu; }),
+            "activation gelu, expected relu, as the scenario's");
+  EXPECT_EQ(error_of(Mistral(), [](ModelSpec& m) { m.sliding_window.reset(); }),
+            "sliding_window.tokens 3, expected 0, as the scenario's");
+  EXPECT_EQ(error_of(Mixtral(), [](ModelSpec& m) { m.experts->top_k = 3; }),
+            "experts.top_k 2, expected 3, as the scenario's");
 }
 
 TEST(HuggingFaceWeights, SayWhichTensorIsMissingOrHasAnotherShape) {

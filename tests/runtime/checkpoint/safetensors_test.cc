@@ -68,6 +68,8 @@ TEST(Safetensors, FilesThatCannotBeAreErrorsThatSayWhy) {
             std::string::npos);
   EXPECT_NE(MessageOf(Write("json", "{x", "")).find("the header is damaged"), std::string::npos);
   EXPECT_NE(MessageOf(Write("list", "[]", "")).find("no JSON object"), std::string::npos);
+  const std::string deep = std::string(300'000, '[') + std::string(300'000, ']');
+  EXPECT_NE(MessageOf(Write("deep", deep, "")).find("no JSON object"), std::string::npos);
   EXPECT_NE(MessageOf(Write("types", R"({"a":{"dtype":1}})", "")).find("damaged"), std::string::npos);
   EXPECT_NE(MessageOf(Write("offsets", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", eight))
                 .find("damaged"),

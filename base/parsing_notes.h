@@ -4,6 +4,7 @@
 //   const nlohmann::json json = nlohmann::json::parse(text, std::ref(notes));
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -44,5 +45,13 @@ class ParsingNotes {
   std::string duplicate_;
   bool nests_too_deep_ = false;
 };
+
+// The document; a discarded value if the text is not JSON, or nests too deep to be copied or written.
+inline nlohmann::json ParseOrDiscard(const std::string& text) {
+  using Json = nlohmann::json;
+  ParsingNotes notes;
+  Json json = Json::parse(text, std::ref(notes), /*allow_exceptions=*/false);
+  return notes.nests_too_deep() ? Json(Json::value_t::discarded) : json;
+}
 
 }  // namespace windtunnel
