@@ -70,69 +70,100 @@ std::vector<TrafficModel::Message> TrafficModel::Relayed(const std::vector<std::
   return messages;
 }
 
-std::vector<TrafficModel::Message> TrafficModel::MessagesOf(const Key& key) const {
+std::vector<TrafficModel::Message> TrafficModel::Pairs(const Key& key) {
   std::vector<Message> messages;
-  if (key.shape == Shape::kSend) return {{key.from, key.to, 1}};
-  const double n = static_cast<double>(key.ranks.size());
-  if (key.shape == Shape::kRoot || key.shape == Shape::kAllToAll) {
-    for (int from : key.ranks) {
-      for (int to : key.ranks) {
-        const bool is_one = (key.from < 0 || key.from == from) && (key.to < 0 || key.to == to);
-        if (from != to && is_one) messages.push_back({from, to, 1 / n});
-      }
+  const double part = 1 / static_cast<double>(key.ranks.size());
+  for (int from : key.ranks) {
+    for (int to : key.ranks) {
+      const bool is_one = (key.from < 0 || key.from == from) && (key.to < 0 || key.to == to);
+      if (from != to && is_one) messages.push_back({from, to, part});
     }
-    return messages;
   }
-  if (key.shape == Shape::kShift) {
-    for (size_t i = 0; i < key.ranks.size(); ++i)
-      messages.push_back({key.ranks[i], key.ranks[(i + static_cast<size_t>(key.to)) % key.ranks.size()], 1});
-    return messages;
-  }
-  if (key.shape == Shape::kPat) {
-    for (size_t step = 1; step < key.ranks.size(); step *= 2) {
-      const double part = static_cast<double>(std::min(step, key.ranks.size() - step)) / n;
-      for (size_t i = 0; i < key.ranks.size(); ++i)
-        messages.push_back({key.ranks[i], key.ranks[(i + step) % key.ranks.size()], part});
-    }
-    return messages;
-  }
+  return messages;
+}
 
-  const std::vector<std::vector<int>> nodes = RanksByNode(key.ranks, devices_per_node_);
-  const size_t p = nodes.front().size();
-  const bool is_even =
-      std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return node.size() == p; });
-  if (key.shape == Shape::kRelayed) return Relayed(nodes, key.reach);
-  if (!is_even) {
-    for (size_t i = 0; i < key.ranks.size(); ++i)
-      messages.push_back({key.ranks[i], key.ranks[(i + 1) % key.ranks.size()], 1});
-    return messages;
+std::vector<TrafficModel::Message> TrafficModel::Around(const std::vector<int>& ranks, size_t distance,
+                                                        double part) {
+  std::vector<Message> messages;
+  for (size_t i = 0; i < ranks.size(); ++i)
+    messages.push_back({ranks[i], ranks[(i + distance) % ranks.size()], part});
+  return messages;
+}
+
+std::vector<TrafficModel::Message> TrafficModel::Pat(const std::vector<int>& ranks) {
+  std::vector<Message> messages;
+  for (size_t step = 1; step < ranks.size(); step *= 2) {
+    const size_t parts = std::min(step, ranks.size() - step);
+    const auto of_step = Around(ranks, step, static_cast<double>(parts) / static_cast<double>(ranks.size()));
+    messages.insert(messages.end(), of_step.begin(), of_step.end());
   }
-  const double parts = static_cast<double>(p), count = static_cast<double>(nodes.size());
-  const bool is_in_switch = key.shape == Shape::kNvls || key.shape == Shape::kNvlsTree;
+  return messages;
+}
+
+void TrafficModel::AddWithin(Shape shape, const std::vector<std::vector<int>>& nodes,
+                             std::vector<Message>& messages) {
+  const size_t p = nodes.front().size();
+  if (p == 1) return;
+  const double parts = static_cast<double>(p);
+  const bool is_in_switch = shape == Shape::kNvls || shape == Shape::kNvlsTree;
   double within = nodes.size() == 1 ? 1 : (parts - 1) / parts;
   if (is_in_switch) within = 1 + 1 / parts;
-  if (key.shape == Shape::kHierarchical) within = 2 * (parts - 1) / parts;
+  if (shape == Shape::kHierarchical) within = 2 * (parts - 1) / parts;
   for (const std::vector<int>& node : nodes) {
-    for (size_t i = 0; i < p && p > 1; ++i) {
+    for (size_t i = 0; i < p; ++i) {
       messages.push_back({node[i], node[(i + 1) % p], within});
-      if (key.shape == Shape::kTree) messages.push_back({node[(i + 1) % p], node[i], within});
+      if (shape == Shape::kTree) messages.push_back({node[(i + 1) % p], node[i], within});
     }
   }
-  if (nodes.size() == 1) return messages;
-  const int last = static_cast<int>(nodes.size());
+}
+
+void TrafficModel::AddBetween(Shape shape, const std::vector<std::vector<int>>& nodes,
+                              std::vector<Message>& messages) {
+  if (nodes.size() == 1) return;
+  const size_t p = nodes.front().size();
+  const double parts = static_cast<double>(p), count = static_cast<double>(nodes.size());
   for (size_t i = 0; i < p; ++i) {
-    for (int node = 0; node < last; ++node) {
-      const int next = nodes[(node + 1) % last][i];
-      if (key.shape == Shape::kRing) {
-        messages.push_back({nodes[node][i], next, 1 / parts});
-      } else if (key.shape == Shape::kHierarchical) {
-        messages.push_back({nodes[node][i], next, 2 * (count - 1) / (count * parts)});
+    for (size_t node = 0; node < nodes.size(); ++node) {
+      const int from = nodes[node][i], next = nodes[(node + 1) % nodes.size()][i];
+      if (shape == Shape::kRing) {
+        messages.push_back({from, next, 1 / parts});
+      } else if (shape == Shape::kHierarchical) {
+        messages.push_back({from, next, 2 * (count - 1) / (count * parts)});
       } else {
-        messages.push_back({nodes[node][i], next, (count - 1) / (count * parts)});
-        messages.push_back({next, nodes[node][i], (count - 1) / (count * parts)});
+        messages.push_back({from, next, (count - 1) / (count * parts)});
+        messages.push_back({next, from, (count - 1) / (count * parts)});
       }
     }
   }
+}
+
+std::vector<TrafficModel::Message> TrafficModel::MessagesOf(const Key& key) const {
+  switch (key.shape) {
+    case Shape::kSend:
+      return {{key.from, key.to, 1}};
+    case Shape::kRoot:
+    case Shape::kAllToAll:
+      return Pairs(key);
+    case Shape::kShift:
+      return Around(key.ranks, static_cast<size_t>(key.to), 1);
+    case Shape::kPat:
+      return Pat(key.ranks);
+    case Shape::kRelayed:
+      return Relayed(RanksByNode(key.ranks, devices_per_node_), key.reach);
+    case Shape::kRing:
+    case Shape::kTree:
+    case Shape::kNvls:
+    case Shape::kNvlsTree:
+    case Shape::kHierarchical:
+      break;
+  }
+  const std::vector<std::vector<int>> nodes = RanksByNode(key.ranks, devices_per_node_);
+  const bool is_even = std::all_of(nodes.begin(), nodes.end(),
+                                   [&](const auto& node) { return node.size() == nodes.front().size(); });
+  if (!is_even) return Around(key.ranks, 1, 1);
+  std::vector<Message> messages;
+  AddWithin(key.shape, nodes, messages);
+  AddBetween(key.shape, nodes, messages);
   return messages;
 }
 
@@ -193,17 +224,10 @@ Result<const Traffic*> TrafficModel::Of(Pattern pattern, const OpKind& kind, con
   return &known_.emplace(std::move(key), std::move(traffic)).first->second;
 }
 
-Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device,
-                                TrafficModel& traffic) {
+Result<GroupLayout> LayOutInTopology(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device,
+                                     TrafficModel& traffic) {
   const NetworkSpec network = NetworkOf(cluster);
-  const int devices = static_cast<int>(std::max<int64_t>(cluster.devices_per_node, 1));
-  const std::vector<std::vector<int>> nodes = RanksByNode(group.ranks, devices);
-  GroupLayout layout;
-  layout.ranks = static_cast<int>(group.ranks.size());
-  layout.nodes = static_cast<int>(nodes.size());
-  layout.ranks_per_node = layout.ranks;
-  for (const auto& node : nodes)
-    layout.ranks_per_node = std::min(layout.ranks_per_node, static_cast<int>(node.size()));
+  GroupLayout layout = PlaceOnNodes(group, cluster);
   WT_ASSIGN_OR_RETURN(layout.link, IntraNodeRates(network.intra_node, device.intra_node));
   WT_ASSIGN_OR_RETURN(const Traffic* ring, traffic.Of(Pattern::kRing, Collective{}, group, 0));
   const double p = layout.ranks_per_node;

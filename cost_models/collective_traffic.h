@@ -102,6 +102,15 @@ class TrafficModel {
   static Key KeyOf(Pattern pattern, const OpKind& kind, const Group& group, int position);
   std::vector<Message> MessagesOf(const Key& key) const;
   static std::vector<Message> Relayed(const std::vector<std::vector<int>>& nodes, const TokenReach& reach);
+  static std::vector<Message> Pairs(const Key& key);
+  // From each rank to the one `distance` after it.
+  static std::vector<Message> Around(const std::vector<int>& ranks, size_t distance, double part);
+  static std::vector<Message> Pat(const std::vector<int>& ranks);
+  // Of groups with as many ranks on each node.
+  static void AddWithin(Shape shape, const std::vector<std::vector<int>>& nodes,
+                        std::vector<Message>& messages);
+  static void AddBetween(Shape shape, const std::vector<std::vector<int>>& nodes,
+                         std::vector<Message>& messages);
   // `beyond`: the share that is achieved on links between nodes.
   Result<Traffic> Measure(const std::vector<Message>& messages, double beyond);
 
@@ -119,8 +128,8 @@ class TrafficModel {
 };
 
 // How a group lies in a topology. Errors: those of the routes and rates.
-Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device,
-                                TrafficModel& traffic);
+Result<GroupLayout> LayOutInTopology(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device,
+                                     TrafficModel& traffic);
 
 // A lower bound for the time that an operator needs for `traffic` on the links, without its latency.
 Duration LeastMoving(const OpKind& kind, Pattern pattern, int ranks, const Traffic& traffic);

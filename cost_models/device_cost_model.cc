@@ -213,7 +213,7 @@ Result<DeviceCostModel::KnownGroup*> DeviceCostModel::Know(const Group& group) c
   KnownGroup& known = groups_[&group];
   if (known.layout >= 0 && known.ranks == group.ranks) return &known;
   WT_ASSIGN_OR_RETURN(const GroupLayout layout, has_own_topology_
-                                                    ? LayOutGroup(group, cluster_, device_, *traffic_)
+                                                    ? LayOutInTopology(group, cluster_, device_, *traffic_)
                                                     : LayOutGroup(group, cluster_, device_));
   const auto found = std::find(layouts_.begin(), layouts_.end(), layout);
   known = {group.ranks, static_cast<int32_t>(found - layouts_.begin()), {}};

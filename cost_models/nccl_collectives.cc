@@ -155,8 +155,17 @@ bool IsWanted(const NcclEntry& entry, CollectiveAlgorithm algorithm) {
   return true;
 }
 bool IsWanted(const NcclEntry& entry, CollectiveProtocol protocol) {
-  return protocol == CollectiveProtocol::kAuto ||
-         static_cast<int>(protocol) - 1 == static_cast<int>(entry.protocol);
+  switch (protocol) {
+    case CollectiveProtocol::kAuto:
+      return true;
+    case CollectiveProtocol::kLl:
+      return entry.protocol == NcclProtocol::kLl;
+    case CollectiveProtocol::kLl128:
+      return entry.protocol == NcclProtocol::kLl128;
+    case CollectiveProtocol::kSimple:
+      return entry.protocol == NcclProtocol::kSimple;
+  }
+  return true;
 }
 
 // The entries of the table that match the wish; the whole table if none does.
@@ -379,17 +388,22 @@ std::vector<std::vector<int>> RanksByNode(const std::vector<int>& ranks, int dev
   return nodes;
 }
 
-Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device) {
-  WT_RETURN_IF_ERROR(CheckNetwork(cluster));
-  GroupLayout layout;
-  layout.ranks = static_cast<int>(group.ranks.size());
-  WT_ASSIGN_OR_RETURN(layout.link, IntraNodeRates(cluster.network.intra_node, device.intra_node));
+GroupLayout PlaceOnNodes(const Group& group, const ClusterSpec& cluster) {
   const int devices = static_cast<int>(std::max<int64_t>(cluster.devices_per_node, 1));
   const std::vector<std::vector<int>> nodes = RanksByNode(group.ranks, devices);
+  GroupLayout layout;
+  layout.ranks = static_cast<int>(group.ranks.size());
   layout.nodes = static_cast<int>(nodes.size());
   layout.ranks_per_node = layout.ranks;
   for (const auto& node : nodes)
     layout.ranks_per_node = std::min(layout.ranks_per_node, static_cast<int>(node.size()));
+  return layout;
+}
+
+Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device) {
+  WT_RETURN_IF_ERROR(CheckNetwork(cluster));
+  GroupLayout layout = PlaceOnNodes(group, cluster);
+  WT_ASSIGN_OR_RETURN(layout.link, IntraNodeRates(cluster.network.intra_node, device.intra_node));
   if (layout.nodes == 1) return layout;
   WT_ASSIGN_OR_RETURN(NicRates nic, CardRates(cluster.network));
   const double cards = CardsOfDevice(cluster, nic, device.host_link) * layout.ranks_per_node;

@@ -82,6 +82,8 @@ struct GroupLayout {
 };
 // The ranks grouped by node, in order.
 std::vector<std::vector<int>> RanksByNode(const std::vector<int>& ranks, int devices_per_node);
+// The group's ranks and nodes alone.
+GroupLayout PlaceOnNodes(const Group& group, const ClusterSpec& cluster);
 // Without a topology (cost_models/collective_traffic.h has the version with one). Errors: those of the rates,
 // InvalidInput for a slow link.
 Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device);

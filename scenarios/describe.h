@@ -226,10 +226,10 @@ void Describe(V& v, LearningRateScheduler& scheduler) {
   v.Integer("total_steps", scheduler.total_steps, kCount,
             "steps of the whole schedule; 0 (default): run.warmup + run.steps");
   v.Integer("decay_steps", scheduler.decay_steps, kCount, "0 (default): all steps after the warm-up");
-  v.Number("min_lr_factor", scheduler.min_lr_factor, FromTo(0, 1),
+  v.Number("min_lr_factor", scheduler.min_lr_factor, From(0, 1),
            "what the rate falls to, over optimizer.lr (default 0)");
   v.Integer("step_size", scheduler.step_size, kSize, "of decay: step, the steps of one rate (default 1)");
-  v.Number("gamma", scheduler.gamma, FromTo(0, 1),
+  v.Number("gamma", scheduler.gamma, From(0, 1),
            "of decay: step, what the rate is multiplied by after these (default 0.1)");
 }
 

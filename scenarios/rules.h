@@ -22,7 +22,6 @@ constexpr Bounds AtLeast(double min) { return {.min = min}; }
 constexpr Bounds MoreThan(double min) { return {.min = min, .above_min = true}; }
 constexpr Bounds MoreThanUpTo(double min, double max) { return {.min = min, .max = max, .above_min = true}; }
 constexpr Bounds From(double min, double max) { return {.min = min, .max = max}; }
-constexpr Bounds FromTo(double min, double max) { return {.min = min, .max = max}; }
 constexpr Bounds FromToBelow(double min, double max) { return {.min = min, .max = max, .below_max = true}; }
 
 // Sizes of tensors and counts: the largest that fit the 32-bit dimensions of PyTorch and BLAS.

@@ -28,7 +28,7 @@ struct Fabric {
   const Traffic& Of(Pattern pattern, const OpKind& kind, const Group& group, int position = 0) {
     return **model.Of(pattern, kind, group, position);
   }
-  GroupLayout LayoutOf(const Group& group) { return LayOutGroup(group, cluster, H100(), model).value(); }
+  GroupLayout LayoutOf(const Group& group) { return LayOutInTopology(group, cluster, H100(), model).value(); }
   // The share of its capacity that is in use on the link between the vertices of these names.
   double ShareOf(const Traffic& traffic, const std::string& from, const std::string& to) const {
     for (const LinkDemand& demand : *traffic.demands) {

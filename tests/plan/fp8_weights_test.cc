@@ -149,7 +149,9 @@ TEST(WeightsInFp8, OfExpertsAgreeAmongThoseThatHaveThem) {
   const Plan plan = *CompilePlan(s);
   EXPECT_EQ(MagnitudeReductions(plan), 2);
   for (const Parameter& parameter : plan.roles[0].parameters)
-    if (parameter.is_of_experts()) EXPECT_TRUE(parameter.is_factor) << parameter.name;
+    if (parameter.is_of_experts()) {
+      EXPECT_TRUE(parameter.is_factor) << parameter.name;
+    }
 }
 
 // A unit's weights of fp8 products take a byte on the wire, its norms two. Magnitudes are found once a step.
