@@ -1,5 +1,6 @@
 #include "base/write_file.h"
 
+#include <limits.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,7 +26,10 @@ std::error_code WriteWhole(const std::string& path, std::string_view text) {
 std::error_code ReplaceFile(const std::string& path, std::string_view text) {
   namespace fs = std::filesystem;
   // The process number keeps two writers apart.
-  const std::string beside = path + "." + std::to_string(getpid()) + ".tmp";
+  std::string beside = path + "." + std::to_string(getpid()) + ".tmp";
+  // A name of nearly the most bytes has no room for more.
+  if (fs::path(beside).filename().native().size() > NAME_MAX)
+    beside = fs::path(path).replace_filename(".windtunnel." + std::to_string(getpid()) + ".tmp");
   std::error_code error = WriteWhole(beside, text), ignored;
   if (!error) {
     const fs::file_status before = fs::status(path, ignored);

@@ -1,6 +1,7 @@
 #include "cli/nodes.h"
 
 #include "cli/session.h"
+#include "runtime/input_files.h"
 #include "scenarios/load.h"
 
 namespace windtunnel {
@@ -19,7 +20,7 @@ Result<std::string> ScenarioText(const Options& options) {
   std::string text;
   for (const std::string& file : options.files) {
     WT_ASSIGN_OR_RETURN(const Scenario scenario, LoadWithOverrides(options, file));
-    text += ResolvedYaml(scenario);
+    text += ResolvedYaml(scenario) + DescribeInputFiles(scenario, options.import_weights);
   }
   return text;
 }

@@ -277,14 +277,16 @@ Result<int> RunLiveCommand(const Options& options) {
     return 0;
   }
 
+  // Without -q restarts are said when they happen, else at the end, whichever that is.
+  std::vector<std::string> restarts;
+  if (options.quiet) live.note = [&](const std::string& reason) { restarts.push_back(reason); };
   auto begin = std::chrono::steady_clock::now();
-  WT_ASSIGN_OR_RETURN(Measurement measurement, joins ? JoinLive(plan, live) : RunLive(plan, live));
+  Result<Measurement> measured = joins ? JoinLive(plan, live) : RunLive(plan, live);
   std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
+  for (const std::string& reason : restarts)
+    std::fprintf(stderr, "windtunnel: restarted after an error: %s\n", reason.c_str());
+  WT_ASSIGN_OR_RETURN(Measurement measurement, std::move(measured));
   if (silent) return 0;
-  // Without -q they were said when they happened.
-  if (options.quiet)
-    for (const std::string& failure : measurement.restarts)
-      std::fprintf(stderr, "windtunnel: restarted after an error: %s\n", failure.c_str());
   WT_RETURN_IF_ERROR(Export(options, live.run, cleaner));
   std::vector<Outcome> outcomes(1);
   outcomes[0].plan = std::move(plan);

@@ -20,13 +20,30 @@ constexpr size_t kShown = 3;
 // One change, applied to a scenario; false where it changes nothing.
 using Change = std::function<bool(Remedy&)>;
 
+// All layers instead of some.
+bool RecomputeAllLayers(Remedy& remedy) {
+  Scenario& scenario = remedy.scenario;
+  if (!scenario.RecomputesSomeLayers()) return false;
+  if (scenario.recompute_layers > 0) remedy.settings.emplace_back("recompute_layers=0");
+  if (scenario.recompute_every > 1) remedy.settings.emplace_back("recompute_every=1");
+  scenario.recompute_layers = 0;
+  scenario.recompute_every = 1;
+  return true;
+}
+
 // (Megatron and DeepSpeed recompute no single operators.)
 Change RecomputeBy(Recompute kind) {
   return [kind](Remedy& remedy) {
-    if (remedy.scenario.recompute >= kind) return false;
-    if (kind == Recompute::kSelectiveOp && IsMegatronOrDeepspeed(remedy.scenario.framework)) return false;
-    remedy.scenario.recompute = kind;
+    Scenario& scenario = remedy.scenario;
+    if (kind == Recompute::kFull && scenario.recompute == kind) return RecomputeAllLayers(remedy);
+    if (scenario.recompute >= kind) return false;
+    if (kind == Recompute::kSelectiveOp && IsMegatronOrDeepspeed(scenario.framework)) return false;
+    scenario.recompute = kind;
     remedy.settings.push_back(fmt::format("recompute={}", WordOf(kind)));
+    if (kind != Recompute::kSelective && !scenario.recompute_modules.empty()) {
+      scenario.recompute_modules.clear();  // selective's
+      remedy.settings.emplace_back("recompute_modules=[]");
+    }
     return true;
   };
 }
@@ -42,8 +59,9 @@ bool FuseTheLoss(Remedy& remedy) {
   return true;
 }
 
-// Applies to replicas that each keep everything, or more than `kind` leaves them. The FSDP of Megatron and
-// DeepSpeed is not modelled, and PyTorch has no ZeRO-1 like theirs.
+// Applies to replicas that each keep everything, or more than `kind` leaves them; also to a single one, whose
+// states can then be offloaded. The FSDP of Megatron and DeepSpeed is not modelled, and PyTorch has no ZeRO-1
+// like theirs.
 Change ShardBy(DataParallelKind kind) {
   return [kind](Remedy& remedy) {
     Scenario& scenario = remedy.scenario;
@@ -53,7 +71,7 @@ Change ShardBy(DataParallelKind kind) {
                              (is_fsdp && IsZero(data.kind));
     const bool has_kind =
         is_fsdp ? !IsMegatronOrDeepspeed(scenario.framework) : !IsPytorch(scenario.framework);
-    if (data.size == 1 || !shards_less || !has_kind) return false;
+    if (!shards_less || !has_kind) return false;
     data.kind = kind;
     scenario.derived.kind = false;
     remedy.settings.push_back(fmt::format("parallel.data.kind={}", WordOf(kind)));
@@ -63,6 +81,16 @@ Change ShardBy(DataParallelKind kind) {
     }
     return true;
   };
+}
+
+// FSDP over all copies, and of parameters, too.
+bool ShardFully(Remedy& remedy) {
+  DataParallelSpec& data = remedy.scenario.parallel.data;
+  const bool has_size = data.shard_size > 0 && !remedy.scenario.derived.shard_size;
+  if (data.kind != DataParallelKind::kFsdp || data.sharding == Sharding::kFullShard || has_size) return false;
+  data.sharding = Sharding::kFullShard;
+  remedy.settings.emplace_back("parallel.data.sharding=full_shard");
+  return true;
 }
 
 // Micro-batches of `micro` sequences, and more of them.
@@ -140,7 +168,12 @@ bool IsMore(const Remedy& remedy, const Remedy& less) {
 }
 
 std::string Describe(const Remedy& remedy) {
-  return fmt::format("--set {}", fmt::join(remedy.settings, " --set "));
+  std::string text;
+  for (const std::string& setting : remedy.settings) {
+    const bool is_plain = setting.find('[') == std::string::npos;
+    text += fmt::format("{}--set {}", text.empty() ? "" : " ", is_plain ? setting : "'" + setting + "'");
+  }
+  return text;
 }
 
 }  // namespace
@@ -156,10 +189,11 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
                full = RecomputeBy(Recompute::kFull);
   const Change zero1 = ShardBy(DataParallelKind::kZero1), fsdp = ShardBy(DataParallelKind::kFsdp);
   const Change fused = FuseTheLoss, half = HalveMicroBatches, micro = TakeSequencesOneByOne,
-               offload = UseTheHost;
+               offload = UseTheHost, fully = ShardFully;
   const std::vector<std::vector<Change>> all = {{fused},
                                                 {selective},
                                                 {zero1},
+                                                {fully},
                                                 {half},
                                                 {micro},
                                                 {fsdp},
@@ -176,6 +210,7 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
                                                 {half, full},
                                                 {micro, full},
                                                 {fsdp, full},
+                                                {fully, full},
                                                 {zero1, micro, full},
                                                 {fsdp, micro, full},
                                                 {offload},
@@ -199,7 +234,10 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
 }
 
 Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile) {
-  Result<Plan> plan = compile(WithFewMicroBatches(remedy.scenario));
+  const PipelineSpec& pipeline = remedy.scenario.parallel.pipeline;
+  const bool holds_more_with_more =
+      pipeline.size > 1 && pipeline.schedule != "1f1b" && pipeline.schedule != "interleaved";
+  Result<Plan> plan = compile(holds_more_with_more ? remedy.scenario : WithFewMicroBatches(remedy.scenario));
   if (!plan) plan = compile(remedy.scenario);  // (a schedule may be for one number of micro-batches only)
   if (!plan) return tl::unexpected(plan.error());
   Bytes reserved;

@@ -16,7 +16,7 @@ namespace windtunnel {
 // Compiles a scenario's plan as a prediction does: CompilePlan, or the same with balanced stages.
 using CompileScenario = std::function<Result<Plan>(const Scenario&)>;
 
-// The scenario with only as many micro-batches as fill the pipeline and repeat: most schedules hold no more
+// The scenario with only as many micro-batches as fill the pipeline and repeat: many schedules hold no more
 // memory with more. A plan of few micro-batches is compiled faster than one of many.
 Scenario WithFewMicroBatches(Scenario scenario);
 
@@ -29,7 +29,7 @@ struct Remedy {
 std::vector<Remedy> RemediesFor(const Scenario& scenario);
 
 // The most memory that the allocator reserves in the remedy's steps if memory is unlimited. The plan has few
-// micro-batches (WithFewMicroBatches) where the schedule allows that. Errors: those of `compile`.
+// micro-batches (WithFewMicroBatches) if its schedule holds no more with more. Errors: those of `compile`.
 Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile);
 
 // The first few remedies that fit, as text, or, if none fits, the one that needs least. `room` is the memory

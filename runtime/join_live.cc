@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/cores.h"
+#include "runtime/input_files.h"
 #include "runtime/job_launch.h"
 #include "runtime/live.h"
 #include "runtime/mpi.h"
@@ -115,7 +116,8 @@ Result<Meeting> MeetOthers(const Plan& plan, const LiveOptions& options, const R
   rendezvous.host = environment.master_addr;
   rendezvous.port = environment.master_port;
   rendezvous.token = environment.token;
-  rendezvous.scenario = ResolvedYaml(plan.scenario) + DescribeForPeers(options.run);
+  rendezvous.scenario = ResolvedYaml(plan.scenario) + DescribeForPeers(options.run) +
+                        DescribeInputFiles(plan.scenario, options.run.import_weights);
   rendezvous.deadline = options.rendezvous_timeout;
   rendezvous.advice = environment.advice;
   rendezvous.interfaces = GlooInterfaces();

@@ -57,6 +57,11 @@ kill -9 $(pgrep -P $launcher -f 'rank .*job.json' | head -1)
 wait $launcher || fail "a run that is restarted once"
 grep -q 'windtunnel: restarted after an error: rank . was killed by signal 9' err.txt || fail "a quiet restart is not said"
 
+# Nor is it silent about a restart after which the run fails for good.
+"$windtunnel" run gpt.yaml -q --set optimizer.kind=sgd --set optimizer.lr=1e30 --set run.steps=8 --checkpoint-dir diverged \
+  --checkpoint-every 1 --max-restarts 1 > out.txt 2> err.txt
+[ $? = 1 ] && grep -q 'windtunnel: restarted after an error: ' err.txt || fail "a quiet restart before the last error is not said"
+
 # A rank that is silent: its peer meets the deadline, both views are named, and the record has both ranks' last operators.
 start_run --collective-timeout 2 --flight-record silent.json
 began=$(date +%s)

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "scenarios/load.h"
 #include "sim/role_memory.h"
 #include "tests/plan/scenarios_for_tests.h"
@@ -94,6 +96,54 @@ framework: pytorch
     }
   }
   EXPECT_GT(compared, 20);
+}
+
+// GPipe holds all micro-batches of a step.
+TEST(RemediesFor, CountAllMicroBatchesThatAScheduleHolds) {
+  Scenario s = Replicated();
+  s.batch = {.micro = 1, .accumulate = 16};
+  s.parallel.pipeline.size = 2;
+  s.parallel.data.size = 2;
+  for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
+    s.parallel.pipeline.schedule = schedule;
+    EXPECT_EQ(*ReservedWith({{}, s}, Compile), ReservedBy(s)) << schedule;
+  }
+}
+
+TEST(RemediesFor, ShardAmongContextRanksAndOffloadASingleRank) {
+  Scenario s = Replicated(1);
+  const auto has = [&](std::vector<std::string> wanted) {
+    const auto all = SettingsOf(s);
+    return std::find(all.begin(), all.end(), wanted) != all.end();
+  };
+  EXPECT_TRUE(has({"parallel.data.kind=fsdp", "parallel.data.offload=param"}));
+  s.model.attention = AttentionKind::kFlash;
+  s.parallel.context.size = 4;
+  s.cluster.devices_per_node = 4;
+  EXPECT_TRUE(has({"parallel.data.kind=fsdp"}));
+  s.parallel.data.kind = DataParallelKind::kFsdp;
+  s.parallel.data.sharding = Sharding::kNoShard;
+  EXPECT_TRUE(has({"parallel.data.sharding=full_shard"}));
+}
+
+// Blocks as a whole are recomputed instead of a list of modules, and all of them instead of some.
+TEST(RemediesFor, RecomputeMoreThanModulesOrSomeLayers) {
+  Scenario s = Replicated();
+  s.framework = Framework::kMegatronCore;
+  s.recompute = Recompute::kSelective;
+  s.recompute_modules = {RecomputeModule::kCoreAttention, RecomputeModule::kLayerNorm};
+  const auto has = [&](std::vector<std::string> wanted) {
+    const auto all = SettingsOf(s);
+    return std::find(all.begin(), all.end(), wanted) != all.end();
+  };
+  EXPECT_TRUE(has({"recompute=full", "recompute_modules=[]"}));
+  s.recompute_modules.clear();
+  s.recompute = Recompute::kFull;
+  s.recompute_layers = 2;
+  EXPECT_TRUE(has({"recompute_layers=0"}));
+  s.recompute_layers = 0;
+  s.recompute_every = 2;
+  EXPECT_TRUE(has({"recompute_every=1"}));
 }
 
 TEST(RemediesFor, HaveNoFsdpOfFrameworksWithoutIt) {
