@@ -51,10 +51,15 @@ Result<Costs> CompleteCosts(const Options& options, const Plan& plan, const Live
         "it{}; leave --profile out to use this machine's own",
         costs.profile.name, costs.path,
         options.recalibrate ? "" : ", and it lacks costs of " + plan.scenario.name);
-  WT_RETURN_IF_ERROR(MakeCostsDirectory(costs));
+  const Status place = MakeCostsDirectory(costs);
+  if (!place && !costs.check) return tl::unexpected(place.error());
   Status calibrated = Calibrate(plan, options.recalibrate || costs.cached, live, costs.profile);
   progress.Clear();
   WT_RETURN_IF_ERROR(calibrated);
+  if (!place) {  // they were complete, in a cache that cannot be written
+    live.note(fmt::format("{}: what was measured again is not kept", place.error().message));
+    return costs;
+  }
   WT_RETURN_IF_ERROR(SaveProfile(costs.profile, costs.path));
   if (costs.cached) WT_RETURN_IF_ERROR(SaveSnapshot(costs, plan));
   return costs;

@@ -249,7 +249,9 @@ template <size_t... kIndex>
 std::map<std::string, OperatorVocabulary, std::less<>> OfAllKinds(std::index_sequence<kIndex...>) {
   std::map<std::string, OperatorVocabulary, std::less<>> known;
   (AddKind(OpKind(std::in_place_index<kIndex>), known), ...);
-  AddKind(SplitColumns{.join = true}, known);
+  SplitColumns join;
+  join.join = true;
+  AddKind(join, known);
   return known;
 }
 

@@ -442,7 +442,7 @@ std::string DescribeSaves(const Measurement& measurement) {
   std::string text = fmt::format("checkpoints: {} saved, {} each, {} at most", measurement.saves.size(),
                                  FormatBytes(measurement.saves.back().bytes), FormatDuration(slowest));
   if (measurement.steps_after_saves > 0)
-    text += fmt::format("; {} steps right after them are not counted", measurement.steps_after_saves);
+    text += fmt::format("; {} right after them not counted", Counted(measurement.steps_after_saves, "step"));
   return text;
 }
 
@@ -475,6 +475,11 @@ void AddRun(Table& table, const Measurement& measurement) {
 
 std::optional<std::string> DescribeDivergence(const Measurement& measurement) {
   const std::vector<double>& losses = measurement.losses;
+  if (!losses.empty() && measurement.skipped_steps.size() == losses.size())
+    return fmt::format(
+        "all {} were skipped, since their gradients overflowed: no parameter has changed "
+        "(precision.loss_scale)",
+        Counted(static_cast<int64_t>(losses.size()), "step"));
   if (losses.empty() || std::isfinite(losses.back())) return std::nullopt;
   const auto last =
       std::find_if(losses.rbegin(), losses.rend(), [](double loss) { return std::isfinite(loss); });

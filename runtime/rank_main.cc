@@ -5,6 +5,7 @@
 #include "runtime/rank_main.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "runtime/calibration.h"
@@ -233,6 +234,8 @@ int RunRank(const std::string& job_file) {
     WT_ASSIGN_OR_RETURN(auto environment, ReadRankEnvironment());
     if (!environment)
       return InvalidInput("RANK is not set: `windtunnel rank` is for windtunnel's own launcher");
+    // As ps and the kernel's messages name the process, which was started as /proc/self/exe.
+    prctl(PR_SET_NAME, fmt::format("windtunnel:{}", environment->rank).c_str());
     LastWord last_word(environment->rank);
     Status status = RunJob(job, environment->rank, last_word);
     if (!status) last_word.Say(status.error(), nullptr);
