@@ -5,9 +5,35 @@
 
 #include "base/random.h"
 #include "plan/dropout_site.h"
+#include "plan/op.h"
 #include "runtime/kernel_context.h"
 
 namespace windtunnel {
+
+// The 32-bit number of a site's element (DropoutMask).
+constexpr uint32_t DropoutNumber(const RandomStream& stream, int64_t index) {
+  const auto i = static_cast<uint64_t>(index);
+  return static_cast<uint32_t>(stream.At(i / 2) >> (i % 2 * 32));
+}
+
+// The part of a site's elements that an operator has: rows [first_row, first_row + rows) of the tokens of
+// `batch` samples, columns from first_column on, of whole sequences and rows.
+struct DropoutPart {
+  int64_t rows, batch, first_row, whole_seq, whole_columns, first_column;
+
+  DropoutPart(const Dropout& op, const KernelContext& context)
+      : rows(op.elements / op.columns),
+        batch(rows * (op.splits_rows ? context.tensor.ranks : 1) / op.seq),
+        first_row(op.splits_rows ? context.tensor.rank * rows : 0),
+        whole_seq(op.seq * op.context.ranks),
+        whole_columns(op.columns * (op.splits_columns ? context.tensor.ranks : 1)),
+        first_column(op.splits_columns ? context.tensor.rank * op.columns : 0) {}
+
+  // The index of the first of a row's elements, at a position in the sequence of a sample of the step.
+  constexpr int64_t FirstOf(int64_t sample, int64_t position) const {
+    return (sample * whole_seq + position) * whole_columns + first_column;
+  }
+};
 
 // Every element of the whole batch and the whole model has a 32-bit number, a pure function of run.seed, the
 // step, the site's stream and the element's index, and is dropped if that is below the share of 2^32. Element
@@ -40,10 +66,7 @@ class DropoutMask {
     return (sample * all_heads + whole_head) * seq * seq;
   }
 
-  bool Keeps(int64_t index) const {
-    const auto i = static_cast<uint64_t>(index);
-    return static_cast<uint32_t>(stream_.At(i / 2) >> (i % 2 * 32)) >= threshold_;
-  }
+  bool Keeps(int64_t index) const { return DropoutNumber(stream_, index) >= threshold_; }
 
  private:
   static constexpr uint64_t kSalt = 0x64726F706F757400ULL;  // apart from the streams of parameters

@@ -118,19 +118,13 @@ void Drop(const Dropout& op, const KernelContext& context, const Operands& opera
   const T* in = operands.In<T>(0, op.elements);
   T* out = operands.Out<T>(0, op.elements);
   auto* kept = operands.Out<uint8_t>(1, op.elements);
-  const int64_t rows = op.elements / op.columns;
-  const int64_t batch = rows * (op.splits_rows ? context.tensor.ranks : 1) / op.seq;
-  const int64_t first_row = op.splits_rows ? context.tensor.rank * rows : 0;
-  const int64_t whole_seq = op.seq * op.context.ranks;
-  const int64_t whole_columns = op.columns * (op.splits_columns ? context.tensor.ranks : 1);
-  const int64_t first_column = op.splits_columns ? context.tensor.rank * op.columns : 0;
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t token = first_row + row;
-    const int64_t sample = mask.SampleOf(batch, token / op.seq);
+  const DropoutPart part(op, context);
+  for (int64_t row = 0; row < part.rows; ++row) {
+    const int64_t token = part.first_row + row;
+    const int64_t sample = mask.SampleOf(part.batch, token / op.seq);
     const int64_t position = WholePosition(op.context, context.context.rank, op.seq, token % op.seq);
-    const int64_t first = (sample * whole_seq + position) * whole_columns + first_column;
     const int64_t place = row * op.columns;
-    DropRow(mask, first, op.columns, in + place, out + place, kept + place);
+    DropRow(mask, part.FirstOf(sample, position), op.columns, in + place, out + place, kept + place);
   }
 }
 

@@ -10,15 +10,19 @@ namespace {
 // Where a row's elements are among those of the site.
 struct DropoutRows {
   TokenPlace place;
-  int64_t first_row;                   // of this rank, among the tokens of the context-parallel rank
+  DropoutPart part;
   int64_t first_sample, sample_apart;  // places in the step of this replica's samples
-  int64_t whole_seq, whole_columns, first_column;
+
+  DropoutRows(const Dropout& op, const KernelContext& context, const DropoutMask& mask)
+      : place(op.context, context.context.rank, op.seq),
+        part(op, context),
+        first_sample(mask.SampleOf(part.batch, 0)),
+        sample_apart(mask.SampleOf(part.batch, 1) - first_sample) {}
 
 #if defined(WT_DEVICE)
   WT_DEVICE int64_t FirstOf(int64_t row) const {
-    const int64_t token = first_row + row;
-    const int64_t sample = first_sample + token / place.tokens * sample_apart;
-    return (sample * whole_seq + place.PositionOf(token)) * whole_columns + first_column;
+    const int64_t token = part.first_row + row;
+    return part.FirstOf(first_sample + token / place.tokens * sample_apart, place.PositionOf(token));
   }
 #endif
 };
@@ -27,17 +31,17 @@ struct DropoutRows {
 template <typename T>
 struct DropoutKernel {
   static constexpr int kThreads = 128, kWidth = kVector<T>;
-  int64_t rows, columns;
+  int64_t columns;
   bool aligned;
   KeptElements elements;
-  DropoutRows places;
+  DropoutRows rows;
   const T* in;
   T* out;
   uint8_t* kept;
 
   WT_DEVICE void operator()() const {
-    for (int64_t row = BlockX(); row < rows; row += GridX()) {
-      const int64_t first = places.FirstOf(row), of_row = row * columns;
+    for (int64_t row = BlockX(); row < rows.part.rows; row += GridX()) {
+      const int64_t first = rows.FirstOf(row), of_row = row * columns;
       ForEachPiece<kWidth>(columns, aligned, Thread(), kThreads,
                            [&](auto width, int64_t column) { Drop(width, first + column, of_row + column); });
     }
@@ -90,19 +94,6 @@ struct DropoutGradientKernel {
   }
 };
 
-DropoutRows RowsOf(const Dropout& op, const KernelContext& context, const DropoutMask& mask) {
-  const int64_t rows = op.elements / op.columns;
-  const int64_t batch = rows * (op.splits_rows ? context.tensor.ranks : 1) / op.seq;
-  const int64_t first_sample = mask.SampleOf(batch, 0);
-  return {TokenPlace(op.context, context.context.rank, op.seq),
-          op.splits_rows ? context.tensor.rank * rows : 0,
-          first_sample,
-          mask.SampleOf(batch, 1) - first_sample,
-          op.seq * op.context.ranks,
-          op.columns * (op.splits_columns ? context.tensor.ranks : 1),
-          op.splits_columns ? context.tensor.rank * op.columns : 0};
-}
-
 }  // namespace
 
 void Run(Queue& queue, const Dropout& op, const KernelContext& context, const Operands& operands) {
@@ -120,11 +111,10 @@ void Run(Queue& queue, const Dropout& op, const KernelContext& context, const Op
     }
     using Kernel = DropoutKernel<T>;
     auto* kept = operands.Out<uint8_t>(1, op.elements);
-    const int64_t rows = op.elements / op.columns;
+    const DropoutRows rows(op, context, mask);
     const bool aligned = op.columns % Kernel::kWidth == 0 && Aligned(in, out, kept);
-    queue.Launch(
-        Kernel{rows, op.columns, aligned, KeptElements(mask), RowsOf(op, context, mask), in, out, kept},
-        {queue.BlocksFor(rows, 1)});
+    queue.Launch(Kernel{op.columns, aligned, KeptElements(mask), rows, in, out, kept},
+                 {queue.BlocksFor(rows.part.rows, 1)});
   });
 }
 

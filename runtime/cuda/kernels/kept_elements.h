@@ -21,10 +21,7 @@ struct KeptElements {
 
 #if defined(WT_DEVICE)
   WT_DEVICE float Factor(uint32_t number) const { return number >= threshold ? scale : 0.0f; }
-  WT_DEVICE float FactorAt(int64_t index) const {
-    const auto i = static_cast<uint64_t>(index);
-    return Factor(static_cast<uint32_t>(stream.At(i / 2) >> (i % 2 * 32)));
-  }
+  WT_DEVICE float FactorAt(int64_t index) const { return Factor(DropoutNumber(stream, index)); }
   // Of elements `index` and `index` + 1, which share a number if the first is even.
   WT_DEVICE void FactorsAt(int64_t index, float& first, float& second) const {
     if (index % 2 == 0) {
