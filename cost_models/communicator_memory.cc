@@ -7,10 +7,10 @@
 namespace windtunnel {
 namespace {
 
-using Purpose = MeshGroups::Purpose;
+using Purpose = RankGroups::Purpose;
 
 // Ranks to which each rank of the groups sends messages (with rings and trees only: 0).
-int64_t PeersOf(const MeshGroups& groups, const ParallelSpec& parallel) {
+int64_t PeersOf(const RankGroups& groups, const ParallelSpec& parallel) {
   const int64_t others = groups.ranks - 1;
   switch (groups.purpose) {
     case Purpose::kContext:  // keys and values go around a ring, or from each rank to each other
@@ -27,7 +27,7 @@ int64_t PeersOf(const MeshGroups& groups, const ParallelSpec& parallel) {
 
 // For messages and all-to-alls. For a group with unequal parts on its nodes, assumes the most that a node can
 // have.
-Bytes MemoryForPeers(const MeshGroups& groups, int64_t peers, int64_t devices_per_node,
+Bytes MemoryForPeers(const RankGroups& groups, int64_t peers, int64_t devices_per_node,
                      const CommunicatorMemorySpec& spec) {
   if (peers == 0) return Bytes(0);
   const bool is_within = groups.LieWithin(devices_per_node);
@@ -44,7 +44,7 @@ Bytes CommunicatorMemory(const Scenario& scenario, const CommunicatorMemorySpec&
   if (world == 1) return Bytes(0);
   Bytes bytes = spec.first;
   const ParallelSpec& parallel = scenario.parallel;
-  for (const MeshGroups& groups : MeshGroupsOf(scenario)) {
+  for (const RankGroups& groups : RankGroupsOf(scenario)) {
     const bool has_own_buffers = parallel.expert.dispatcher != ExpertDispatcher::kAllToAll;  // DeepEP's
     if (groups.purpose == Purpose::kExpert && has_own_buffers) continue;
     if (groups.ranks < world) bytes += spec.further;

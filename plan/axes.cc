@@ -139,11 +139,11 @@ int64_t ReshardRanks(const Scenario& s) {
   return data.kind == DataParallelKind::kFsdp && divides_shards ? data.reshard_ranks : 0;
 }
 
-std::vector<MeshGroups> MeshGroupsOf(const Scenario& s) {
-  using Purpose = MeshGroups::Purpose;
+std::vector<RankGroups> RankGroupsOf(const Scenario& s) {
+  using Purpose = RankGroups::Purpose;
   const ParallelSpec& p = s.parallel;
   const int64_t tensor = p.tensor.size, copies = p.data.size * p.context.size, stage = tensor * copies;
-  std::vector<MeshGroups> all;
+  std::vector<RankGroups> all;
   const auto add = [&](Purpose purpose, int64_t ranks, int64_t stride) {
     if (ranks > 1) all.push_back({purpose, ranks, stride});
   };
@@ -172,15 +172,15 @@ std::vector<MeshGroups> MeshGroupsOf(const Scenario& s) {
 
 int AxesAcrossNodes(const Scenario& scenario) {
   if (scenario.cluster.nodes < 2) return 0;
-  const std::vector<MeshGroups> all = MeshGroupsOf(scenario);
-  using Purpose = MeshGroups::Purpose;
+  const std::vector<RankGroups> all = RankGroupsOf(scenario);
+  using Purpose = RankGroups::Purpose;
   const auto is = [](Purpose purpose) {
-    return [=](const MeshGroups& groups) { return groups.purpose == purpose; };
+    return [=](const RankGroups& groups) { return groups.purpose == purpose; };
   };
   const bool in_shards = std::any_of(all.begin(), all.end(), is(Purpose::kShard));
   const int64_t node = std::max<int64_t>(scenario.cluster.devices_per_node, 1);
   int count = 0;
-  for (const MeshGroups& groups : all) {
+  for (const RankGroups& groups : all) {
     switch (groups.purpose) {
       case Purpose::kData:
         if (in_shards) continue;

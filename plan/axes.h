@@ -37,7 +37,7 @@ int64_t ShardRanks(const Scenario& scenario);
 int64_t ReshardRanks(const Scenario& scenario);
 
 // Groups of the mesh, without a plan: `ranks` ranks, each `stride` after the one before.
-struct MeshGroups {
+struct RankGroups {
   enum class Purpose : uint8_t {
     kTensor,
     kContext,
@@ -59,7 +59,7 @@ struct MeshGroups {
   bool LieWithin(int64_t devices_per_node) const { return devices_per_node % (ranks * stride) == 0; }
 };
 // Those of more than one rank, by the purposes of PlanAxes.
-std::vector<MeshGroups> MeshGroupsOf(const Scenario& scenario);
+std::vector<RankGroups> RankGroupsOf(const Scenario& scenario);
 
 // The number of axes that have groups on several nodes and whose collectives may be in flight at once: the
 // tensor, context, expert and data-parallel axes, and the axes that these are divided into.

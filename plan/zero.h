@@ -7,14 +7,16 @@
 //   zero1  keeps whole gradients until the end of the step; the shard is summed in place. All micro-batches
 //          add to them, and only the last one reduces. With sync: every_micro_batch each reduces, and
 //          gradients are handled as in zero2
-//   zero2  keeps only the shard of the sum; a bucket's gradients live until it is reduced, in every micro-batch
+//   zero2  keeps only the shard of the sum; a bucket's gradients live until it is reduced, in every
+//          micro-batch
 // Megatron-Core's pipelines (1f1b, interleaved) reduce on all stages at the same time (--align-grad-reduce,
 // on by default). Otherwise, as communication slows computation down, the stages would delay one another
 // (megatron/core/pipeline_parallel/schedules.py):
 //   1f1b         the first stage reduces bucket by bucket in its last backward; the others all at once, in
 //                the bubble after their last backward
 //   interleaved  pipeline rank r reduces a stage r backwards after the stage's last one; the rest at the end
-// Only the first stage of the first rank has more than one bucket then (distributed_data_parallel.py, disable_bucketing).
+// Only the first stage of the first rank has more than one bucket then (distributed_data_parallel.py,
+// disable_bucketing).
 // overlap_param_gather: the all-gathers run in the next step's forward (Megatron's --overlap-param-gather):
 // the first bucket's begins with the step, each other one's when the bucket before it is first needed.
 // Frameworks differ from Windtunnel's own implementation: they all-gather values after the whole update, and
@@ -28,8 +30,8 @@
 // scaling, which has them from earlier steps), and each converts its shard, which is gathered in fp8. mxfp8
 // needs two forms, so shards are gathered in 16 bits into the gradients' buffers, and converted whole
 // (reuse_grad_buf_for_mxfp8_param_ag).
-// With 16-bit parameters the optimizer's fp32 masters are sharded as well. offload: optimizer keeps masters and state in
-// host memory: the gradients' shard is copied there, and the new values are copied back.
+// With 16-bit parameters the optimizer's fp32 masters are sharded as well. offload: optimizer keeps masters and
+// state in host memory: the gradients' shard is copied there, and the new values are copied back.
 #pragma once
 
 #include <memory>
