@@ -28,7 +28,7 @@ cluster:
   devices_per_node: 4
   network: {intra_node: pcie4, inter_node: {gbits_per_nic: 200}}
 )";
-  const Costs costs{.profile = ParseProfile(EmbeddedProfile("a100-sxm-40g").value(), "a100").value()};
+  const Costs costs{ParseProfile(EmbeddedProfile("a100-sxm-40g").value(), "a100").value(), ""};
   const auto balance = [&](const std::vector<Override>& overrides) {
     const Scenario scenario = ParseScenario(text, "s.yaml", "", overrides).value();
     return WithBalance(scenario, costs).parallel.pipeline.balance;

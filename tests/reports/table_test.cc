@@ -89,6 +89,18 @@ TEST(VerdictLine, SaysOfAPredictionOnlyThatItDoesNotFit) {
   EXPECT_TRUE(Has(OutcomeTable(outcome, Ink(false)), "DOES NOT FIT in the device's 1.00 MiB"));
 }
 
+// Steps whose gradients overflow change nothing; a scale that is too large is one for all of them.
+TEST(DescribeDivergence, SaysWhereNoStepHasChangedAParameter) {
+  Measurement measurement;
+  measurement.losses = {2.0, 2.0, 2.0};
+  measurement.skipped_steps = {0, 1};
+  EXPECT_EQ(DescribeDivergence(measurement), std::nullopt);
+  measurement.skipped_steps = {0, 1, 2};
+  EXPECT_EQ(DescribeDivergence(measurement),
+            "all 3 steps were skipped, since their gradients overflowed: no parameter has changed "
+            "(precision.loss_scale)");
+}
+
 TEST(DescribeEvaluation, CountsSequencesAlsoWhereTheLossIsNoNumber) {
   const double nan = std::nan("");
   EXPECT_EQ(DescribeEvaluation({.loss = 0, .perplexity = 1, .sequences = 40}),
