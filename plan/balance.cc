@@ -9,6 +9,7 @@
 #include "base/read_file.h"
 #include "plan/axes.h"
 #include "plan/model.h"
+#include "plan/optimizer_steps.h"
 #include "plan/schedule_check.h"
 #include "plan/schedule_csv.h"
 #include "plan/schedules/generators.h"
@@ -45,17 +46,20 @@ class BareHooks : public ModelHooks {
 // The costs of a model's parts, which are divided among stages: the layers, what is before the first
 // (embedding), and what is behind the last (head).
 struct Parts {
-  LayerCosts time, states, activations;  // of one micro-batch; bytes
+  LayerCosts time;         // of one micro-batch
+  LayerCosts states;       // bytes that stay allocated
+  LayerCosts updates;      // bytes beside them while the optimizer updates, when there are no activations
+  LayerCosts activations;  // bytes of one micro-batch
 };
 
 double& PartOf(LayerCosts& costs, int layer, bool is_input) {
   return layer >= 0 ? costs.layers[layer] : is_input ? costs.input : costs.output;
 }
 
-double CostOf(const LayerCosts& costs, int64_t first, int64_t end) {
-  double cost = first == 0 ? costs.input : 0;
-  for (int64_t layer = first; layer < end; ++layer) cost += costs.layers[layer];
-  return end == static_cast<int64_t>(costs.layers.size()) ? cost + costs.output : cost;
+double CostOf(const LayerCosts& costs, const StageRange& stage) {
+  double cost = (stage.is_first ? costs.input : 0) + (stage.is_last ? costs.output : 0);
+  for (int64_t layer = stage.first; layer < stage.end; ++layer) cost += costs.layers[layer];
+  return cost;
 }
 
 // All layers cost the same. Embedding and head cost nothing if the layers divide evenly among stages, else as
@@ -68,39 +72,49 @@ LayerCosts CountedLayers(const ModelSpec& model, int stages) {
   return {std::vector<double>(static_cast<size_t>(layers), 1.0), ends, ends};
 }
 
-// Bytes that a rank keeps per parameter between steps and in the backward.
-double StateBytes(const Scenario& scenario, bool of_experts) {
+// Bytes of a rank per parameter.
+struct StateBytes {
+  double kept = 0;       // between steps and in the backward
+  double in_update = 0;  // beside them while the optimizer updates
+};
+
+StateBytes StateBytesOf(const Scenario& scenario, bool of_experts) {
   const auto bytes = [](DType type) { return static_cast<double>(SizeOf(type).count()); };
   const DType stored = TypesOf(scenario.precision).storage, updated = TypeOf(scenario.precision.optimizer);
-  const double values = bytes(stored), gradients = bytes(TypeOf(scenario.precision.reduce));
-  const int moments = scenario.optimizer.kind != OptimizerKind::kSgd ? 2 : scenario.optimizer.momentum > 0;
+  const double values = bytes(stored), reduced = bytes(TypeOf(scenario.precision.reduce));
+  const OptimizerSpec& spec = scenario.optimizer;
+  const int moments = spec.kind != OptimizerKind::kSgd ? 2 : spec.momentum > 0;
+  const bool has_masters = stored != updated;
   // With the optimizer's own copy of the values, if there is one.
-  const double optimizer = bytes(updated) * (moments + (stored == updated ? 0 : 1));
+  const double optimizer = bytes(updated) * (moments + (has_masters ? 1 : 0));
+  // The roots of all second moments, which PyTorch's foreach optimizer computes at once.
+  const double roots = UpdatesForeach(scenario.framework, spec) ? bytes(updated) : 0;
   const DataParallelSpec& data = scenario.parallel.data;
   // In a shard group only one in so many ranks has the same experts.
   const int64_t same = of_experts ? scenario.parallel.ExpertDataRanks() : 1;
   const double ranks = static_cast<double>(std::max<int64_t>(ShardRanks(scenario) / same, 1));
   switch (data.kind) {
-    case DataParallelKind::kFsdp:
-      return bytes(updated) * (2 + moments) / ranks;  // values and gradients as the optimizer has them
+    case DataParallelKind::kFsdp:  // values and gradients as the optimizer has them
+      return {bytes(updated) * (2 + moments) / ranks, roots / ranks};
     case DataParallelKind::kZero1:
-      return values + gradients + optimizer / ranks;
+      return {values + reduced + optimizer / ranks, roots / ranks};
     case DataParallelKind::kZero2:
-      return values + (gradients + optimizer) / ranks;
+      return {values + (reduced + optimizer) / ranks, roots / ranks};
     case DataParallelKind::kNone:
     case DataParallelKind::kDp:
     case DataParallelKind::kDdp:
       break;
   }
+  // Gradients have the values' type. The optimizer converts them to that of its own values.
   const bool has_buckets = data.kind == DataParallelKind::kDdp && !data.gradient_as_bucket_view;
-  return values * (has_buckets ? 3 : 2) + optimizer;  // gradients have the values' type
+  return {2 * values + (has_buckets ? reduced : 0) + optimizer, (has_masters ? bytes(updated) : 0) + roots};
 }
 
 class PartsOfModel {
  public:
   PartsOfModel(const Scenario& scenario, const OperatorTimes& times) : scenario_(scenario), times_(times) {
     const size_t layers = static_cast<size_t>(LayerCount(scenario.model));
-    for (LayerCosts* costs : {&parts_.time, &parts_.states, &parts_.activations})
+    for (LayerCosts* costs : {&parts_.time, &parts_.states, &parts_.updates, &parts_.activations})
       costs->layers.resize(layers);
   }
 
@@ -189,8 +203,10 @@ class PartsOfModel {
         const int place = op.layer >= 0 ? op.layer : IsInput(op) ? -1 : -2;
         if (!seen.emplace(std::pair{slice.buffer, place}, true).second) continue;
         const bool of_experts = role.parameters[*parameter].is_of_experts();
-        PartOf(parts_.states, op.layer, IsInput(op)) +=
-            StateBytes(scenario_, of_experts) * static_cast<double>(slice.elements);
+        const StateBytes bytes = StateBytesOf(scenario_, of_experts);
+        const double elements = static_cast<double>(slice.elements);
+        PartOf(parts_.states, op.layer, IsInput(op)) += bytes.kept * elements;
+        PartOf(parts_.updates, op.layer, IsInput(op)) += bytes.in_update * elements;
       }
     }
   }
@@ -224,7 +240,7 @@ Parts MeasureParts(const Scenario& scenario, const OperatorTimes& times) {
   }
   Parts parts = of_kind.at(model.KindOf(0));
   const Parts& last = of_kind.at(model.KindOf(model.layers - 1));
-  for (auto costs : {&Parts::time, &Parts::states, &Parts::activations}) {
+  for (auto costs : {&Parts::time, &Parts::states, &Parts::updates, &Parts::activations}) {
     (parts.*costs).output = (last.*costs).output;
     std::vector<double>& layers = (parts.*costs).layers;
     layers.clear();
@@ -281,18 +297,21 @@ Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const Opera
   if (IsMegatronOrDeepspeed(scenario.framework))
     return BalanceStages(CountedLayers(scenario.model, stages), stages);
   const Parts parts = MeasureParts(scenario, times);
-  if (capacity < Bytes::Max() && stages == static_cast<int>(schedule.ranks.size())) {
+  const int64_t least_at_ends = scenario.model.kind == ModelKind::kMlp || scenario.model.MtpLayers() > 0;
+  if (stages != static_cast<int>(schedule.ranks.size()))
+    return BalanceRanks(parts.time, schedule.rank_of_stage, least_at_ends);
+  if (capacity < Bytes::Max()) {
     const std::vector<int64_t> held = ActivationsInFlight(schedule);
-    const StageFits fits = [&](int stage, int64_t first, int64_t end) {
-      const double activations = static_cast<double>(held[schedule.rank_of_stage[stage]]);
-      return CostOf(parts.states, first, end) + activations * CostOf(parts.activations, first, end) <=
+    const StageFits fits = [&](int index, const StageRange& stage) {
+      const double activations =
+          static_cast<double>(held[schedule.rank_of_stage[index]]) * CostOf(parts.activations, stage);
+      return CostOf(parts.states, stage) + std::max(activations, CostOf(parts.updates, stage)) <=
              static_cast<double>(capacity.count());
     };
-    if (auto balance = BalanceStages(parts.time, stages, fits); !balance.empty()) return balance;
+    if (auto balance = BalanceStages(parts.time, stages, least_at_ends, fits); !balance.empty())
+      return balance;
   }
-  if (stages == static_cast<int>(schedule.ranks.size())) return BalanceStages(parts.time, stages);
-  const bool ends_have_layers = scenario.model.kind == ModelKind::kMlp || scenario.model.MtpLayers() > 0;
-  return BalanceRanks(parts.time, schedule.rank_of_stage, ends_have_layers ? 1 : 0);
+  return BalanceStages(parts.time, stages, least_at_ends);
 }
 
 }  // namespace windtunnel

@@ -29,6 +29,10 @@ std::vector<int64_t> TensorsOf(const Role& role, const Slice& values) {
 
 }  // namespace
 
+bool UpdatesForeach(Framework framework, const OptimizerSpec& spec) {
+  return IsPytorch(framework) && spec.kind != OptimizerKind::kSgd && !spec.fused;
+}
+
 OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
                                const std::vector<OptimizerTarget>& targets, Framework framework,
                                int dense_copies)
@@ -49,7 +53,7 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, Collective
       role.optimizer_states.push_back({name + 1, target.values, states_.back()});
     }
   }
-  is_multi_tensor_ = IsPytorch(framework) && spec.kind != OptimizerKind::kSgd && !spec.fused;
+  is_foreach_ = UpdatesForeach(framework, spec);
   if (spec.clip_norm > 0) {
     role.gradient_norm = NewBuffer(role, "gradient norm", 1, Category::kWorkspace).buffer;
   }
@@ -214,7 +218,7 @@ OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int 
   const OpIndex updated = b.Add(update, std::move(name), std::move(gradients), std::move(writes));
   // On the host, tensors are updated one by one (torch/optim/optimizer.py, _default_to_fused_or_foreach).
   const bool is_on_device = role_.buffers[targets_[begin].values.buffer].space == MemorySpace::kDevice;
-  if (is_multi_tensor_ && is_on_device) {
+  if (is_foreach_ && is_on_device) {
     for (int i = begin; i < end; ++i) {
       for (const int64_t elements_of_one : TensorsOf(role_, targets_[i].values))
         b.WorkedInBy(updated, b.Temporary(roots, elements_of_one, Category::kWorkspace, update.dtype));

@@ -15,6 +15,10 @@ struct OptimizerTarget {
   Slice values, gradient;
 };
 
+// PyTorch's foreach optimizer, which on a device updates all tensors at once, with the roots of all second moments
+// in memory of their own.
+bool UpdatesForeach(Framework framework, const OptimizerSpec& spec);
+
 class OptimizerSteps {
  public:
   // The states are in the same memory space (device or host) as their values. `tensor`: the axis whose ranks
@@ -53,8 +57,7 @@ class OptimizerSteps {
   std::vector<OptimizerTarget> targets_;
   int states_per_target_;
   std::vector<Slice> states_;  // first moments of all targets, then second moments
-  // PyTorch's foreach optimizer on a device, which computes the roots of all second moments at once.
-  bool is_multi_tensor_ = false;
+  bool is_foreach_ = false;
 };
 
 }  // namespace windtunnel

@@ -33,10 +33,9 @@ class StageCosts {
     for (double cost : costs.layers) sums_.push_back(sums_.back() + cost);
   }
   int64_t layers() const { return static_cast<int64_t>(sums_.size()) - 1; }
-  double Of(int64_t first, int64_t end) const { return Of(first, end, first == 0, end == layers()); }
-  // The first and the last stage have the ends, also where they have no layers.
-  double Of(int64_t first, int64_t end, bool is_first, bool is_last) const {
-    return sums_[end] - sums_[first] + (is_first ? input_ : 0) + (is_last ? output_ : 0);
+  double Of(const StageRange& stage) const {
+    return sums_[stage.end] - sums_[stage.first] + (stage.is_first ? input_ : 0) +
+           (stage.is_last ? output_ : 0);
   }
 
  private:
@@ -58,20 +57,25 @@ struct Dearness {
 
 }  // namespace
 
-std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages, const StageFits& fits) {
+std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages, int64_t least_at_ends,
+                                   const StageFits& fits) {
   const StageCosts of(costs);
   const int64_t layers = of.layers();
-  WT_CHECK(stages >= 1 && stages <= layers);
+  WT_CHECK(stages >= 1 && stages <= layers && (least_at_ends == 0 || least_at_ends == 1));
+  // The least number of layers of the first or the last `count` stages, if these are not all.
+  const auto least_of = [&](int count) -> int64_t { return count == 0 ? 0 : count - 1 + least_at_ends; };
   // best[s][n]: the optimum for the first n layers in s stages; begin[s][n]: where the last of these begins.
   std::vector<std::vector<Dearness>> best(stages + 1, std::vector<Dearness>(layers + 1));
   std::vector<std::vector<int64_t>> begin(stages + 1, std::vector<int64_t>(layers + 1, -1));
   for (int s = 1; s <= stages; ++s) {
-    for (int64_t n = s; n <= layers - (stages - s); ++n) {
-      for (int64_t first = n - 1; first >= s - 1; --first) {
+    const int64_t least = s == 1 || s == stages ? least_at_ends : 1;
+    for (int64_t n = least_of(s); n <= layers - least_of(stages - s); ++n) {
+      for (int64_t first = n - least; first >= least_of(s - 1); --first) {
         if (s > 1 ? begin[s - 1][first] < 0 : first > 0) continue;  // no balance of the layers before
-        if (fits && !fits(s - 1, first, n)) continue;
+        const StageRange stage{first, n, s == 1, s == stages};
+        if (fits && !fits(s - 1, stage)) continue;
         const Dearness& before = best[s - 1][first];
-        const double cost = of.Of(first, n);
+        const double cost = of.Of(stage);
         const Dearness now{std::max(before.dearest, cost), before.squares + cost * cost};
         if (begin[s][n] >= 0 && !(now < best[s][n])) continue;
         best[s][n] = now;
@@ -111,7 +115,7 @@ Load LoadOf(const StageCosts& of, const std::vector<int>& rank_of_stage,
   std::vector<double> of_rank(rank_of_stage.size());  // more than there are ranks
   int64_t first = 0;
   for (size_t i = 0; i < balance.size(); first += balance[i++]) {
-    const double cost = of.Of(first, first + balance[i], i == 0, i + 1 == balance.size());
+    const double cost = of.Of({first, first + balance[i], i == 0, i + 1 == balance.size()});
     load.stage = std::max(load.stage, cost);
     of_rank[static_cast<size_t>(rank_of_stage[i])] += cost;
   }
@@ -127,7 +131,7 @@ Load LoadOf(const StageCosts& of, const std::vector<int>& rank_of_stage,
 std::vector<int64_t> BalanceRanks(const LayerCosts& costs, const std::vector<int>& rank_of_stage,
                                   int64_t least_at_ends) {
   const StageCosts of(costs);
-  std::vector<int64_t> balance = BalanceStages(costs, static_cast<int>(rank_of_stage.size()));
+  std::vector<int64_t> balance = BalanceStages(costs, static_cast<int>(rank_of_stage.size()), least_at_ends);
   Load load = LoadOf(of, rank_of_stage, balance);
   for (bool improves = true; improves;) {
     improves = false;

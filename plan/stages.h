@@ -35,16 +35,18 @@ struct LayerCosts {
 
 // The number of layers of each of `stages` stages that minimizes the cost of the most expensive stage; among
 // such balances the one with the smallest sum of squared costs, and of those the one with the fewest layers
-// in the last stages. Every stage has at least one layer. `fits` may reject a stage with layers [first, end).
-// Returns empty if no balance fits.
+// in the last stages. Every stage has at least one layer; the first and the last `least_at_ends`, 0 or 1.
+// `fits` may reject a stage. Returns empty if no balance fits.
 // REQUIRES: 1 <= stages <= layers.
-// Worked example: six layers of 1 before an output of 2, in two stages: {4, 2}.
-using StageFits = std::function<bool(int stage, int64_t first, int64_t end)>;
-std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages, const StageFits& fits = {});
+// Worked example: six layers of 1 before an output of 2, in two stages: {4, 2}. Before an output of 7, in three
+// stages: {3, 2, 1}, or {3, 3, 0} without a layer beside the output.
+using StageFits = std::function<bool(int index, const StageRange& stage)>;
+std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages, int64_t least_at_ends = 1,
+                                   const StageFits& fits = {});
 
 // The same where ranks have several stages each: begins with BalanceStages and moves single layers from one
 // stage to another for as long as that lowers the largest sum of costs of a rank, or leaves it as it is and
-// lowers the cost of the most expensive stage, or then the sum of the ranks' squared costs. Every stage keeps at least one layer; the first and the last `least_at_ends`, 0 or 1.
+// lowers the cost of the most expensive stage, or then the sum of the ranks' squared costs.
 // Worked example: six layers of 1 before an output of 2, in four stages of two ranks in a V (0, 1, 1, 0):
 // {1, 3, 1, 1}, of which both ranks have 4. The slowest stage would be no slower with {2, 2, 1, 1}, 5 and 3.
 // With the output alone in the last stage, {2, 2, 2, 0}, both have 4 as well, and no stage more than 2.

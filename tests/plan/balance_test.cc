@@ -18,6 +18,46 @@ TEST(BalanceStages, GivesTheHeadsStageFewerLayers) {
   EXPECT_EQ(BalanceStages({{1, 1, 1, 1, 1, 1}, 1, 1}, 2), (std::vector<int64_t>{3, 3}));
 }
 
+// A large vocabulary's head may take as long as all other stages' layers.
+TEST(BalanceStages, LeavesTheLastStageWithoutLayersWhereThatIsFaster) {
+  const LayerCosts costs{{1, 1, 1, 1, 1, 1}, 0, 7};
+  EXPECT_EQ(BalanceStages(costs, 3), (std::vector<int64_t>{3, 2, 1}));
+  EXPECT_EQ(BalanceStages(costs, 3, 0), (std::vector<int64_t>{3, 3, 0}));
+  EXPECT_EQ(BalanceStages({{1, 1, 1, 1, 1, 1}, 7, 7}, 4, 0), (std::vector<int64_t>{0, 3, 3, 0}));
+}
+
+TEST(ChooseBalance, LeavesALargeEmbeddingAndHeadAlone) {
+  Scenario s = TinyGpt();
+  s.model.layers = 16;
+  s.model.vocab = 100'000;
+  s.batch = {4, 12};
+  s.parallel.pipeline.size = 4;
+  EXPECT_EQ(*ChooseBalance(s, {RoughTime}), (std::vector<int64_t>{0, 8, 8, 0}));
+}
+
+// DDP's buckets have the type that gradients are reduced in; an optimizer with its own values converts gradients.
+TEST(ChooseBalance, CountsBucketsInTheirTypeAndConvertedGradients) {
+  const auto least = [](Precision reduce, DataParallelKind kind) {
+    Scenario s = TinyGpt();
+    s.model.layers = 16;
+    s.model.seq_len = 4;
+    s.model.vocab = 2'000;
+    s.batch = {1, 4};
+    s.parallel.pipeline.size = 4;
+    s.parallel.data.kind = kind;
+    s.parallel.data.gradient_as_bucket_view = false;
+    s.precision = {.param = Precision::kBf16, .compute = Precision::kBf16, .reduce = reduce};
+    const std::vector<int64_t> by_time = *ChooseBalance(s, {RoughTime});
+    int64_t kib = 20'000;
+    while (kib > 10 && *ChooseBalance(s, {RoughTime}, KiB(kib)) == by_time) kib -= 10;
+    return static_cast<double>(kib);
+  };
+  // Per parameter: 2 + 2 + 12 and 4 in the update; with buckets 2 or 4 more.
+  const double without = least(Precision::kFp32, DataParallelKind::kNone);
+  EXPECT_NEAR(least(Precision::kFp32, DataParallelKind::kDdp) / without, 24.0 / 20, 0.02);
+  EXPECT_NEAR(least(Precision::kBf16, DataParallelKind::kDdp) / without, 22.0 / 20, 0.02);
+}
+
 TEST(BalanceStages, OfEquallyGoodOnesTakesTheOneWithFewestLayersInTheLast) {
   EXPECT_EQ(BalanceStages({{1, 1, 1}, 0, 0}, 2), (std::vector<int64_t>{2, 1}));
   EXPECT_EQ(BalanceStages({{1, 1, 1, 1, 1}, 0, 0}, 4), (std::vector<int64_t>{2, 1, 1, 1}));
@@ -41,12 +81,12 @@ TEST(BalanceRanks, OfOneStageEachIsThatOfStages) {
 
 TEST(BalanceStages, TakesNoDivisionThatDoesNotFit) {
   const LayerCosts costs{{1, 1, 1, 1, 1, 1}, 0, 0};
-  const StageFits small_first = [](int stage, int64_t first, int64_t end) {
-    return stage > 0 || end - first <= 2;
+  const StageFits small_first = [](int index, const StageRange& stage) {
+    return index > 0 || stage.end - stage.first <= 2;
   };
-  EXPECT_EQ(BalanceStages(costs, 2, small_first), (std::vector<int64_t>{2, 4}));
-  const StageFits none = [](int, int64_t, int64_t) { return false; };
-  EXPECT_TRUE(BalanceStages(costs, 2, none).empty());
+  EXPECT_EQ(BalanceStages(costs, 2, 1, small_first), (std::vector<int64_t>{2, 4}));
+  const StageFits none = [](int, const StageRange&) { return false; };
+  EXPECT_TRUE(BalanceStages(costs, 2, 1, none).empty());
 }
 
 // Under 1F1B the first of four stages holds the activations of four micro-batches and the last stage those of
@@ -157,8 +197,9 @@ double DearestOf(const LayerCosts& costs, const std::vector<int64_t>& balance) {
 }
 
 // The cost of the most expensive stage in the best division of the `left` remaining layers into `stages`
-// stages.
-double BestOf(const LayerCosts& costs, std::vector<int64_t>& balance, int64_t left, int stages) {
+// stages, of which the last has at least `least`, and the first if none is in `balance`.
+double BestOf(const LayerCosts& costs, std::vector<int64_t>& balance, int64_t left, int stages,
+              int64_t least) {
   if (stages == 1) {
     balance.push_back(left);
     const double dearest = DearestOf(costs, balance);
@@ -166,9 +207,10 @@ double BestOf(const LayerCosts& costs, std::vector<int64_t>& balance, int64_t le
     return dearest;
   }
   double best = 1e300;
-  for (int64_t here = 1; here <= left - (stages - 1); ++here) {
+  const int64_t behind = stages - 2 + least;
+  for (int64_t here = balance.empty() ? least : 1; here <= left - behind; ++here) {
     balance.push_back(here);
-    best = std::min(best, BestOf(costs, balance, left - here, stages - 1));
+    best = std::min(best, BestOf(costs, balance, left - here, stages - 1, least));
     balance.pop_back();
   }
   return best;
@@ -179,12 +221,14 @@ RC_GTEST_PROP(BalanceStages, IsAsGoodAsAnyDivision, ()) {
   const auto stages = *rc::gen::inRange(1, layers + 1);
   LayerCosts costs{{}, double(*rc::gen::inRange(0, 20)), double(*rc::gen::inRange(0, 20))};
   for (int i = 0; i < layers; ++i) costs.layers.push_back(*rc::gen::inRange(1, 20));
-  const std::vector<int64_t> balance = BalanceStages(costs, stages);
+  const int64_t least = *rc::gen::inRange(0, 2);
+  const std::vector<int64_t> balance = BalanceStages(costs, stages, least);
   RC_ASSERT(static_cast<int>(balance.size()) == stages);
   RC_ASSERT(std::accumulate(balance.begin(), balance.end(), int64_t{0}) == layers);
-  RC_ASSERT(*std::min_element(balance.begin(), balance.end()) >= 1);
+  for (size_t i = 0; i < balance.size(); ++i)
+    RC_ASSERT(balance[i] >= (i == 0 || i + 1 == balance.size() ? least : 1));
   std::vector<int64_t> none;
-  RC_ASSERT(DearestOf(costs, balance) == BestOf(costs, none, layers, stages));
+  RC_ASSERT(DearestOf(costs, balance) == BestOf(costs, none, layers, stages, least));
 }
 
 }  // namespace
