@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <thread>
 
 #include "runtime/socket.h"
 
@@ -40,6 +43,28 @@ bool AgreeOnEnd(Store& store, int rank, int ranks, milliseconds timeout) {
   return end && *end == kWell;
 }
 
+// MPI_Init_thread, which may wait for ever for a process that does not come and cannot be cancelled.
+struct Initialization {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool has_ended = false;
+  int error = MPI_SUCCESS, provided = MPI_THREAD_SINGLE;
+
+  void Run() {
+    int threads = MPI_THREAD_SINGLE;
+    const int result = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &threads);
+    std::lock_guard lock(mutex);
+    has_ended = true;
+    error = result;
+    provided = threads;
+    ended.notify_all();
+  }
+  bool WaitFor(milliseconds timeout) {
+    std::unique_lock lock(mutex);
+    return ended.wait_for(lock, timeout, [&] { return has_ended; });
+  }
+};
+
 }  // namespace
 
 std::mutex& MpiMutex() {
@@ -47,7 +72,7 @@ std::mutex& MpiMutex() {
   return mutex;
 }
 
-Status StartMpi() {
+Status StartMpi(milliseconds timeout) {
   std::lock_guard lock(MpiMutex());
   int running = 0, ended = 0;
   MPI_Initialized(&running);
@@ -55,12 +80,20 @@ Status StartMpi() {
   if (ended) return Failed("MPI has been ended in this process and cannot be started again");
   if (running) return Ok();
   IgnoreBrokenPipes();  // between nodes messages go over TCP
-  int provided = MPI_THREAD_SINGLE;
-  if (const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
-      error != MPI_SUCCESS)
-    return Failed("MPI does not start: {}", MpiMessage(error));
+  // Both threads own it, since the other one may outlast this call.
+  const auto start = std::make_shared<Initialization>();
+  std::thread([start] { start->Run(); }).detach();
+  if (!start->WaitFor(timeout)) {
+    GiveUpMpi();
+    return Failed(
+        "MPI has not started within {} ms: MPI_Init waits for processes of the job that have not called it, "
+        "or that "
+        "its network does not reach",
+        timeout.count());
+  }
+  if (start->error != MPI_SUCCESS) return Failed("MPI does not start: {}", MpiMessage(start->error));
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  if (provided < MPI_THREAD_SERIALIZED)
+  if (start->provided < MPI_THREAD_SERIALIZED)
     return Failed("{} was built without threads: run.backend mpi needs MPI_THREAD_SERIALIZED", MpiVersion());
   return Ok();
 }

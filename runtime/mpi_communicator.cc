@@ -90,7 +90,7 @@ class MpiRunner : public OperatorRunner {
 
   Status Connect() {
     if (options_.size == 1) return Ok();
-    WT_RETURN_IF_ERROR(StartMpi());
+    WT_RETURN_IF_ERROR(StartMpi(options_.timeout));
     WT_ASSIGN_OR_RETURN(const std::vector<int> world_ranks, Meet());
     std::unique_lock lock(MpiMutex());
     MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
