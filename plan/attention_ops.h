@@ -7,7 +7,7 @@
 
 #include "plan/dropout_site.h"
 #include "plan/dtype.h"
-#include "scenarios/scenario.h"
+#include "scenarios/operator_kinds.h"
 
 namespace windtunnel {
 

@@ -19,7 +19,8 @@
 #include "plan/attention_ops.h"
 #include "plan/dtype.h"
 #include "plan/expert_ops.h"
-#include "scenarios/scenario.h"
+#include "scenarios/operator_kinds.h"
+#include "scenarios/optimizer_spec.h"
 
 namespace windtunnel {
 

@@ -1,10 +1,10 @@
-// The activation functions (ActivationKind, scenarios/scenario.h). They are the same on every device except
+// The activation functions (ActivationKind, scenarios/operator_kinds.h). They are the same on every device except
 // for the exponentials behind them.
 #pragma once
 
 #include <cmath>
 
-#include "scenarios/scenario.h"
+#include "scenarios/operator_kinds.h"
 
 #if defined(__CUDACC__)
 #define WT_FUNCTION __device__ __forceinline__

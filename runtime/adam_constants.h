@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "scenarios/scenario.h"
+#include "scenarios/optimizer_spec.h"
 
 namespace windtunnel {
 

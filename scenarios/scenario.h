@@ -14,34 +14,12 @@
 #include <variant>
 #include <vector>
 
+#include "scenarios/operator_kinds.h"
+#include "scenarios/optimizer_spec.h"
+
 namespace windtunnel {
 
 enum class ModelKind { kTransformer, kMlp };
-// Definitions for an input x. A gated activation's x holds the gate g and the value u side by side, each
-// `columns` wide:
-//   gelu            x Phi(x), the exact form          geglu           gelu(g) u
-//   relu            max(x, 0)                         swiglu          g s(g) u, s the sigmoid
-//   squared_relu    max(x, 0)^2                       clamped_swiglu  c s(1.702 c) (v + 1),
-//                                                     c = min(g, 7), v = u within [-7, 7]
-// Sources: Shazeer 2020 (GLU variants), So et al. 2021 (Primer), OpenAI's gpt-oss (model.py, swiglu).
-enum class ActivationKind { kGelu, kRelu, kSquaredRelu, kSwiglu, kGeglu, kClampedSwiglu };
-inline constexpr float kGateLimit = 7.0f, kGateSteepness = 1.702f;  // of clamped_swiglu
-constexpr bool IsGated(ActivationKind kind) {
-  switch (kind) {
-    case ActivationKind::kGelu:
-    case ActivationKind::kRelu:
-    case ActivationKind::kSquaredRelu:
-      return false;
-    case ActivationKind::kSwiglu:
-    case ActivationKind::kGeglu:
-    case ActivationKind::kClampedSwiglu:
-      return true;
-  }
-  return false;
-}
-enum class NormKind { kLayerNorm, kRmsNorm };
-enum class PositionKind { kLearned, kRope };
-enum class AttentionKind { kFlash, kEager };
 // Whose kernels `attention: flash` means under a framework other than windtunnel: those of the framework's
 // profile, or the ones named here.
 enum class FlashChoice { kFramework, kFlashAttention2, kCudnn };
@@ -213,7 +191,6 @@ struct BatchSpec {
 };
 
 enum class Precision { kFp32, kTf32, kBf16, kFp16, kFp8, kFp4 };
-enum class Fp8Recipe { kNone, kTensorwise, kDelayed, kRowwise, kBlock, kMxfp8, kNvfp4 };
 enum class LossScale { kNone, kDynamic };
 
 struct PrecisionSpec {
@@ -232,21 +209,6 @@ struct PrecisionSpec {
 
   bool scales_loss() const { return static_loss_scale > 0 || loss_scale == LossScale::kDynamic; }
   bool operator==(const PrecisionSpec&) const = default;
-};
-
-enum class OptimizerKind { kSgd, kAdam, kAdamW };
-
-struct OptimizerSpec {
-  OptimizerKind kind = OptimizerKind::kAdamW;
-  double lr = 3e-4;
-  double beta1 = 0.9;  // Adam and AdamW, as torch.optim
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0.0;  // decoupled for AdamW, added to the gradient for Adam and SGD
-  double momentum = 0.0;      // SGD
-  double clip_norm = 0.0;     // 0 does not clip
-  bool fused = false;         // PyTorch's fused=True; the other frameworks update by one kernel anyway
-  bool operator==(const OptimizerSpec&) const = default;
 };
 
 // kStep: by `gamma` after every step_size steps (torch.optim.lr_scheduler.StepLR).
@@ -483,6 +445,8 @@ struct SearchSpec {
   std::vector<int64_t> recompute_layers;
   std::vector<int64_t> devices;  // data x pipeline x tensor x context
   std::vector<ExpertDispatcher> dispatcher;
+  std::vector<ContextKind> context_kind;
+  std::vector<Offload> offload;
   std::vector<bool> overlap, sequence, tensor_overlap, expert_overlap, uneven;
   bool operator==(const SearchSpec&) const = default;
 };
