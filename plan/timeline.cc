@@ -66,6 +66,13 @@ void ForEachStretch(const Timeline& timeline, const Role& role, const Program& p
 
 namespace {
 
+// Whether it is part of StepBreakdown::communication.
+bool Counts(const OpKind& kind) {
+  const auto* collective = std::get_if<Collective>(&kind);
+  const bool is_barrier = collective != nullptr && collective->kind == CollectiveKind::kBarrier;
+  return !is_barrier && !std::holds_alternative<Receive>(kind);
+}
+
 constexpr Duration StepBreakdown::*kParts[] = {
     &StepBreakdown::step,   &StepBreakdown::compute, &StepBreakdown::exposed_communication,
     &StepBreakdown::bubble, &StepBreakdown::host,    &StepBreakdown::communication};
@@ -83,6 +90,12 @@ StepBreakdown BreakdownMean::Mean() const {
   for (size_t i = 0; i < std::size(kParts); ++i)
     mean.*kParts[i] = Picoseconds(static_cast<int64_t>(sums_[i] / ranks_));
   return mean;
+}
+
+StepBreakdown Scaled(const StepBreakdown& breakdown, double factor) {
+  StepBreakdown scaled;
+  for (Duration StepBreakdown::*part : kParts) scaled.*part = (breakdown.*part).Scaled(factor);
+  return scaled;
 }
 
 StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Program& program) {
@@ -103,10 +116,24 @@ StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Progra
     const StreamKind kind = role.streams[span.stream].kind;
     const bool moves =
         kind == StreamKind::kCommunication || (kind == StreamKind::kCopy && !timeline.host_computes);
-    if (moves && !std::holds_alternative<Receive>(program.ops[span.op].kind))
-      result.communication += span.end - span.start;
+    if (moves && Counts(program.ops[span.op].kind)) result.communication += span.end - span.start;
   }
   return result;
+}
+
+std::vector<RankBreakdown> BreakDown(const Plan& plan, const std::vector<Timeline>& timelines) {
+  std::vector<RankBreakdown> breakdowns;
+  for (const Timeline& timeline : timelines) {
+    const Role& role = plan.RoleOf(timeline.rank);
+    breakdowns.push_back({timeline.rank, timeline.stands_for, BreakDown(timeline, role, role.steady)});
+  }
+  return breakdowns;
+}
+
+StepBreakdown MeanOf(const std::vector<RankBreakdown>& breakdowns) {
+  BreakdownMean mean;
+  for (const RankBreakdown& breakdown : breakdowns) mean.Add(breakdown.parts, breakdown.stands_for);
+  return mean.Mean();
 }
 
 std::map<std::string, Duration> AttributeTime(const Timeline& timeline, const Role& role,

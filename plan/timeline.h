@@ -51,8 +51,18 @@ struct StepBreakdown {
   Duration bubble;
   Duration host;  // nothing runs and nothing is waited for: dispatch
   // The busy time of the communication streams and, if a device computes, of its copy stream, hidden or not;
-  // not part of the sum. A message counts on the sender: its receive may have been issued long before.
+  // not part of the sum. A message counts on the sender: its receive may have been issued long before. The
+  // barrier that ends a step does not count, since it moves nothing.
   Duration communication;
+};
+// Every part times `factor`.
+StepBreakdown Scaled(const StepBreakdown& breakdown, double factor);
+
+// The step of one rank, which stands for `stands_for` ranks with the same one.
+struct RankBreakdown {
+  int rank = 0;
+  int64_t stands_for = 1;
+  StepBreakdown parts;
 };
 
 // The mean of breakdowns, part by part.
@@ -70,6 +80,10 @@ class BreakdownMean {
 };
 
 StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Program& program);
+// Of steady steps, one for each timeline.
+std::vector<RankBreakdown> BreakDown(const Plan& plan, const std::vector<Timeline>& timelines);
+// Over the ranks that they stand for. REQUIRES: not empty.
+StepBreakdown MeanOf(const std::vector<RankBreakdown>& breakdowns);
 
 // The compute stream's time by kind of operator: OperatorName of what ran ("gemm", "norm", …), "wait
 // all_reduce" (and so on) while it waited for that collective, "wait receive" for a stage, "dispatch" for the

@@ -12,15 +12,17 @@ namespace windtunnel {
 struct RoleTime {
   std::string name;         // of the role: "stage 0", "replica"
   std::vector<int> ranks;   // ascending
-  StepBreakdown breakdown;  // the mean over those of the ranks that have a timeline
+  StepBreakdown breakdown;  // the mean over those of the ranks whose step is known
 
   double bubble_fraction() const {
     return breakdown.step > Duration() ? breakdown.bubble / breakdown.step : 0.0;
   }
 };
 
-// One entry per role with a timeline, in the plan's order. `ranks` are all ranks of the role.
-std::vector<RoleTime> TimeByRole(const Plan& plan, const std::vector<Timeline>& timelines);
+// One entry per role with a rank among `by_rank`, in the plan's order. `ranks` are all ranks of the role.
+std::vector<RoleTime> TimeByRole(const Plan& plan, const std::vector<RankBreakdown>& by_rank);
+// Of measured steps, by rank.
+std::vector<RoleTime> TimeByRole(const Plan& plan, const std::vector<StepBreakdown>& by_rank);
 // One entry per rank.
 std::vector<RoleTime> TimeByRank(const Plan& plan, const std::vector<StepBreakdown>& by_rank);
 

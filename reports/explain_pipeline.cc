@@ -114,7 +114,7 @@ std::string DescribeRanks(const Plan& plan, const Prediction& prediction, const 
   const auto request = RequestOf(plan);
   const std::vector<Duration> work = WorkByRank(plan, use);
   std::vector<Duration> bubbles(plan.roles.size());
-  for (const RoleTime& time : TimeByRole(plan, prediction.timelines))
+  for (const RoleTime& time : TimeByRole(plan, prediction.by_rank))
     bubbles[plan.role_of_rank[time.ranks.front()]] = time.breakdown.bubble;
   std::vector<Row> rows;
   for (int rank = 0; rank < plan.mesh.pipeline(); ++rank) {

@@ -83,7 +83,7 @@ Json PredictedJson(const Outcome& outcome) {
                         {"steps", run->steps},
                         {"time_s", run->seconds},
                         {"device_hours", run->device_hours}};
-  json["by_role"] = RoleTimesJson(TimeByRole(outcome.plan, prediction.timelines));
+  json["by_role"] = RoleTimesJson(TimeByRole(outcome.plan, prediction.by_rank));
   json["memory"] = Json::array();
   for (const PredictedMemory& memory : prediction.memory)
     json["memory"].push_back(MemoryJson(RankRanges(memory.ranks), memory.steady));

@@ -34,6 +34,12 @@ std::vector<size_t> Ranking(const std::vector<RankRun>& runs, Steps steps) {
   return timelines;
 }
 
+// Of so many steps in the order of their times: from, to.
+std::pair<size_t, size_t> MiddleHalf(size_t steps) {
+  const size_t from = steps / 4;
+  return {from, std::max(from + 1, steps - from)};
+}
+
 // Whether two ranks timed the same steps, and kept the timelines of the same ones.
 bool Agree(const TimedSteps& a, const TimedSteps& b) {
   return a.times.size() == b.times.size() && a.stride == b.stride && a.timelines.size() == b.timelines.size();
@@ -92,7 +98,7 @@ Duration TimingOfAKernel(const Plan& plan, const std::vector<RankRun>& runs) {
 // each kernel, up to half of the operator's time.
 std::map<std::string, Duration> ByOperator(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
                                            const std::vector<size_t>& ranking, Duration timing) {
-  const size_t from = ranking.size() / 4, to = std::max(from + 1, ranking.size() - ranking.size() / 4);
+  const auto [from, to] = MiddleHalf(ranking.size());
   std::map<std::string, Duration> sum;
   for (const RankRun& run : runs) {
     for (size_t i = from; i < to; ++i) {
@@ -163,25 +169,19 @@ StepBreakdown MeanOf(const std::vector<StepBreakdown>& breakdowns) {
   return mean.Mean();
 }
 
-// By rank: the breakdown of the step in the middle, or the mean of the two, scaled to `median`.
-// That is the median time of all measured steps; some of them may have kept no timeline, or the
-// traced steps may be others.
-std::vector<StepBreakdown> MedianBreakdowns(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
+// By rank: the mean of the steps in the middle half, scaled to `median`. That is the median time of all measured
+// steps; some of them may have kept no timeline, or the traced steps may be others.
+std::vector<StepBreakdown> MiddleBreakdowns(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
                                             const std::vector<size_t>& ranking, Duration timing,
                                             Duration median) {
   std::vector<BreakdownMean> means(runs.size());
-  const size_t lower = (ranking.size() - 1) / 2, upper = ranking.size() / 2;
-  for (size_t i = lower; i <= upper; ++i) AddBreakdowns(plan, runs, steps, ranking[i], timing, means);
+  const auto [from, to] = MiddleHalf(ranking.size());
+  for (size_t i = from; i < to; ++i) AddBreakdowns(plan, runs, steps, ranking[i], timing, means);
   std::vector<StepBreakdown> breakdowns;
   for (const BreakdownMean& mean : means) breakdowns.push_back(mean.Mean());
   const Duration step = MeanOf(breakdowns).step;
   if (step <= Duration()) return breakdowns;
-  const double factor = median / step;
-  for (StepBreakdown& breakdown : breakdowns) {
-    for (Duration* part : {&breakdown.step, &breakdown.compute, &breakdown.exposed_communication,
-                           &breakdown.bubble, &breakdown.host, &breakdown.communication})
-      *part = part->Scaled(factor);
-  }
+  for (StepBreakdown& breakdown : breakdowns) breakdown = Scaled(breakdown, median / step);
   return breakdowns;
 }
 
@@ -222,7 +222,7 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   const Duration timing = TimingOfAKernel(plan, runs);
   result.by_operator = ByOperator(plan, runs, steps, ranking, timing);
   const Duration median = Distribution::FromSamples(result.step_times).p50();
-  result.by_rank = MedianBreakdowns(plan, runs, steps, ranking, timing, median);
+  result.by_rank = MiddleBreakdowns(plan, runs, steps, ranking, timing, median);
   result.breakdown = MeanOf(result.by_rank);
   if (result.breakdown.step > Duration()) result.breakdown.step = median;  // without the rounding of the mean
   for (size_t rank = 0; rank < runs.size(); ++rank) {

@@ -45,9 +45,8 @@ struct Measurement {
   // By rank: the step whose time is the (lower) median. On a device with queues it is a step beside the
   // measured ones, since timing every operator takes time of its own.
   std::vector<Timeline> timelines;
-  // `breakdown`: of the median step, or of the two in the middle, averaged over ranks. `by_operator`:
-  // averaged over ranks and over the steps between p25 and p75, like Prediction's. The time that timing
-  // operators took is in neither.
+  // Averaged over ranks and over the middle half of the steps, like Prediction's; `breakdown` is scaled to the median.
+  // The time that timing operators took is in neither.
   StepBreakdown breakdown;
   std::map<std::string, Duration> by_operator;
   std::vector<StepBreakdown> by_rank;  // what `breakdown` is the mean of

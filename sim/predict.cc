@@ -80,58 +80,66 @@ Result<Replicates> RunReplicates(MonteCarlo& monte_carlo, int count) {
   return result;
 }
 
-StepBreakdown MeanBreakdown(const Plan& plan, const std::vector<Timeline>& timelines) {
-  BreakdownMean mean;
-  for (const Timeline& timeline : timelines) {
-    const Role& role = plan.RoleOf(timeline.rank);
-    mean.Add(BreakDown(timeline, role, role.steady), timeline.stands_for);
-  }
-  return mean.Mean();
-}
-
-// Means over timelines, each weighted by the number of ranks that it stands for.
-class OperatorMean {
+// Means over replicates. Those by operator are over ranks, too, each weighted by the number that it stands for.
+class StepMeans {
  public:
-  explicit OperatorMean(const Plan& plan) : plan_(plan) {}
+  explicit StepMeans(const Plan& plan) : plan_(plan) {}
 
+  // REQUIRES: the ranks of the first call, in the same order.
   void Add(const std::vector<Timeline>& timelines) {
-    for (const Timeline& timeline : timelines) {
+    ranks_.resize(timelines.size());
+    parts_.resize(timelines.size());
+    for (size_t i = 0; i < timelines.size(); ++i) {
+      const Timeline& timeline = timelines[i];
       const Role& role = plan_.RoleOf(timeline.rank);
+      ranks_[i] = {timeline.rank, timeline.stands_for, {}};
+      parts_[i].Add(BreakDown(timeline, role, role.steady));
       for (const auto& [name, time] : AttributeTime(timeline, role, role.steady))
         sums_[name] += static_cast<Wide>(time.picoseconds()) * timeline.stands_for;
-      ranks_ += timeline.stands_for;
+      weight_ += timeline.stands_for;
     }
   }
 
-  std::map<std::string, Duration> Mean() const {
+  std::map<std::string, Duration> ByOperator() const {
     std::map<std::string, Duration> mean;
-    for (const auto& [name, sum] : sums_) mean[name] = Picoseconds(static_cast<int64_t>(sum / ranks_));
+    for (const auto& [name, sum] : sums_) mean[name] = Picoseconds(static_cast<int64_t>(sum / weight_));
     return mean;
+  }
+
+  // Scaled to steps of `step` in the mean.
+  std::vector<RankBreakdown> ByRank(Duration step) const {
+    std::vector<RankBreakdown> ranks = ranks_;
+    for (size_t i = 0; i < ranks.size(); ++i) ranks[i].parts = parts_[i].Mean();
+    const Duration mean = MeanOf(ranks).step;
+    if (mean == step || mean <= Duration()) return ranks;
+    for (RankBreakdown& rank : ranks) rank.parts = Scaled(rank.parts, step / mean);
+    return ranks;
   }
 
  private:
   __extension__ using Wide = __int128;
   const Plan& plan_;
   std::map<std::string, Wide> sums_;
-  int64_t ranks_ = 0;
+  int64_t weight_ = 0;
+  std::vector<RankBreakdown> ranks_;  // without their parts
+  std::vector<BreakdownMean> parts_;
 };
 
-// The mean over the replicates between p25 and p75. `of_median` are the timelines of the median replicate.
-Result<std::map<std::string, Duration>> MeanByOperator(const Plan& plan, MonteCarlo& monte_carlo,
-                                                       const Replicates& replicates,
-                                                       const std::vector<Timeline>& of_median) {
+// Over the replicates between p25 and p75. `of_median` are the timelines of the median replicate.
+Result<StepMeans> MeansOf(const Plan& plan, MonteCarlo& monte_carlo, const Replicates& replicates,
+                          const std::vector<Timeline>& of_median) {
   const int n = static_cast<int>(replicates.by_time.size());
-  OperatorMean mean(plan);
+  StepMeans means(plan);
   for (int i = NearestRank(25, n); i <= NearestRank(75, n); ++i) {
     if (i == NearestRank(50, n)) {
-      mean.Add(of_median);
+      means.Add(of_median);
       continue;
     }
     WT_ASSIGN_OR_RETURN(const std::vector<Timeline> of_ranks,
                         monte_carlo.Timelines(replicates.by_time[i], {}));
-    mean.Add(of_ranks);
+    means.Add(of_ranks);
   }
-  return mean.Mean();
+  return means;
 }
 
 // A schedule with its costs.
@@ -247,9 +255,10 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   // Where the time goes.
   const int median = replicates.by_time[NearestRank(50, runs)];
   WT_ASSIGN_OR_RETURN(prediction.timelines, monte_carlo.Timelines(median, memory));
-  prediction.breakdown = MeanBreakdown(plan, prediction.timelines);
-  WT_ASSIGN_OR_RETURN(prediction.by_operator,
-                      MeanByOperator(plan, monte_carlo, replicates, prediction.timelines));
+  WT_ASSIGN_OR_RETURN(const StepMeans means, MeansOf(plan, monte_carlo, replicates, prediction.timelines));
+  prediction.by_operator = means.ByOperator();
+  prediction.by_rank = means.ByRank(prediction.p50);
+  prediction.breakdown = MeanOf(prediction.by_rank);
   const SourceShares shares = ShareBySource(work.schedule, work.costs);
   prediction.measured_share = shares.measured;
   prediction.interpolated_share = shares.interpolated;

@@ -36,7 +36,10 @@ struct Prediction {
   // By rank, of the replicate whose step time is the median. If ranks are folded, one of each class
   // (sim/folding.h).
   std::vector<Timeline> timelines;
-  StepBreakdown breakdown;  // of the timelines, averaged over ranks
+  // By rank as `timelines`, the mean over the replicates between p25 and p75, scaled such that the mean over ranks,
+  // `breakdown`, has the step time p50.
+  std::vector<RankBreakdown> by_rank;
+  StepBreakdown breakdown;
   // Where the compute stream's time goes, by operator kind ("gemm", "wait all_reduce", "dispatch", …): mean over ranks and
   // over the replicates between p25 and p75. Adds up to their mean step time, but for a picosecond each.
   // (AttributeTime of plan/timeline.h.)

@@ -10,7 +10,7 @@ namespace {
 
 // Rank 0 waits for 2 ms, from 8 to 10; rank 1 for 1 ms, from 9 to 10.
 TEST(TimeByRole, IsTheMeanOverTheRolesRanks) {
-  const std::vector<RoleTime> times = TimeByRole(SamplePlan(), SampleTimelines());
+  const std::vector<RoleTime> times = TimeByRole(SamplePlan(), BreakDown(SamplePlan(), SampleTimelines()));
   ASSERT_EQ(times.size(), 1u);
   EXPECT_EQ(times[0].name, "replica");
   EXPECT_EQ(times[0].ranks, (std::vector<int>{0, 1}));
@@ -29,7 +29,7 @@ TEST(TimeByRank, NamesTheRanksAndTheirRoles) {
 
 TEST(TimeByRole, LeavesOutRolesWithoutATimeline) {
   const Outcome outcome = PipelineOutcome({});
-  std::vector<Timeline> last = {outcome.prediction->timelines.back()};
+  const std::vector<RankBreakdown> last = {outcome.prediction->by_rank.back()};
   const std::vector<RoleTime> times = TimeByRole(outcome.plan, last);
   ASSERT_EQ(times.size(), 1u);
   EXPECT_EQ(times[0].name, "stage 1");
@@ -39,7 +39,7 @@ TEST(TimeByRole, LeavesOutRolesWithoutATimeline) {
 TEST(TimeByRole, OfAPipelineAveragesToTheStepsBreakdown) {
   const Outcome outcome = PipelineOutcome({.ranks = 4, .data = 2});
   Duration bubbles;
-  for (const RoleTime& time : TimeByRole(outcome.plan, outcome.prediction->timelines))
+  for (const RoleTime& time : TimeByRole(outcome.plan, outcome.prediction->by_rank))
     bubbles += time.breakdown.bubble;
   EXPECT_GT(bubbles, Duration());
   EXPECT_NEAR(bubbles / Microseconds(4), outcome.prediction->breakdown.bubble / Microseconds(1), 1e-3);

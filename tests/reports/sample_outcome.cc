@@ -105,6 +105,7 @@ Prediction SamplePrediction() {
                           .bubble = {},
                           .host = {},
                           .communication = Milliseconds(3.5)};
+  prediction.by_rank = {{.rank = 0, .stands_for = 2, .parts = prediction.breakdown}};
   prediction.by_operator = {{"gemm", Milliseconds(7.5)},
                             {"copy", Milliseconds(1)},
                             {"optimizer", Milliseconds(1)},

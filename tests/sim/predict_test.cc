@@ -56,6 +56,28 @@ TEST(Predict, IsTheSameToTheLastBitEveryTime) {
   EXPECT_NE(once, Everything(plan, Predict(plan, Spread(), {.seed = 4}).value()));
 }
 
+// Parts and operators are of the same steps: ranks wait as long in the one as in the other.
+TEST(Predict, PartsWaitAsLongAsOperatorsDo) {
+  const Plan plan = TwoRanks();
+  const Prediction p = Predict(plan, Spread(), {.seed = 3}).value();
+  Duration sum, waited, of_ranks;
+  for (const auto& [name, time] : p.by_operator) {
+    sum += time;
+    if (name.starts_with("wait ")) waited += time;
+  }
+  EXPECT_GT(waited, Duration());
+  EXPECT_NEAR(p.breakdown.exposed_communication / p.p50, waited / sum, 1e-6);
+  EXPECT_NEAR(p.breakdown.step / p.p50, 1, 1e-6);
+  ASSERT_EQ(p.by_rank.size(), 2u);
+  for (const RankBreakdown& rank : p.by_rank) of_ranks += rank.parts.exposed_communication;
+  EXPECT_NEAR(of_ranks / p.breakdown.exposed_communication, 2, 1e-6);
+}
+
+// The barrier that ends a step moves nothing; ranks that are early wait in it.
+TEST(Predict, CommunicationIsWithoutTheBarrier) {
+  EXPECT_EQ(Predict(TwoRanks(), FakeCosts(), {}).value().breakdown.communication, Microseconds(40));
+}
+
 // forward 40, backward 20: the bucket takes 60-100, beside backward 2 (60-80); optimizer 100-120.
 TEST(Predict, WithoutSpreadEveryReplicateIsTheHandComputedStep) {
   const Plan plan = TwoRanks();
