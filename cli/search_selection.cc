@@ -40,10 +40,23 @@ Selection::Selection(const Options& options, const Scenario& scenario, const Sea
   }
 }
 
-Status Selection::Select(SearchReport& report) {
-  std::vector<Choice> front = ParetoFront(choices_), top = Top();
+Status Selection::Settle(std::vector<Choice>& front, std::vector<Choice>& top) {
+  front = ParetoFront(choices_);
+  top = Top();
   for (bool changes = !options_.quick; changes && !front.empty();) {
     WT_ASSIGN_OR_RETURN(changes, Verify(ToVerify(front, top)));
+    front = ParetoFront(choices_);
+    top = Top();
+  }
+  return Ok();
+}
+
+Status Selection::Select(SearchReport& report) {
+  std::vector<Choice> front, top;
+  WT_RETURN_IF_ERROR(Settle(front, top));
+  report.tight = static_cast<int64_t>(tight_.size());
+  if (choices_.empty() && !tight_.empty()) {
+    choices_ = tight_;  // better than none; each is known in full
     front = ParetoFront(choices_);
     top = Top();
   }
@@ -65,20 +78,16 @@ std::vector<Choice> Selection::Top() const {
   return top;
 }
 
-// All of the front and the fastest if that is quick. Otherwise the best one; with --full, the front, and
-// those of the fastest whose step times are lower bounds.
+// All of the front and the fastest with --full, or if that is quick. Otherwise the best one.
 std::vector<Choice> Selection::ToVerify(const std::vector<Choice>& front,
                                         const std::vector<Choice>& top) const {
-  std::vector<Choice> all = front, chosen = front;
+  std::vector<Choice> all = front;
   for (const Choice& choice : top) {
     const bool is_on_front =
         std::any_of(front.begin(), front.end(), [&](const Choice& other) { return other.id == choice.id; });
-    if (is_on_front) continue;
-    all.push_back(choice);
-    if (lower_bounds_.contains(choice.id)) chosen.push_back(choice);
+    if (!is_on_front) all.push_back(choice);
   }
-  if (AreQuick(all)) return all;
-  return options_.full ? chosen : std::vector<Choice>{front.front()};
+  return options_.full || AreQuick(all) ? all : std::vector<Choice>{front.front()};
 }
 
 // The time of a full prediction, like its memory, grows with the operators, unless ranks are simulated apart
@@ -125,7 +134,9 @@ Result<bool> Selection::Verify(const std::vector<Choice>& choices) {
   progress.Clear();
   bool changes = false;
   for (size_t i = 0; i < open.size(); ++i) {
-    if (is_too_large[i]) results[i] = AsComposed(open[i]);
+    if (is_too_large[i]) results[i] = AsComposed(open[i], "this machine has no memory to predict it in full");
+    else if (results[i] && !*results[i] && results[i]->error().kind == ErrorKind::kUnsupported)
+      results[i] = AsComposed(open[i], results[i]->error().message);  // more operators than can be simulated
     if (!results[i]) return Failed("interrupted while predicting the best configurations");
     Result<Verified>& verified = *results[i];
     if (!verified) {
@@ -147,6 +158,14 @@ std::vector<Choice>::iterator Selection::ChoiceOf(int64_t id) {
 bool Selection::Apply(int64_t id, const Verified& verified) {
   if (!verified.fits) {
     ++fragmented_;
+    Strike(id);
+    return true;
+  }
+  if (verified.is_tight) {
+    Choice choice = *ChoiceOf(id);
+    choice.step_time = verified.step_time;
+    choice.memory = verified.memory;
+    tight_.push_back(choice);
     Strike(id);
     return true;
   }
@@ -177,15 +196,14 @@ Result<Selection::Verified> Selection::PredictInFull(int64_t id, int threads) co
     verified.memory = std::max(verified.memory, memory.steady.requested);
   verified.memory += outcome.prediction->outside_allocator;
   verified.fits = FitsInDevice(*outcome.prediction).value_or(true);
+  verified.is_tight = verified.fits && !DescribeRetries(*outcome.prediction).empty();
   verified.predicted = PredictedBlock(outcome);
   return verified;
 }
 
-Selection::Verified Selection::AsComposed(int64_t id) {
-  Note(options_,
-       fmt::format("{}: this machine has no memory to predict it in full; what is said of it is composed, "
-                   "as with --quick",
-                   Describe(space_.legal[static_cast<size_t>(id)])));
+Selection::Verified Selection::AsComposed(int64_t id, const std::string& why) {
+  Note(options_, fmt::format("{}: {}; what is said of it is composed, as with --quick",
+                             Describe(space_.legal[static_cast<size_t>(id)]), why));
   const auto choice = ChoiceOf(id);
   return {{}, choice->step_time, choice->memory};
 }

@@ -23,9 +23,9 @@ Result<std::vector<Override>> OverridesFor(std::vector<Override> given, const Sc
                                            const Scenario& scenario);
 
 // Compares the best configurations with predictions in full. Predicted in full are the best configuration,
-// with --full the whole Pareto front, and all configurations that the report names if that takes only a
-// second or two. A configuration is struck off if its allocator's fragmentation does not let it fit the
-// device, or if it cannot be predicted in full. If collectives share network cards, the best takes longer in
+// and all configurations that the report names with --full, or if that takes only a second or two. A configuration is struck off if its allocator's fragmentation does not let it fit the
+// device, or if it cannot be predicted in full; also, unless nothing else is left, if it fits only by giving back
+// cached memory in every step, which its step time does not contain. If collectives share network cards, the best takes longer in
 // full than the evaluator said; then the next best is predicted, too, until the best one is best as predicted
 // in full.
 class Selection {
@@ -44,6 +44,7 @@ class Selection {
     Duration step_time;
     Bytes memory;
     bool fits = true;
+    bool is_tight = false;  // fits only by giving back cached memory in every step
   };
 
   std::vector<Choice> Top() const;
@@ -53,11 +54,13 @@ class Selection {
   Result<bool> Verify(const std::vector<Choice>& choices);
   std::vector<Choice>::iterator ChoiceOf(int64_t id);
   void Strike(int64_t id) { choices_.erase(ChoiceOf(id)); }
+  // Verifies the best until they are known to be the best. Errors: Failed if interrupted.
+  Status Settle(std::vector<Choice>& front, std::vector<Choice>& top);
   // Returns whether it changes what is known of the configuration.
   bool Apply(int64_t id, const Verified& verified);
   Result<Verified> PredictInFull(int64_t id, int threads) const;
-  // The evaluator's values, for a configuration that this machine has too little memory to predict in full.
-  Verified AsComposed(int64_t id);
+  // The evaluator's values, for a configuration that cannot be predicted in full here.
+  Verified AsComposed(int64_t id, const std::string& why);
   FoundConfiguration Found(const Choice& choice) const;
 
   const Options& options_;
@@ -71,6 +74,7 @@ class Selection {
   std::map<int64_t, Verified> verified_;
   std::map<std::string, int64_t> refused_;  // by reason
   int64_t fragmented_ = 0;
+  std::vector<Choice> tight_;  // struck off
 };
 
 }  // namespace windtunnel

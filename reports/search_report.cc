@@ -35,6 +35,7 @@ Json ParallelJson(const ParallelSpec& parallel) {
   }
   if (!replicated) json["data"]["sync"] = WordOf(data.sync);
   if (data.shard_size > 0) json["data"]["shard_size"] = data.shard_size;
+  if (data.offload != Offload::kNone) json["data"]["offload"] = WordOf(data.offload);
   json["pipeline"] = {{"size", parallel.pipeline.size}};
   if (parallel.pipeline.size > 1) {
     json["pipeline"]["schedule"] = parallel.pipeline.schedule;
@@ -74,6 +75,8 @@ Json FoundJson(const FoundConfiguration& found) {
   json["step_time_s"] = ToSeconds(found.choice.step_time);
   if (found.is_lower_bound) json["step_time_is_lower_bound"] = true;
   json["memory_bytes"] = found.choice.memory.count();
+  // Whether what the allocator reserves fits is known of what was predicted in full.
+  json["fits"] = found.is_in_full ? Json(true) : Json();
   json["predicted"] = Json::parse(found.predicted);
   return json;
 }
@@ -121,6 +124,11 @@ std::string OptionsOf(const SearchReport& report, const FoundConfiguration& foun
   return text;
 }
 
+// Whether only what is allocated is known to fit the device.
+bool MayNotFit(const FoundConfiguration& found) {
+  return !found.is_in_full && HasDeviceMemory(found.scenario);
+}
+
 // Has a column of reserved memory if all rows were predicted in full.
 std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& rows, Ink ink) {
   std::vector<std::optional<Bytes>> reserved;
@@ -136,14 +144,19 @@ std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& row
   for (size_t i = 0; i < rows.size(); ++i) {
     const Choice& choice = rows[i].choice;
     text += line((rows[i].is_lower_bound ? "> " : "") + FormatDuration(choice.step_time),
-                 FormatBytes(choice.memory), shows ? FormatBytes(*reserved[i]) : "",
-                 std::to_string(choice.devices), Describe(rows[i].configuration)) +
+                 (MayNotFit(rows[i]) ? "? " : "") + FormatBytes(choice.memory),
+                 shows ? FormatBytes(*reserved[i]) : "", std::to_string(choice.devices),
+                 Describe(rows[i].configuration)) +
             "\n";
   }
   if (std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.is_lower_bound; }))
     text +=
         "         > : without what collectives of different groups take from each other on network cards "
         "(--full predicts it)\n";
+  if (std::any_of(rows.begin(), rows.end(), MayNotFit))
+    text +=
+        "         ? : fits as allocated; what the allocator reserves beside that may not (--full predicts "
+        "it)\n";
   return text;
 }
 
@@ -190,6 +203,7 @@ std::string SearchJson(const SearchReport& report) {
   json["evaluated"] = report.evaluated;
   json["infeasible"] = report.infeasible;
   json["fragmented"] = report.fragmented;
+  json["tight"] = report.tight;
   json["refused"] = Sum(report.refused);
   json["resumed"] = report.resumed;
   json["configurations_per_s"] = report.configurations_per_s;
@@ -221,6 +235,9 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
   text += fmt::format("  {} combinations, {} legal: {} evaluated, {} need more memory than the device has",
                       report.combinations, report.legal, report.evaluated, report.infeasible);
   if (report.fragmented > 0) text += fmt::format(" ({} more with what lies idle between)", report.fragmented);
+  if (report.tight > 0)
+    text += fmt::format(", {} fit only by giving back cached memory in every step (slow: too tight)",
+                        report.tight);
   if (!report.refused.empty()) text += fmt::format(", {} cannot be predicted", Sum(report.refused));
   text += fmt::format("\n  {:.3g} s, {:.4g} configurations/s ({:.4g}/s of processor time)", report.wall_s,
                       report.configurations_per_s, report.configurations_per_cpu_s);
@@ -240,8 +257,11 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
             OptionsOf(report, best) + "\n";
     text += fmt::format("  {}", ThroughputOf(best));
     if (const auto reserved = ReservedBy(best))
-      text += fmt::format("; {} of the device are then reserved (the tables have what is allocated)\n",
-                          FormatBytes(*reserved));
+      text += fmt::format(
+          "; {} of the device are then reserved (memory in the tables is what is allocated, and what is "
+          "outside the "
+          "allocator)\n",
+          FormatBytes(*reserved));
     else text += ink.Dim("; the command also says whether memory that lies idle in between fits") + "\n";
   }
   if (verbose || report.pareto.empty()) text += ReasonsOf("not legal", report.illegal, ink);

@@ -37,6 +37,8 @@ struct SearchReport {
   std::map<std::string, int64_t> illegal, refused;  // by reason
   int64_t evaluated = 0, infeasible = 0;
   int64_t fragmented = 0;  // evaluated, but the allocator's segments do not fit (Predict's `fits` is false)
+  // Fit only by giving back cached memory in every step; reported only if nothing else is left.
+  int64_t tight = 0;
   // If no configuration fits, the one that needs least.
   struct Least {
     Bytes memory;

@@ -245,9 +245,9 @@ void Describe(V& v, DataParallelSpec& data) {
       "keep a part each from forward to backward");
   v.Integer("forward_prefetch", data.forward_prefetch, kCount,
             "fsdp: units gathered ahead in forward (default 0)");
-  v.Integer("shard_size", data.shard_size, From(0, kRanks.max),
-            "ranks in one shard group; 0 (default): devices_per_node, at most size, for hybrid_shard; all "
-            "for zero1 and zero2");
+  v.Integer(
+      "shard_size", data.shard_size, From(0, kRanks.max),
+      "ranks in one shard group; 0 (default): those of a node for hybrid_shard, all for zero1 and zero2");
   v.Number(
       "bucket_cap_mb", data.bucket_cap_mb, MoreThanUpTo(0, 1e9),
       "ddp, zero1, zero2: MiB of gradients per bucket (default null, the framework's own: 25, ddp's first 1; "
@@ -435,6 +435,7 @@ void Describe(V& v, SearchSpec& search) {
   v.Integers("tensor", search.tensor, kRanks, "parallel.tensor.size");
   v.Integers("pipeline", search.pipeline, kRanks, "parallel.pipeline.size");
   v.Integers("context", search.context, kRanks, "parallel.context.size");
+  v.Words("context_kind", search.context_kind, "parallel.context.kind, where context is above 1");
   v.Integers("expert", search.expert, kRanks, "parallel.expert.size");
   v.Integers("expert_tensor", search.expert_tensor, From(0, 1048576), "parallel.expert.tensor");
   v.Words("dispatcher", search.dispatcher, "parallel.expert.dispatcher");
@@ -444,6 +445,8 @@ void Describe(V& v, SearchSpec& search) {
   v.Integers("shard_size", search.shard_size, kRanks, "parallel.data.shard_size");
   v.Words("kind", search.kind, "parallel.data.kind");
   v.Words("sharding", search.sharding, "parallel.data.sharding");
+  v.Words("offload", search.offload,
+          "parallel.data.offload; other than none is predicted operator by operator");
   v.Paths("schedule", search.schedule, Schedules(), "parallel.pipeline.schedule");
   v.Words("recompute", search.recompute, "recompute");
   v.Integers("recompute_layers", search.recompute_layers, From(0, kSize.max),

@@ -10,6 +10,7 @@
 #include "plan/axes.h"
 #include "plan/balance.h"
 #include "plan/model.h"
+#include "plan/outline.h"
 #include "plan/stages.h"
 #include "scenarios/checks.h"
 #include "scenarios/derived.h"
@@ -44,8 +45,6 @@ std::vector<int64_t> EvenBalance(const Scenario& base, int64_t stages) {
   return std::vector<int64_t>(static_cast<size_t>(stages), layers / stages);
 }
 
-constexpr double kMostActions = 1 << 24;
-
 class Enumeration {
  public:
   Enumeration(const Scenario& base, const ChooseStages& choose)
@@ -60,25 +59,34 @@ class Enumeration {
       for (int64_t pipeline : RangeOr(ranges_.pipeline, own.pipeline.size))
         for (int64_t context : RangeOr(ranges_.context, own.context.size))
           for (int64_t expert : RangeOr(ranges_.expert, own.expert.size))
-            for (int64_t virtual_stages : RangeOr(ranges_.virtual_stages, own.pipeline.virtual_stages))
-              for (bool sequence : RangeOr(ranges_.sequence, own.tensor.sequence))
-                for (bool tensor_overlap : RangeOr(ranges_.tensor_overlap, own.tensor.overlap))
-                  for (bool uneven : RangeOr(ranges_.uneven, false)) {
-                    Configuration c;
-                    c.tensor = tensor;
-                    c.pipeline = pipeline;
-                    c.context = context;
-                    c.expert = expert;
-                    c.virtual_stages = virtual_stages;
-                    c.sequence = sequence;
-                    c.tensor_overlap = tensor_overlap;
-                    c.uneven = uneven;
-                    AddExperts(c);
-                  }
+            for (int64_t virtual_stages : RangeOr(ranges_.virtual_stages, own.pipeline.virtual_stages)) {
+              Configuration c;
+              c.tensor = tensor;
+              c.pipeline = pipeline;
+              c.context = context;
+              c.expert = expert;
+              c.virtual_stages = virtual_stages;
+              AddSplits(c);
+            }
     return std::move(space_);
   }
 
  private:
+  // How ranks divide tokens and layers.
+  void AddSplits(Configuration c) {
+    const ParallelSpec& own = base_.parallel;
+    for (ContextKind context_kind : RangeOr(ranges_.context_kind, own.context.kind))
+      for (bool sequence : RangeOr(ranges_.sequence, own.tensor.sequence))
+        for (bool tensor_overlap : RangeOr(ranges_.tensor_overlap, own.tensor.overlap))
+          for (bool uneven : RangeOr(ranges_.uneven, false)) {
+            c.context_kind = context_kind;
+            c.sequence = sequence;
+            c.tensor_overlap = tensor_overlap;
+            c.uneven = uneven;
+            AddExperts(c);
+          }
+  }
+
   // How ranks hold experts, and how tokens reach them.
   void AddExperts(Configuration c) {
     const ExpertParallelSpec& own = base_.parallel.expert;
@@ -164,21 +172,23 @@ class Enumeration {
       for (Sharding sharding : RangeOr(ranges_.sharding, own.sharding))
         for (int64_t shard_size : RangeOr(ranges_.shard_size, own.shard_size))
           for (bool overlap : RangeOr(ranges_.overlap, own.overlap))
-            for (Recompute recompute : RangeOr(ranges_.recompute, base_.recompute)) {
+            for (Offload offload : RangeOr(ranges_.offload, own.offload)) {
               c.kind = kind;
               c.sharding = sharding;
               c.shard_size = shard_size;
               c.overlap = overlap;
-              c.recompute = recompute;
-              AddRecomputedLayers(c, illegal);
+              c.offload = offload;
+              AddRecomputation(c, illegal);
             }
   }
 
-  void AddRecomputedLayers(Configuration c, const char* illegal) {
-    for (int64_t layers : RangeOr(ranges_.recompute_layers, base_.recompute_layers)) {
-      c.recompute_layers = layers;
-      Add(c, illegal);
-    }
+  void AddRecomputation(Configuration c, const char* illegal) {
+    for (Recompute recompute : RangeOr(ranges_.recompute, base_.recompute))
+      for (int64_t layers : RangeOr(ranges_.recompute_layers, base_.recompute_layers)) {
+        c.recompute = recompute;
+        c.recompute_layers = layers;
+        Add(c, illegal);
+      }
   }
 
   // Why the configuration is too large for the integers or the memory of later steps; null if it is not.
@@ -221,7 +231,7 @@ class Enumeration {
     if (base_.derived.kind && ranges_.kind.empty()) c.kind = DerivedKind(copies);
     const bool has_size = !ranges_.shard_size.empty() && c.shard_size > 0;
     if (base_.derived.shard_size && !has_size)
-      c.shard_size = DerivedShardSize(c.kind, c.sharding, c.devices_per_node, copies);
+      c.shard_size = DerivedShardSize(c.kind, c.sharding, c.devices_per_node, c.tensor, copies);
   }
 
   // 0 if the file cannot be read, or is for another number of micro-batches.
@@ -283,7 +293,7 @@ class Enumeration {
     }
     if ((splits_ffn || model.MixesExperts()) && !Divides(c.tensor, model.DenseFfn()))
       return "tensor does not divide model.experts.dense_ffn";
-    const bool ulysses = base_.parallel.context.kind == ContextKind::kUlysses;
+    const bool ulysses = c.context_kind == ContextKind::kUlysses;
     if (!Divides(c.context, model.seq_len)) return "context does not divide the sequence";
     if (c.context > 1 && !ulysses && !Divides(2 * c.context, model.seq_len))
       return "2 x context does not divide the sequence";
@@ -334,6 +344,8 @@ class Enumeration {
     const bool has_parts = c.tensor > 1 && c.sequence;
     if (!has_parts && IsRepeated(ranges_.tensor_overlap, c.tensor_overlap, base_.parallel.tensor.overlap))
       return "tensor_overlap has no effect: counted once";
+    if (c.context == 1 && IsRepeated(ranges_.context_kind, c.context_kind, base_.parallel.context.kind))
+      return "context_kind has no effect: counted once";
     if (const char* why = WhyRepeatedRecomputation(c)) return why;
     return WhyRepeatedExperts(c);
   }
@@ -489,10 +501,12 @@ Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
   data.sharding = c.sharding;
   data.shard_size = c.shard_size;
   data.overlap = c.overlap;
+  data.offload = c.offload;
   if (base.derived.sync) data.sync = DerivedSync(c.kind, c.pipeline);
   if (base.derived.reshard_after_forward) data.reshard_after_forward = DerivedReshardAfterForward(c.sharding);
   s.parallel.tensor = {.size = c.tensor, .sequence = c.sequence, .overlap = c.overlaps_tensor()};
   s.parallel.context.size = c.context;
+  if (c.context > 1) s.parallel.context.kind = c.context_kind;
   const bool sends = c.expert > 1;  // tokens to other ranks
   s.parallel.expert = {.size = c.expert,
                        .tensor = c.expert_tensor,
@@ -537,6 +551,8 @@ std::string DescribeExperts(const Configuration& c) {
 std::string Describe(const Configuration& c) {
   std::string text = fmt::format("tensor {} x pipeline {} x data {}", c.tensor, c.pipeline, c.data);
   if (c.context > 1) text += fmt::format(" x context {}", c.context);
+  if (c.context > 1 && c.context_kind != ContextKind::kRing)
+    text += fmt::format(" ({})", WordOf(c.context_kind));
   if (c.expert > 1) text += ", experts over " + DescribeExperts(c);
   if (c.virtual_stages > 1) text += fmt::format(", {} virtual stages", c.virtual_stages);
   if (c.pipeline > 1 && c.schedule != "1f1b" && c.schedule != "interleaved") text += ", " + c.schedule;
@@ -545,6 +561,7 @@ std::string Describe(const Configuration& c) {
   text += fmt::format(", micro {} x {}, {}", c.micro, c.accumulate, WordOf(c.kind));
   if (c.kind == DataParallelKind::kFsdp) text += fmt::format(" {}", WordOf(c.sharding));
   if (IsSharded(c.kind) && c.shard_size > 0) text += fmt::format(" in groups of {}", c.shard_size);
+  if (c.offload != Offload::kNone) text += fmt::format(", offload {}", WordOf(c.offload));
   if (c.sequence && c.tensor > 1) text += c.overlaps_tensor() ? ", sequence in parts" : ", sequence";
   if (!c.overlap && HasOverlapKey(c.kind)) text += ", no overlap";
   if (c.recompute != Recompute::kNone) text += fmt::format(", recompute {}", WordOf(c.recompute));

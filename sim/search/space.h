@@ -35,6 +35,8 @@ struct Configuration {
   int64_t nodes = 1, devices_per_node = 1;
   DataParallelKind kind = DataParallelKind::kNone;
   Sharding sharding = Sharding::kFullShard;
+  Offload offload = Offload::kNone;
+  ContextKind context_kind = ContextKind::kRing;  // has an effect if there are several context ranks
   std::string schedule;
   Recompute recompute = Recompute::kNone;
   int64_t recompute_layers = 0;  // has an effect with kFull

@@ -113,7 +113,8 @@ TEST(SearchSpace, RecomputedLayersAreAllWhereTheyAreThoseOfTheLargestStage) {
   const auto found = [&](std::vector<int64_t> range) {
     s.search->recompute_layers = std::move(range);
     std::vector<int64_t> values;
-    for (const Configuration& c : EnumerateSpace(s).value().legal) values.push_back(c.recompute_layers);
+    const SearchSpace space = EnumerateSpace(s).value();
+    for (const Configuration& c : space.legal) values.push_back(c.recompute_layers);
     return values;
   };
   EXPECT_EQ(found({0, 4, 5, 7, 9}), (std::vector<int64_t>{0, 4, 5}));
@@ -139,7 +140,8 @@ TEST(SearchSpace, ASingleStageIsTriedBesideVirtualStages) {
   s.parallel.pipeline = {.size = 2, .schedule = "interleaved", .virtual_stages = 2};
   s.search->pipeline = {1, 2};
   std::set<std::pair<int64_t, int64_t>> found;
-  for (const Configuration& c : EnumerateSpace(s).value().legal) found.insert({c.pipeline, c.virtual_stages});
+  const SearchSpace space = EnumerateSpace(s).value();
+  for (const Configuration& c : space.legal) found.insert({c.pipeline, c.virtual_stages});
   EXPECT_EQ(found, (std::set<std::pair<int64_t, int64_t>>{{1, 1}, {2, 2}}));
 }
 
@@ -176,6 +178,49 @@ TEST(SearchSpace, TensorOverlapIsARange) {
     EXPECT_EQ(Describe(c).find("in parts") != std::string::npos, ScenarioOf(s, c).parallel.tensor.overlap);
   }
   EXPECT_EQ(overlapped, 1);
+}
+
+// One context rank has no kind.
+TEST(SearchSpace, ContextKindIsARange) {
+  Scenario s = OnEightDevices();
+  s.model.attention = AttentionKind::kFlash;
+  s.search->context = {1, 2};
+  s.search->context_kind = {ContextKind::kRing, ContextKind::kAllGather, ContextKind::kUlysses};
+  const SearchSpace space = EnumerateSpace(s).value();
+  std::set<std::pair<int64_t, ContextKind>> found;
+  for (const Configuration& c : space.legal) {
+    const Scenario scenario = ScenarioOf(s, c);
+    EXPECT_TRUE(CompilePlan(scenario)) << Describe(c);
+    found.insert({c.context, scenario.parallel.context.kind});
+    EXPECT_EQ(Describe(c).find("(ulysses)") != std::string::npos,
+              scenario.parallel.context.size > 1 && scenario.parallel.context.kind == ContextKind::kUlysses);
+  }
+  EXPECT_EQ(found, (std::set<std::pair<int64_t, ContextKind>>{{1, ContextKind::kRing},
+                                                              {2, ContextKind::kRing},
+                                                              {2, ContextKind::kAllGather},
+                                                              {2, ContextKind::kUlysses}}));
+}
+
+// Only what is sharded can be offloaded, and parameters only by FSDP.
+TEST(SearchSpace, OffloadIsARange) {
+  Scenario s = OnEightDevices();
+  s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1, DataParallelKind::kFsdp};
+  s.search->offload = {Offload::kNone, Offload::kOptimizer, Offload::kParam};
+  std::set<std::pair<DataParallelKind, Offload>> found;
+  const SearchSpace space = EnumerateSpace(s).value();
+  for (const Configuration& c : space.legal) {
+    const Scenario scenario = ScenarioOf(s, c);
+    EXPECT_TRUE(CompilePlan(scenario)) << Describe(c);
+    found.insert({scenario.parallel.data.kind, scenario.parallel.data.offload});
+    EXPECT_EQ(Describe(c).find("offload param") != std::string::npos, c.offload == Offload::kParam);
+  }
+  EXPECT_EQ(found,
+            (std::set<std::pair<DataParallelKind, Offload>>{{DataParallelKind::kDdp, Offload::kNone},
+                                                            {DataParallelKind::kZero1, Offload::kNone},
+                                                            {DataParallelKind::kZero1, Offload::kOptimizer},
+                                                            {DataParallelKind::kFsdp, Offload::kNone},
+                                                            {DataParallelKind::kFsdp, Offload::kOptimizer},
+                                                            {DataParallelKind::kFsdp, Offload::kParam}}));
 }
 
 // Without several expert ranks nobody sends tokens, without several tensor ranks nobody splits experts.
