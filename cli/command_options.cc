@@ -35,6 +35,36 @@ CLI::Validator In(T lowest, T highest) {
   return range;
 }
 
+// "host", "host:port" or "[address]:port"; the port is empty if none is given. An address of IPv6 without brackets has
+// no port.
+std::pair<std::string, std::string> HostAndPort(const std::string& endpoint) {
+  const bool has_brackets = endpoint.starts_with('[') && endpoint.find(']') != std::string::npos;
+  const size_t end = has_brackets ? endpoint.find(']') : 0;
+  const size_t colon = endpoint.find(':', end);
+  const bool is_bare_address = !has_brackets && std::count(endpoint.begin(), endpoint.end(), ':') > 1;
+  std::string host = is_bare_address ? endpoint : endpoint.substr(0, colon);
+  if (has_brackets) host = endpoint.substr(1, end - 1);
+  if (colon == std::string::npos || is_bare_address) return {host, ""};
+  return {host, endpoint.substr(colon + 1)};
+}
+
+std::string WrongEndpoint(const std::string& endpoint) {
+  const auto [host, port] = HostAndPort(endpoint);
+  const bool has_port = endpoint.ends_with(':') || !port.empty();
+  const bool is_number = !port.empty() && port.size() <= 5 &&
+                         std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool is_port = is_number && std::stoi(port) >= 1 && std::stoi(port) <= 65535;
+  if (!host.empty() && (!has_port || is_port)) return "";
+  return fmt::format("'{}', expected HOST or HOST:PORT, with a port of 1 to 65535", endpoint);
+}
+
+// REQUIRES: not a WrongEndpoint.
+void SetEndpoint(const std::string& endpoint, Options& options) {
+  const auto [host, port] = HostAndPort(endpoint);
+  options.master_addr = host;
+  if (!port.empty()) options.master_port = std::stoi(port);
+}
+
 // Turns 15T, 300B, 2.5M and 10K into numbers.
 CLI::Validator TokenCount() {
   const auto read = [](std::string& text) -> std::string {
@@ -317,12 +347,32 @@ class Commands {
         ->type_name("N")
         ->check(In(0, 100'000))
         ->group(kNodeOptions);
-    command.add_option("--master-addr", options_.master_addr, "Host name or address of node 0")
-        ->type_name("HOST")
+    CLI::Option* address =
+        command.add_option("--master-addr", options_.master_addr, "Host name or address of node 0")
+            ->type_name("HOST")
+            ->group(kNodeOptions);
+    CLI::Option* port =
+        command.add_option("--master-port", options_.master_port, "A free port of node 0 (default 29500)")
+            ->type_name("PORT")
+            ->check(In(1, 65535))
+            ->group(kNodeOptions);
+    command
+        .add_option_function<std::string>(
+            "--rdzv-endpoint",
+            [&options = options_](const std::string& endpoint) { SetEndpoint(endpoint, options); },
+            "--master-addr and --master-port in one")
+        ->type_name("HOST[:PORT]")
+        ->check(CLI::Validator([](std::string& text) { return WrongEndpoint(text); }, ""))
+        ->excludes(address)
+        ->excludes(port)
         ->group(kNodeOptions);
-    command.add_option("--master-port", options_.master_port, "A free port of node 0 (default 29500)")
-        ->type_name("PORT")
-        ->check(In(1, 65535))
+    command
+        .add_option("--rdzv-backend", options_.rdzv_backend,
+                    "For torchrun's command lines; nodes meet at node 0, whichever it is")
+        ->type_name("NAME")
+        ->check(CLI::IsMember({"c10d", "static"}))
+        ->group(kNodeOptions);
+    command.add_flag("--standalone", options_.standalone, "For torchrun's command lines: there is one node")
         ->group(kNodeOptions);
     command
         .add_option("--rdzv-id", options_.rdzv_id,
@@ -433,7 +483,7 @@ class Commands {
         ->type_name("FILE");
     CLI::Option* full = search->add_flag(
         "--full", options_.full,
-        "Predict every configuration of the Pareto front in detail, not only the best (seconds each)");
+        "Predict every configuration that is reported in detail, not only the best (seconds each)");
     search
         ->add_flag("--quick", options_.quick,
                    "Skip the detailed prediction of the best configuration; step times and memory are the "

@@ -41,6 +41,8 @@ Result<std::unique_ptr<NodeGroup>> MeetNodes(const Options& options, const Plan&
   if (nodes.nodes == 1 && options.node_rank.value_or(0) > 0)
     return InvalidInput("--node-rank is {}, expected 0: {} has one node", *options.node_rank,
                         plan.scenario.name);
+  if (options.standalone && nodes.nodes > 1)
+    return InvalidInput("--standalone is for one node, but cluster.nodes is {}", nodes.nodes);
   if (nodes.nodes == 1) return nullptr;
   if (plan.world_size != nodes.nodes * nodes.ranks_per_node)
     return InvalidInput("{} nodes of {} devices are not the {} ranks of {}", nodes.nodes,

@@ -67,6 +67,8 @@ struct Options {
   std::optional<int> nnodes, nproc_per_node, node_rank;
   std::string master_addr, rdzv_id;
   int master_port = 29500;
+  std::string rdzv_backend;  // without effect
+  bool standalone = false;
   double rendezvous_timeout_s = 60;
 
   bool quiet = false, verbose = false, progress = true;

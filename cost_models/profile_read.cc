@@ -90,6 +90,10 @@ Result<Profile> ParseProfile(const std::string& json, const std::string& name) {
   WT_ASSIGN_OR_RETURN(nlohmann::json document, ParseJson(json, name, "a hardware profile"));
   std::string error;
   Fields fields(document, "$", error);
+  if (document.is_object() && !fields.Has("schema"))
+    return InvalidField(
+        name, json,
+        fmt::format("$.schema is missing, expected \"{}\" or \"{}\"", kDeviceSchema, kProfileSchema));
   std::string schema = fields.String("schema");
   if (error.empty() && schema == kDeviceSchema) {
     WT_ASSIGN_OR_RETURN(DeviceSpec device, ParseDeviceSpec(json, name));

@@ -162,9 +162,12 @@ std::vector<BufferId> BufferPool::Largest(int count, MemorySpace space) const {
     if (allocations_[id].address != 0 && buffers_[id].space == space)
       ids.push_back(static_cast<BufferId>(id));
   }
-  std::stable_sort(ids.begin(), ids.end(),
-                   [&](BufferId a, BufferId b) { return buffers_[a].bytes > buffers_[b].bytes; });
-  if (static_cast<int>(ids.size()) > count) ids.resize(count);
+  const size_t kept = std::min(ids.size(), static_cast<size_t>(count));
+  std::partial_sort(
+      ids.begin(), ids.begin() + static_cast<ptrdiff_t>(kept), ids.end(), [&](BufferId a, BufferId b) {
+        return buffers_[a].bytes != buffers_[b].bytes ? buffers_[a].bytes > buffers_[b].bytes : a < b;
+      });
+  ids.resize(kept);
   return ids;
 }
 

@@ -55,28 +55,6 @@ double SizeOfBlock(const Scenario& s) {
   return (events + (s.model.experts ? kOfExperts : 0) + (converts ? kOfFactors : 0)) / kPlain;
 }
 
-// Limits a step's size, since its operators are made one by one.
-Status CheckSize(const Scenario& s) {
-  const double most = 80'000 / SizeOfBlock(s);             // of a rank: up to 16 GB of operators
-  const double most_of_stages = 135'000 / SizeOfBlock(s);  // of all stages, one rank of each: up to 18 GB
-  const bool is_mlp = s.model.kind == ModelKind::kMlp;
-  const double layers =
-      is_mlp ? static_cast<double>(s.model.widths.size()) - 1 : static_cast<double>(s.model.layers);
-  const double of_stages = layers * static_cast<double>(s.batch.accumulate);
-  const double of_rank = of_stages / static_cast<double>(s.parallel.pipeline.size);
-  if (of_rank <= most && of_stages <= most_of_stages) return Ok();
-  const bool is_of_rank = of_rank > most;
-  const bool by_layers = layers > static_cast<double>(s.batch.accumulate);
-  return Unsupported(
-      "{} is {:.0f}: {} would go through {:.0f} {} in a step, expected at most {:.0f}, since every "
-      "operator of them is simulated",
-      !by_layers ? "batch.accumulate"
-      : is_mlp   ? "model.widths"
-                 : "model.layers",
-      by_layers ? layers : static_cast<double>(s.batch.accumulate), is_of_rank ? "a rank" : "the stages",
-      is_of_rank ? of_rank : of_stages, is_mlp ? "layers" : "blocks", is_of_rank ? most : most_of_stages);
-}
-
 // Checks what is not supported if ranks hold different experts.
 Status CheckSharedExperts(const Scenario& s) {
   if (s.parallel.expert.size == 1 || !s.parallel.data.find_unused_parameters) return Ok();
@@ -185,14 +163,41 @@ Status AddRoles(Plan& plan, const PlanAxes& axes, const CompileOptions& options)
 
 }  // namespace
 
+Status CheckSize(const Scenario& s) {
+  const double most = 80'000 / SizeOfBlock(s);             // of a rank: up to 16 GB of operators
+  const double most_of_stages = 135'000 / SizeOfBlock(s);  // of all stages, one rank of each: up to 18 GB
+  const bool is_mlp = s.model.kind == ModelKind::kMlp;
+  const double layers =
+      is_mlp ? static_cast<double>(s.model.widths.size()) - 1 : static_cast<double>(s.model.layers);
+  const double of_stages = layers * static_cast<double>(s.batch.accumulate);
+  const double of_rank = of_stages / static_cast<double>(s.parallel.pipeline.size);
+  if (of_rank <= most && of_stages <= most_of_stages) return Ok();
+  const bool is_of_rank = of_rank > most;
+  const bool by_layers = layers > static_cast<double>(s.batch.accumulate);
+  return Unsupported(
+      "{} is {:.0f}: {} would go through {:.0f} {} in a step, expected at most {:.0f}, since every "
+      "operator of them is simulated",
+      !by_layers ? "batch.accumulate"
+      : is_mlp   ? "model.widths"
+                 : "model.layers",
+      by_layers ? layers : static_cast<double>(s.batch.accumulate), is_of_rank ? "a rank" : "the stages",
+      is_of_rank ? of_rank : of_stages, is_mlp ? "layers" : "blocks", is_of_rank ? most : most_of_stages);
+}
+
 Status CheckSupported(const Scenario& s) {
-  WT_RETURN_IF_ERROR(CheckSize(s));
+  const PipelineSpec& pipeline = s.parallel.pipeline;
+  const double actions = static_cast<double>(pipeline.size) * static_cast<double>(pipeline.virtual_stages) *
+                         static_cast<double>(s.batch.accumulate);
+  if (actions > kMostActions)
+    return Unsupported("batch.accumulate is {}: the schedule would have {:.0f} actions, expected at most {}",
+                       s.batch.accumulate, actions, kMostActions);
   WT_RETURN_IF_ERROR(CheckSplits(s));
   WT_RETURN_IF_ERROR(CheckSharedExperts(s));
   return CheckPrecision(s.precision);
 }
 
 Result<Plan> CompilePlan(const Scenario& scenario, const CompileOptions& options) {
+  WT_RETURN_IF_ERROR(CheckSize(scenario));
   WT_RETURN_IF_ERROR(CheckSupported(scenario));
   Plan plan = OutlineOf(scenario);
   plan.model = StatisticsOf(scenario);

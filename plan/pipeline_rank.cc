@@ -120,7 +120,10 @@ PipelineRank::PipelineRank(Role& role, const Schedule& schedule, int rank, const
     messages_.emplace(pair,
                       MessageStream(role, axis, fmt::format("pipeline {}>{}", pair.first, pair.second)));
   }
-  for (const std::vector<Action>& actions : schedule.ranks) {
+  std::set<int> ranks = {rank};
+  for (const auto& [pair, stream] : messages_) ranks.insert({pair.first, pair.second});
+  for (const int of : ranks) {
+    const std::vector<Action>& actions = schedule.ranks[static_cast<size_t>(of)];
     for (size_t i = 0; i < actions.size(); ++i) positions_[actions[i]] = i;
   }
 }

@@ -61,7 +61,8 @@ class PipelineRank {
   const WeightGradients weights_;
   const MessageHandling how_;
   std::map<std::pair<int, int>, MessageStream> messages_;  // by sender and receiver
-  std::map<Action, size_t> positions_;  // of every rank's actions, the index in its rank's list
+  // Of the rank's actions, and of those that it exchanges messages with, the index in that rank's list.
+  std::map<Action, size_t> positions_;
 };
 
 }  // namespace windtunnel

@@ -4,6 +4,7 @@
 #include "plan/data_parallel.h"
 #include "plan/ddp.h"
 #include "plan/whole_parameters.h"
+#include "scenarios/derived.h"
 
 namespace windtunnel {
 namespace {
@@ -85,13 +86,6 @@ void Replicated::Update(ProgramBuilder& b, bool first) {
   for (size_t i = 0; i < role_.parameters.size(); ++i)
     gradients.push_back(GradientPlace(static_cast<int>(i)));
   parameters_.Update(b, first, gradients);
-}
-
-// Megatron of 2021 has such buffers by default, too; but if they are of 16 bits, it first converts them to
-// separate fp32 gradients, parameter by parameter.
-bool HasMegatronsBuffers(const Scenario& scenario) {
-  if (scenario.framework == Framework::kMegatronCore) return true;
-  return scenario.framework == Framework::kMegatron && scenario.precision.reduce == Precision::kFp32;
 }
 
 }  // namespace

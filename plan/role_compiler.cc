@@ -37,9 +37,13 @@ std::string RoleName(const Plan& plan, const std::vector<Stage>& stages) {
 }  // namespace
 
 RoleCompiler::RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_rank)
-    : plan_(plan), scenario_(plan.scenario), axes_(axes), pipeline_rank_(pipeline_rank) {
-  schedule_ = plan.pipeline ? plan.pipeline->schedule
-                            : OnePiece(scenario_.batch.accumulate, scenario_.parallel.expert.overlap);
+    : plan_(plan),
+      scenario_(plan.scenario),
+      axes_(axes),
+      pipeline_rank_(pipeline_rank),
+      one_piece_(plan.pipeline ? Schedule()
+                               : OnePiece(scenario_.batch.accumulate, scenario_.parallel.expert.overlap)),
+      schedule_(plan.pipeline ? plan.pipeline->schedule : one_piece_) {
   for (int rank = 0; rank < plan.world_size; ++rank) {
     if (plan.mesh.PlaceOf(rank).pipeline == pipeline_rank) role_.ranks.push_back(rank);
   }

@@ -37,7 +37,8 @@ class RoleCompiler {
   const Scenario& scenario_;
   const PlanAxes& axes_;
   const int pipeline_rank_;
-  Schedule schedule_;
+  const Schedule one_piece_;  // of a plan without a pipeline
+  const Schedule& schedule_;
   Role role_;
   std::vector<Stage> stages_;    // of this rank, in the order of the model
   std::vector<Module> modules_;  // of all of them

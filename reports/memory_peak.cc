@@ -1,6 +1,8 @@
 #include "reports/memory_peak.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -10,10 +12,15 @@
 namespace windtunnel {
 namespace {
 
+// Numbers of memory operations, from the first program on.
+using Moments = std::set<int64_t>;
+
 class Replay {
  public:
-  Replay(const Role& role, const MemorySetup& setup, int largest_buffers)
-      : pool_(role.buffers, setup), largest_buffers_(largest_buffers) {}
+  // Lists the largest buffers of peaks that are reached at `listed`. To do so at each peak would take time for every
+  // buffer each time, while most peaks are surpassed.
+  Replay(const Role& role, const MemorySetup& setup, int largest_buffers, Moments listed)
+      : pool_(role.buffers, setup), largest_buffers_(largest_buffers), listed_(std::move(listed)) {}
 
   // Begins new peaks, with what is alive before `program`.
   void Restart(const Program& program, ProgramPeaks& peaks) {
@@ -23,8 +30,8 @@ class Replay {
 
   Status Run(const Program& program, ProgramPeaks& peaks) {
     const auto on_memory = [&](int32_t index) -> Status {
-      if (!program.memory[index].allocates()) ListLargest(peaks);
       WT_RETURN_IF_ERROR(pool_.Execute(program, program.memory[index]));
+      ++memory_ops_;
       for (MemorySpace space : {MemorySpace::kDevice, MemorySpace::kHost})
         if (Allocated(space) > MomentOf(space, peaks).allocated) Note(program, index, space, peaks);
       return Ok();
@@ -34,10 +41,16 @@ class Replay {
       return Ok();
     };
     WT_RETURN_IF_ERROR(WalkProgram(program, on_memory, on_op));
-    ListLargest(peaks);
     pool_.FinishProgram();
     peaks.memory = pool_.peak();
     return Ok();
+  }
+
+  // When the peaks were reached that none surpassed.
+  Moments PeaksReached() const {
+    Moments moments;
+    for (const auto& [peak, moment] : reached_) moments.insert(moment);
+    return moments;
   }
 
  private:
@@ -60,33 +73,32 @@ class Replay {
     const MemoryPeak& peak = pool_.peak();
     const Bytes* categories = space == MemorySpace::kDevice ? peak.by_category : peak.host_by_category;
     std::copy(categories, categories + kCategories, moment.by_category);
-    is_unlisted_[static_cast<int>(space)] = true;
-  }
-
-  // Lists the largest buffers of the peaks that were reached since the last call. It must be called before
-  // anything else is freed, so that all buffers of the peak are still alive. It looks at every buffer, so it
-  // is not called for a peak that still grows.
-  void ListLargest(ProgramPeaks& peaks) {
-    for (MemorySpace space : {MemorySpace::kDevice, MemorySpace::kHost})
-      if (std::exchange(is_unlisted_[static_cast<int>(space)], false))
-        MomentOf(space, peaks).largest = pool_.Largest(largest_buffers_, space);
+    if (listed_.contains(memory_ops_)) moment.largest = pool_.Largest(largest_buffers_, space);
+    reached_[&moment] = memory_ops_;
   }
 
   BufferPool pool_;
-  int largest_buffers_;
-  bool is_unlisted_[2] = {};  // by space
+  const int largest_buffers_;
+  const Moments listed_;
+  std::map<const PeakMoment*, int64_t> reached_;
+  int64_t memory_ops_ = 0;  // of all programs so far
 };
 
 Result<RolePeaks> Replayed(const Role& role, int largest_buffers, AllocatorKind allocator, Bytes capacity) {
-  VirtualSegmentSource device(capacity), host;
-  Replay replay(role, {.device = &device, .host = &host, .allocator = allocator}, largest_buffers);
-  RolePeaks peaks;
-  WT_RETURN_IF_ERROR(replay.Run(role.initialize, peaks.startup));
-  for (const Program& program : role.startup) WT_RETURN_IF_ERROR(replay.Run(program, peaks.startup));
-  replay.Restart(role.steady, peaks.steady);
   WT_ASSIGN_OR_RETURN(const RoleMemory memory,
                       SimulateMemory(role, {.allocator = allocator, .device_capacity = capacity}));
-  for (int step = 0; step < memory.steps; ++step) WT_RETURN_IF_ERROR(replay.Run(role.steady, peaks.steady));
+  RolePeaks peaks;
+  Moments reached;
+  for (const bool lists : {false, true}) {
+    peaks = {};
+    VirtualSegmentSource device(capacity), host;
+    Replay replay(role, {.device = &device, .host = &host, .allocator = allocator}, largest_buffers, reached);
+    WT_RETURN_IF_ERROR(replay.Run(role.initialize, peaks.startup));
+    for (const Program& program : role.startup) WT_RETURN_IF_ERROR(replay.Run(program, peaks.startup));
+    replay.Restart(role.steady, peaks.steady);
+    for (int step = 0; step < memory.steps; ++step) WT_RETURN_IF_ERROR(replay.Run(role.steady, peaks.steady));
+    if (!lists) reached = replay.PeaksReached();
+  }
   peaks.steady.memory.retries = memory.steady.retries;
   return peaks;
 }

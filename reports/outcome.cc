@@ -81,6 +81,10 @@ std::string ClusterInWords(const Outcome& outcome) {
       parts.push_back(fmt::format("{} GB/s {} a node", between.gbytes_per_s, between.kind));
   }
   if (!cluster.topology.preset.empty()) parts.push_back("topology " + cluster.topology.preset);
+  else if (cluster.topology.is_given()) parts.push_back("topology of its own");
+  if (cluster.slow_link)
+    parts.push_back(fmt::format("{} to {} at {} x the bandwidth", cluster.slow_link->from,
+                                cluster.slow_link->to, cluster.slow_link->factor));
   if (cluster.straggler)
     parts.push_back(
         fmt::format("rank {} takes {} x as long", cluster.straggler->rank, cluster.straggler->slowdown));
@@ -167,6 +171,11 @@ double LeastExecutedShare(const Plan& plan) {
 std::optional<bool> FitsInDevice(const Prediction& prediction) {
   if (prediction.device_memory <= Bytes(0)) return std::nullopt;
   return prediction.peak_reserved + prediction.outside_allocator <= prediction.device_memory;
+}
+
+bool IsAtLimit(Bytes needed, Bytes device_memory) {
+  constexpr double kShare = 0.98;
+  return static_cast<double>(needed.count()) > kShare * static_cast<double>(device_memory.count());
 }
 
 std::string DescribeRetries(const Prediction& prediction) {

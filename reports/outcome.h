@@ -74,6 +74,8 @@ double LeastExecutedShare(const Plan& plan);
 // memory together; nothing if the device's memory is not known.
 std::optional<bool> FitsInDevice(const Prediction& prediction);
 
+// Whether less than two per cent of the device's memory stay free, about as much as predicted peaks are off.
+bool IsAtLimit(Bytes needed, Bytes device_memory);
 // "only by giving back cached memory 2 times a step"; empty if no rank's allocator has to.
 std::string DescribeRetries(const Prediction& prediction);
 

@@ -87,8 +87,10 @@ std::string DescribeLargest(const Scenario& scenario, const Prediction& predicti
   if (!largest) return text + largest.error().message + "\n";
   if (*largest == 0) return text + "none, not even 1\n";
   if (*largest == kMostSequences) return text + fmt::format("more than {}\n", kMostSequences);
-  const std::string number =
+  std::string number =
       scenario.batch.accumulate > 1 ? fmt::format(", with {} of them", scenario.batch.accumulate) : "";
+  if (*largest == scenario.batch.micro && !DescribeRetries(prediction).empty())
+    number += "; that is too tight";
   return text + fmt::format("{} (it is {}{})\n", *largest, scenario.batch.micro, number);
 }
 
@@ -216,11 +218,12 @@ std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) 
   const Bytes needed = prediction.peak_reserved + prediction.outside_allocator;
   const bool fits = HasRoom(prediction, capacity);
   const std::string retries = DescribeRetries(prediction);
-  const std::string room =
-      fits && !retries.empty()
-          ? retries
-          : fmt::format("{} {}", FormatBytes(fits ? capacity.bytes - needed : needed - capacity.bytes),
-                        fits ? "to spare" : "too much");
+  std::string room =
+      fmt::format("{} {}", FormatBytes(fits ? capacity.bytes - needed : needed - capacity.bytes),
+                  fits ? "to spare" : "too much");
+  if (fits && !retries.empty()) room = retries + " (slow: too tight)";
+  else if (fits && IsAtLimit(needed, capacity.bytes))
+    room += " (at the limit: predictions of peaks are some per cent off)";
   return fmt::format("  will it fit?  {}: {} reserved and {} outside the allocator, of {}, {}; {}\n",
                      fits ? "yes" : "NO", FormatBytes(prediction.peak_reserved),
                      FormatBytes(prediction.outside_allocator), capacity.of, FormatBytes(capacity.bytes),

@@ -188,17 +188,17 @@ std::vector<BubbleRow> Folded(const std::vector<BubbleRow>& rows, double toleran
   return folded;
 }
 
-// The bubbles of all roles, in at most kBubbleRows rows. Roles without a timeline on a side have zeros there.
+// The bubbles of all roles, in at most kBubbleRows rows. Roles that are not known on a side have zeros there.
 std::vector<BubbleRow> BubbleRows(const Outcome& outcome) {
   const Plan& plan = outcome.plan;
   std::vector<BubbleRow> rows(plan.roles.size());
   for (size_t role = 0; role < rows.size(); ++role) rows[role].first = rows[role].last = role;
-  auto fill = [&](const std::vector<Timeline>& timelines, StepBreakdown BubbleRow::*side) {
-    for (const RoleTime& time : TimeByRole(plan, timelines))
+  auto fill = [&](const auto& by_rank, StepBreakdown BubbleRow::*side) {
+    for (const RoleTime& time : TimeByRole(plan, by_rank))
       rows[plan.role_of_rank[time.ranks.front()]].*side = time.breakdown;
   };
-  if (outcome.prediction) fill(outcome.prediction->timelines, &BubbleRow::predicted);
-  if (outcome.measurement) fill(outcome.measurement->timelines, &BubbleRow::measured);
+  if (outcome.prediction) fill(outcome.prediction->by_rank, &BubbleRow::predicted);
+  if (outcome.measurement) fill(outcome.measurement->by_rank, &BubbleRow::measured);
   std::vector<BubbleRow> folded = rows;
   for (double tolerance = 0.005; folded.size() > kBubbleRows; tolerance *= 2)
     folded = Folded(rows, tolerance);
@@ -370,7 +370,11 @@ void AddMemory(Table& table, const Outcome& outcome) {
     const std::string memory = FormatBytes(outcome.prediction->device_memory);
     // The device waits while segments are given back and reserved again; the step's time excludes that.
     std::string retries = DescribeRetries(*outcome.prediction);
+    const Bytes needed = outcome.prediction->peak_reserved + outcome.prediction->outside_allocator;
     if (!retries.empty()) retries = fmt::format(", but {} (slow: too tight)", retries);
+    else if (*fits && IsAtLimit(needed, outcome.prediction->device_memory))
+      retries = fmt::format(", with {} to spare (at the limit: predictions of peaks are some per cent off)",
+                            FormatBytes(outcome.prediction->device_memory - needed));
     if (PredictedHostMemoryOfNode(outcome.plan.scenario, *outcome.prediction) > Bytes(0))
       retries += " (that the host has room is not checked)";
     table.Line(*fits ? fmt::format("  fits in the device's {}{}", memory, retries)

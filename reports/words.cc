@@ -48,14 +48,17 @@ std::string Dimensions(const ModelSpec& model) {
                      model.heads, model.vocab);
 }
 
-// "fsdp 2 hybrid_shard in groups of 8", "fsdp 2 full_shard, resharded to 8 after forward"
+// "fsdp 2 hybrid_shard in groups of 8", "fsdp 2 full_shard, resharded to 8 after forward", "zero1, optimizer offloaded"
 std::string DataInWords(const DataParallelSpec& data) {
   std::string text(WordOf(data.kind));
-  if (data.kind != DataParallelKind::kFsdp) return text;
-  text += fmt::format(" {} {}", data.version, WordOf(data.sharding));
-  if (IsHybrid(data.sharding) && data.shard_size > 0)
+  const bool is_fsdp = data.kind == DataParallelKind::kFsdp;
+  if (is_fsdp) text += fmt::format(" {} {}", data.version, WordOf(data.sharding));
+  if ((is_fsdp ? IsHybrid(data.sharding) : IsZero(data.kind)) && data.shard_size > 0)
     text += fmt::format(" in groups of {}", data.shard_size);
-  if (data.reshard_ranks > 0) text += fmt::format(", resharded to {} after forward", data.reshard_ranks);
+  if (is_fsdp && data.reshard_ranks > 0)
+    text += fmt::format(", resharded to {} after forward", data.reshard_ranks);
+  if (data.offload == Offload::kOptimizer) text += ", optimizer offloaded";
+  if (data.offload == Offload::kParam) text += ", parameters offloaded";
   return text;
 }
 

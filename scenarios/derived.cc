@@ -15,9 +15,11 @@ GradientSync DerivedSync(DataParallelKind kind, int64_t pipeline) {
 
 bool DerivedReshardAfterForward(Sharding sharding) { return !KeepsParameters(sharding); }
 
-int64_t DerivedShardSize(DataParallelKind kind, Sharding sharding, int64_t devices_per_node, int64_t copies) {
-  const bool in_groups = kind == DataParallelKind::kFsdp && IsHybrid(sharding);
-  return in_groups ? std::min(devices_per_node, copies) : 0;
+int64_t DerivedShardSize(DataParallelKind kind, Sharding sharding, int64_t devices_per_node, int64_t tensor,
+                         int64_t copies) {
+  if (kind != DataParallelKind::kFsdp || !IsHybrid(sharding)) return 0;
+  // Tensor ranks are neighbours, so the ranks of a shard group are that far apart.
+  return std::clamp<int64_t>(devices_per_node / tensor, 1, copies);
 }
 
 int64_t DerivedVirtualStages(const std::string& schedule) { return IsVSchedule(schedule) ? 2 : 1; }
@@ -39,7 +41,8 @@ ParallelSpec WithDerivedKeys(const DerivedKeys& derived, const ClusterSpec& clus
   if (derived.sync) data.sync = DerivedSync(kind, pipeline.size);
   if (derived.reshard_after_forward) data.reshard_after_forward = DerivedReshardAfterForward(data.sharding);
   if (derived.shard_size)
-    data.shard_size = DerivedShardSize(kind, data.sharding, cluster.devices_per_node, copies);
+    data.shard_size =
+        DerivedShardSize(kind, data.sharding, cluster.devices_per_node, parallel.tensor.size, copies);
   if (derived.virtual_stages) pipeline.virtual_stages = DerivedVirtualStages(pipeline.schedule);
   return parallel;
 }

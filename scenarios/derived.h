@@ -20,8 +20,9 @@ GradientSync DerivedSync(DataParallelKind kind, int64_t pipeline);
 
 bool DerivedReshardAfterForward(Sharding sharding);
 
-// Hybrid sharding is within a node. 0: one group of all copies.
-int64_t DerivedShardSize(DataParallelKind kind, Sharding sharding, int64_t devices_per_node, int64_t copies);
+// Hybrid sharding is within a node, whose devices tensor ranks divide. 0: one group of all copies.
+int64_t DerivedShardSize(DataParallelKind kind, Sharding sharding, int64_t devices_per_node, int64_t tensor,
+                         int64_t copies);
 
 // 2 for schedules that fold the pipeline into a V.
 int64_t DerivedVirtualStages(const std::string& schedule);
@@ -36,6 +37,14 @@ constexpr bool IsZero(DataParallelKind kind) {
 constexpr bool IsSharded(DataParallelKind kind) { return IsZero(kind) || kind == DataParallelKind::kFsdp; }
 // Whether the key parallel.data.overlap applies to this kind.
 constexpr bool HasOverlapKey(DataParallelKind kind) { return IsZero(kind) || kind == DataParallelKind::kDdp; }
+
+// Whether the framework has Megatron's flat buffers of gradients and their buckets also with a single replica
+// (kinds none and ddp). Megatron of 2021 has them by default, too; but if they are of 16 bits, it first converts
+// them to separate fp32 gradients, parameter by parameter.
+inline bool HasMegatronsBuffers(const Scenario& scenario) {
+  if (scenario.framework == Framework::kMegatronCore) return true;
+  return scenario.framework == Framework::kMegatron && scenario.precision.reduce == Precision::kFp32;
+}
 
 // Whether FSDP shards within groups of shard_size ranks.
 bool IsHybrid(Sharding sharding);

@@ -92,6 +92,8 @@ class Config {
     return next;
   }
 
+  bool Has(std::string_view key) const { return root_.Find(key) != nullptr; }  // also as null
+  // Null if the key is missing or null.
   const YamlNode* Get(std::string_view key) const {
     const YamlNode* node = root_.Find(key);
     return node == nullptr || node->is_null() ? nullptr : node;
@@ -393,6 +395,9 @@ Status ReadExpertGroups(const Config& config, ExpertsSpec& experts) {
 // behind the first layers, several shared experts as one. What they say about routing (scores, scale,
 // balance) changes no shape. Modules for multi-token prediction are left out.
 Result<ModelSpec> ReadDeepseek(const Config& config) {
+  // The classes' defaults are those of one model each, and of other ones in other versions.
+  for (const char* key : {"n_routed_experts", "n_shared_experts", "first_k_dense_replace", "q_lora_rank"})
+    if (!config.Has(key)) return config.Wrong(key, "is missing, expected a whole number, or null for none");
   WT_ASSIGN_OR_RETURN(const int64_t rotated, config.Size("qk_rope_head_dim"));
   WT_ASSIGN_OR_RETURN(const int64_t unrotated, config.Size("qk_nope_head_dim"));
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config));

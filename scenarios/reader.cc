@@ -99,6 +99,15 @@ void Reader::ReportUnknownKeys() {
         continue;
       }
     }
+    // "{rank:5}" has one key, "rank:5", and no value.
+    const size_t colon = key.name.find(':');
+    if (colon != std::string::npos && (value == nullptr || value->is_null())) {
+      problems_.Add(
+          key.place,
+          fmt::format("unknown key {}: a value begins with a space behind the colon, as in '{}: {}'",
+                      Quoted(PathOf(key.name)), key.name.substr(0, colon), key.name.substr(colon + 1)));
+      continue;
+    }
     const bool is_off = value != nullptr && ReadBoolean(*value) == Reading<bool>(false);
     if (is_off) meant.words = fmt::format("'{}'", meant.key);
     const std::string hint = !meant.not_modelled.empty() ? meant.not_modelled

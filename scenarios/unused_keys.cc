@@ -33,7 +33,8 @@ void AddDataKeys(const Scenario& scenario, std::vector<std::string>& lines) {
   const DataParallelSpec& data = scenario.parallel.data;
   const DataParallelSpec unset;
   const bool is_fsdp = data.kind == DataParallelKind::kFsdp, is_ddp = data.kind == DataParallelKind::kDdp;
-  const bool has_buckets = HasOverlapKey(data.kind);
+  const bool has_buckets =
+      HasOverlapKey(data.kind) || (data.kind == DataParallelKind::kNone && HasMegatronsBuffers(scenario));
   // Megatron-Core's reducer has neither of the two keys that depend on this.
   const bool is_pytorchs = scenario.framework != Framework::kMegatronCore;
   Unused kind(fmt::format("parallel.data.kind: {}", WordOf(data.kind)));

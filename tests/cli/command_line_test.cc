@@ -111,6 +111,23 @@ TEST(ParseCommandLine, TakesBothOfTorchrunsSpellings) {
   EXPECT_EQ(options->rdzv_id, "a_b");
 }
 
+TEST(ParseCommandLine, TakesTorchrunsEndpoint) {
+  const auto node_0 = [](const std::string& endpoint) {
+    const auto options = ParseCommandLine({"run", "x.yaml", "--rdzv_endpoint=" + endpoint});
+    if (!options) return options.error().message;
+    return options->master_addr + " " + std::to_string(options->master_port);
+  };
+  EXPECT_EQ(node_0("head:29400"), "head 29400");
+  EXPECT_EQ(node_0("head"), "head 29500");
+  EXPECT_EQ(node_0("[fe80::1]:29400"), "fe80::1 29400");
+  EXPECT_EQ(node_0("fe80::1"), "fe80::1 29500");
+  for (const char* wrong : {"head:", "head:0", "head:99999", "head:http", ":29400"})
+    EXPECT_NE(node_0(wrong).find("expected HOST or HOST:PORT, with a port of 1 to 65535"), std::string::npos)
+        << wrong;
+  EXPECT_NE(ErrorOf({"run", "x.yaml", "--rdzv-endpoint", "a:1", "--master-addr", "b"}).find("excludes"),
+            std::string::npos);
+}
+
 TEST(ParseCommandLine, RefusesWrongUsageAndSaysWhatWasExpected) {
   EXPECT_NE(ErrorOf({}).find("expected a command"), std::string::npos);
   EXPECT_NE(ErrorOf({"predct", "x"}).find("unknown command 'predct', did you mean 'predict'?"),

@@ -175,6 +175,17 @@ on_nodes() {
   cp "$work/out0" "$work/out"
   cat "$work"/err? > "$work/err"
 }
+# As torchrun's command line names node 0.
+next_port
+for node in 1 0; do
+  "${run[@]}" "${set[@]}" --set cluster.nodes=2 --set cluster.devices_per_node=1 --nnodes 2 --nproc_per_node 1 --node_rank $node \
+    --rdzv_backend c10d --rdzv_endpoint 127.0.0.1:$port --rdzv_id a_job > "$work/out$node" 2> "$work/err$node" &
+done
+wait
+cp "$work/out0" "$work/out"
+cat "$work"/err? > "$work/err"
+expect_losses "nodes that meet at an endpoint"
+
 for backend in gloo mpi; do
   on_nodes --set run.backend=$backend
   expect_losses "two nodes over $backend"
@@ -267,6 +278,9 @@ expect 2 'has 2 nodes: give the command on each of them' "$work/err"
 "${run[@]}" "${set[@]}" --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 2> "$work/err"
 status=$?
 expect 2 'nnodes is 2, but cluster.nodes is 1' "$work/err"
+"${run[@]}" "${set[@]}" --standalone --set cluster.nodes=2 --set cluster.devices_per_node=1 2> "$work/err"
+status=$?
+expect 2 'standalone is for one node, but cluster.nodes is 2' "$work/err"
 
 # An MPI rank that is killed is named, and nothing is left: no process, no shared memory.
 : > "$work/err"

@@ -281,5 +281,7 @@ expect_line 2 "^windtunnel: unknown option '--jsn', did you mean '--json'? (see"
 expect_line 2 "^windtunnel: unknown subcommand 'nope', expected show, merge or check (see" profile nope gpt.yaml
 expect 0 '^Usage: windtunnel run ' --help run
 expect_line 2 "unknown key 'surprise', expected name" predict gpt.yaml --set surprise=1
+expect_line 2 "unknown key 'cluster.straggler.rank:5': a value begins with a space behind the colon, as in 'rank: 5'" \
+  predict gpt.yaml --set 'cluster.straggler={rank:5, slowdown: 1.5}'
 
 [ "$failures" = 0 ] && echo "all claims hold"

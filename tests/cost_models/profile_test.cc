@@ -148,7 +148,8 @@ TEST(Profile, SaysWhereAMistakeStands) {
   const auto error = [](const std::string& json) { return ParseProfile(json, "p.json").error().message; };
   EXPECT_EQ(error("{\n  \"schema\": \"windtunnel/profile/1\",\n  \"name\": 3}"),
             "p.json:3:11: $.name is number 3, expected a string");
-  EXPECT_EQ(error("{\n}"), "p.json:1:1: $.schema is missing, expected a string");
+  EXPECT_EQ(error("{\n}"),
+            "p.json:1:1: $.schema is missing, expected \"windtunnel/device/1\" or \"windtunnel/profile/1\"");
   EXPECT_EQ(error("{\n  \"schema\": \"windtunnel/profile/7\"}").substr(0, 25), "p.json:2:13: $.schema is ");
   const std::string text = Edited("\"count\": 50", "\"count\":\n0");
   const auto line =

@@ -484,6 +484,16 @@ TEST(HuggingFace, DeepseekHasLatentsAndExpertsBehindTheFirstLayers) {
   // DeepseekV3Config's defaults for keys that a file lacks.
   EXPECT_EQ(ModelOf(Replaced(Replaced(kDeepseekV3Config, "\"n_group\": 8,", ""), "\"topk_group\": 4,", "")),
             PresetModel("deepseek-v3"));
+  // Without these it would be another model, silently.
+  for (const std::string key : {"first_k_dense_replace\": 3", "n_routed_experts\": 256",
+                                "n_shared_experts\": 1", "q_lora_rank\": 1536"}) {
+    const auto model = ReadHuggingFaceConfig(Write(Replaced(kDeepseekV3Config, "\"" + key + ",", "")));
+    ASSERT_FALSE(model) << key;
+    EXPECT_NE(
+        model.error().message.find(key.substr(0, key.find('"')) + " is missing, expected a whole number"),
+        std::string::npos)
+        << model.error().message;
+  }
   const std::string path =
       Write(Replaced(kDeepseekV3Config, "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2"));
   EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("moe_layer_freq is 2, expected 1"),

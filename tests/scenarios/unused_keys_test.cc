@@ -11,7 +11,7 @@ namespace {
 
 std::string Unused(const std::string& parallel, const std::string& rest = "") {
   const std::string text =
-      "model: {preset: gpt2-124m}\nbatch: {accumulate: 2}\nparallel: " + parallel + "\n" + rest;
+      "model: {preset: gpt2-124m, vocab: 50304}\nbatch: {accumulate: 2}\nparallel: " + parallel + "\n" + rest;
   const auto scenario = ParseScenario(text, "s.yaml", ".", {});
   if (!scenario) return scenario.error().message;
   return fmt::to_string(fmt::join(KeysWithoutEffect(*scenario), "\n"));
@@ -29,6 +29,17 @@ TEST(KeysWithoutEffect, AreThoseOfAnotherStrategy) {
   EXPECT_EQ(
       Unused("{data: {kind: ddp, size: 2, find_unused_parameters: true}}", "framework: megatron_core\n"),
       "parallel.data.find_unused_parameters has no effect with framework: megatron_core");
+}
+
+// Megatron has buffers of gradients with a single replica, too.
+TEST(KeysWithoutEffect, AreNotBucketsOfMegatronsBuffers) {
+  const std::string buckets = "{tensor: {size: 2}, data: {bucket_cap_mb: 400, overlap: false}}";
+  const std::string none =
+      "parallel.data.bucket_cap_mb, parallel.data.overlap have no effect with parallel.data.kind: none";
+  EXPECT_EQ(Unused(buckets, "framework: megatron_core\n"), "");
+  EXPECT_EQ(Unused(buckets, "framework: megatron\n"), "");
+  EXPECT_EQ(Unused(buckets, "framework: megatron\nprecision: {param: bf16, reduce: bf16}\n"), none);
+  EXPECT_EQ(Unused(buckets), none);
 }
 
 TEST(KeysWithoutEffect, AreThoseOfAnAxisOfOneRank) {
