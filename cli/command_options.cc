@@ -35,8 +35,8 @@ CLI::Validator In(T lowest, T highest) {
   return range;
 }
 
-// "host", "host:port" or "[address]:port"; the port is empty if none is given. An address of IPv6 without brackets has
-// no port.
+// "host", "host:port" or "[address]:port"; the port is empty if none is given. An address of IPv6 without
+// brackets has no port.
 std::pair<std::string, std::string> HostAndPort(const std::string& endpoint) {
   const bool has_brackets = endpoint.starts_with('[') && endpoint.find(']') != std::string::npos;
   const size_t end = has_brackets ? endpoint.find(']') : 0;

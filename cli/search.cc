@@ -242,6 +242,7 @@ Result<int> SearchCommand(const Options& options) {
   report.scenario_digest = ScenarioDigest(scenario);
   report.profile = costs.profile.name;
   report.profile_digest = ProfileDigest(costs.profile);
+  if (costs.profile.hardware) report.device_memory = costs.profile.hardware->memory;
   Plan outline = OutlineOf(scenario);
   outline.model = StatisticsOf(scenario);
   report.subject = {ModelInWords(outline), SearchInWords(outline, costs.profile.name)};

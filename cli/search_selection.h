@@ -23,11 +23,12 @@ Result<std::vector<Override>> OverridesFor(std::vector<Override> given, const Sc
                                            const Scenario& scenario);
 
 // Compares the best configurations with predictions in full. Predicted in full are the best configuration,
-// and all configurations that the report names with --full, or if that takes only a second or two. A configuration is struck off if its allocator's fragmentation does not let it fit the
-// device, or if it cannot be predicted in full; also, unless nothing else is left, if it fits only by giving back
-// cached memory in every step, which its step time does not contain. If collectives share network cards, the best takes longer in
-// full than the evaluator said; then the next best is predicted, too, until the best one is best as predicted
-// in full.
+// and all configurations that the report names with --full, or if that takes only a second or two. A
+// configuration is struck off if its allocator's fragmentation does not let it fit the device, or if it
+// cannot be predicted in full; also, unless nothing else is left, if it fits only by giving back cached
+// memory in every step, which its step time does not contain. If collectives share network cards, the best
+// takes longer in full than the evaluator said; then the next best is predicted, too, until the best one is
+// best as predicted in full.
 class Selection {
  public:
   // `given`: the command line's overrides.

@@ -39,10 +39,10 @@ Result<Schedule> ScheduleOf(const Scenario& scenario);
 // they are in, and may be all that a transformer's first and last stages have. The time of each part is the
 // device's or the host's, whichever is longer.
 // If `capacity`, a device's memory, is known and each rank has one stage, no stage gets more than fits, as
-// far as parameters' states and, beside them, activations in flight or the optimizer's conversions tell, and unless nothing fits at all. Megatron and
-// DeepSpeed do not look at costs: all stages have the same number of layers; where these do not divide
-// evenly, embedding and head count as a layer each (and are stages by themselves where there are two stages
-// more than layers).
+// far as parameters' states and, beside them, activations in flight or the optimizer's conversions tell, and
+// unless nothing fits at all. Megatron and DeepSpeed do not look at costs: all stages have the same number of
+// layers; where these do not divide evenly, embedding and head count as a layer each (and are stages by
+// themselves where there are two stages more than layers).
 // Errors: those of ScheduleOf and CheckSplits; InvalidInput for more stages than layers.
 Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const OperatorTimes& times,
                                            Bytes capacity = Bytes::Max());

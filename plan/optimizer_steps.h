@@ -15,8 +15,8 @@ struct OptimizerTarget {
   Slice values, gradient;
 };
 
-// PyTorch's foreach optimizer, which on a device updates all tensors at once, with the roots of all second moments
-// in memory of their own.
+// PyTorch's foreach optimizer, which on a device updates all tensors at once, with the roots of all second
+// moments in memory of their own.
 bool UpdatesForeach(Framework framework, const OptimizerSpec& spec);
 
 class OptimizerSteps {

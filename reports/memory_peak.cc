@@ -17,8 +17,8 @@ using Moments = std::set<int64_t>;
 
 class Replay {
  public:
-  // Lists the largest buffers of peaks that are reached at `listed`. To do so at each peak would take time for every
-  // buffer each time, while most peaks are surpassed.
+  // Lists the largest buffers of peaks that are reached at `listed`. To do so at each peak would take time
+  // for every buffer each time, while most peaks are surpassed.
   Replay(const Role& role, const MemorySetup& setup, int largest_buffers, Moments listed)
       : pool_(role.buffers, setup), largest_buffers_(largest_buffers), listed_(std::move(listed)) {}
 

@@ -124,13 +124,18 @@ std::string OptionsOf(const SearchReport& report, const FoundConfiguration& foun
   return text;
 }
 
-// Whether only what is allocated is known to fit the device.
-bool MayNotFit(const FoundConfiguration& found) {
-  return !found.is_in_full && HasDeviceMemory(found.scenario);
+// Whether what the allocator reserves may be more than the device has: if half as much again as is allocated
+// would be, and it has not been predicted in full.
+bool MayNotFit(const FoundConfiguration& found, Bytes device_memory) {
+  constexpr double kSafe = 2.0 / 3;
+  return !found.is_in_full && device_memory > Bytes(0) &&
+         static_cast<double>(found.choice.memory.count()) >
+             kSafe * static_cast<double>(device_memory.count());
 }
 
 // Has a column of reserved memory if all rows were predicted in full.
-std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& rows, Ink ink) {
+std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& rows, Bytes device_memory,
+                   Ink ink) {
   std::vector<std::optional<Bytes>> reserved;
   for (const FoundConfiguration& row : rows) reserved.push_back(ReservedBy(row));
   const bool shows =
@@ -144,7 +149,7 @@ std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& row
   for (size_t i = 0; i < rows.size(); ++i) {
     const Choice& choice = rows[i].choice;
     text += line((rows[i].is_lower_bound ? "> " : "") + FormatDuration(choice.step_time),
-                 (MayNotFit(rows[i]) ? "? " : "") + FormatBytes(choice.memory),
+                 (MayNotFit(rows[i], device_memory) ? "? " : "") + FormatBytes(choice.memory),
                  shows ? FormatBytes(*reserved[i]) : "", std::to_string(choice.devices),
                  Describe(rows[i].configuration)) +
             "\n";
@@ -153,7 +158,8 @@ std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& row
     text +=
         "         > : without what collectives of different groups take from each other on network cards "
         "(--full predicts it)\n";
-  if (std::any_of(rows.begin(), rows.end(), MayNotFit))
+  const auto may_not_fit = [&](const FoundConfiguration& row) { return MayNotFit(row, device_memory); };
+  if (std::any_of(rows.begin(), rows.end(), may_not_fit))
     text +=
         "         ? : fits as allocated; what the allocator reserves beside that may not (--full predicts "
         "it)\n";
@@ -250,8 +256,9 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
       text += fmt::format("  the least memory is {}, with {}\n", FormatBytes(report.least->memory),
                           report.least->configuration);
   } else {
-    text += "\n" + RowsOf("the fastest", report.top, ink);
-    text += "\n" + RowsOf("none is better in time, memory and devices", report.pareto, ink);
+    text += "\n" + RowsOf("the fastest", report.top, report.device_memory, ink);
+    text +=
+        "\n" + RowsOf("none is better in time, memory and devices", report.pareto, report.device_memory, ink);
     const FoundConfiguration& best = report.pareto.front();
     text += "\n" + ink.Bold("the fastest again: windtunnel predict " + ShellWord(best.scenario.source_file)) +
             OptionsOf(report, best) + "\n";

@@ -33,6 +33,7 @@ struct SearchReport {
   std::string scenario, scenario_digest, profile, profile_digest;
   std::vector<std::string> subject;  // lines: the model, and what else all configurations have in common
   std::string profile_option, framework_option;  // --profile and --framework-profile; empty: not given
+  Bytes device_memory{};                         // 0: not known
   int64_t combinations = 0, legal = 0;
   std::map<std::string, int64_t> illegal, refused;  // by reason
   int64_t evaluated = 0, infeasible = 0;

@@ -48,7 +48,8 @@ std::string Dimensions(const ModelSpec& model) {
                      model.heads, model.vocab);
 }
 
-// "fsdp 2 hybrid_shard in groups of 8", "fsdp 2 full_shard, resharded to 8 after forward", "zero1, optimizer offloaded"
+// "fsdp 2 hybrid_shard in groups of 8", "fsdp 2 full_shard, resharded to 8 after forward", "zero1, optimizer
+// offloaded"
 std::string DataInWords(const DataParallelSpec& data) {
   std::string text(WordOf(data.kind));
   const bool is_fsdp = data.kind == DataParallelKind::kFsdp;

@@ -169,8 +169,8 @@ StepBreakdown MeanOf(const std::vector<StepBreakdown>& breakdowns) {
   return mean.Mean();
 }
 
-// By rank: the mean of the steps in the middle half, scaled to `median`. That is the median time of all measured
-// steps; some of them may have kept no timeline, or the traced steps may be others.
+// By rank: the mean of the steps in the middle half, scaled to `median`. That is the median time of all
+// measured steps; some of them may have kept no timeline, or the traced steps may be others.
 std::vector<StepBreakdown> MiddleBreakdowns(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
                                             const std::vector<size_t>& ranking, Duration timing,
                                             Duration median) {

@@ -80,7 +80,8 @@ Result<Replicates> RunReplicates(MonteCarlo& monte_carlo, int count) {
   return result;
 }
 
-// Means over replicates. Those by operator are over ranks, too, each weighted by the number that it stands for.
+// Means over replicates. Those by operator are over ranks, too, each weighted by the number that it stands
+// for.
 class StepMeans {
  public:
   explicit StepMeans(const Plan& plan) : plan_(plan) {}

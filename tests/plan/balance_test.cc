@@ -35,7 +35,8 @@ TEST(ChooseBalance, LeavesALargeEmbeddingAndHeadAlone) {
   EXPECT_EQ(*ChooseBalance(s, {RoughTime}), (std::vector<int64_t>{0, 8, 8, 0}));
 }
 
-// DDP's buckets have the type that gradients are reduced in; an optimizer with its own values converts gradients.
+// DDP's buckets have the type that gradients are reduced in; an optimizer with its own values converts
+// gradients.
 TEST(ChooseBalance, CountsBucketsInTheirTypeAndConvertedGradients) {
   const auto least = [](Precision reduce, DataParallelKind kind) {
     Scenario s = TinyGpt();

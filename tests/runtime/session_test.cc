@@ -118,8 +118,8 @@ TEST(Assemble, AStepTakesAsLongAsItsSlowestRank) {
   // The median step is the first one, 3 ms.
   EXPECT_EQ(result->timelines[0].end, Milliseconds(3));
   EXPECT_EQ(result->timelines[1].end, Milliseconds(1));
-  // Of three steps all are in the middle half. They take 3, 2 and 5 ms, 3.33 in the mean, and are scaled to 3. Each
-  // rank leaves the barrier before the other in some: 0, 1 and 3 ms before it, and 2, 0 and 0.
+  // Of three steps all are in the middle half. They take 3, 2 and 5 ms, 3.33 in the mean, and are scaled to
+  // 3. Each rank leaves the barrier before the other in some: 0, 1 and 3 ms before it, and 2, 0 and 0.
   const auto ms = [](Duration time) { return time / Milliseconds(1); };
   const auto sum = [&](const StepBreakdown& b) {
     return ms(b.compute + b.exposed_communication + b.bubble + b.host);
