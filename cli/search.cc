@@ -185,11 +185,10 @@ std::string_view SlowSteps(const Scenario& scenario) {
   const bool pipelines = scenario.parallel.pipeline.size > 1 || !scenario.search->pipeline.empty();
   if (pipelines && Has(kinds, DataParallelKind::kFsdp)) return "FSDP in a pipeline";
   if (Has(kinds, DataParallelKind::kZero2)) return "zero2";
-  const std::vector<Offload>& offload = scenario.search->offload;
-  const Offload own = scenario.parallel.data.offload;
-  if (offload.empty() ? own != Offload::kNone
-                      : Has(offload, Offload::kOptimizer) || Has(offload, Offload::kParam))
-    return "parallel.data.offload";
+  std::vector<Offload> offload = scenario.search->offload;
+  if (offload.empty()) offload.push_back(scenario.parallel.data.offload);
+  if (Has(kinds, DataParallelKind::kZero1) && Has(offload, Offload::kOptimizer))
+    return "zero1 with parallel.data.offload";
   const PrecisionSpec& precision = scenario.precision;
   if (precision.fp8_param_gather && precision.fp8_recipe == Fp8Recipe::kMxfp8 &&
       scenario.parallel.data.overlap_param_gather)

@@ -445,8 +445,7 @@ void Describe(V& v, SearchSpec& search) {
   v.Integers("shard_size", search.shard_size, kRanks, "parallel.data.shard_size");
   v.Words("kind", search.kind, "parallel.data.kind");
   v.Words("sharding", search.sharding, "parallel.data.sharding");
-  v.Words("offload", search.offload,
-          "parallel.data.offload; other than none is predicted operator by operator");
+  v.Words("offload", search.offload, "parallel.data.offload");
   v.Paths("schedule", search.schedule, Schedules(), "parallel.pipeline.schedule");
   v.Words("recompute", search.recompute, "recompute");
   v.Integers("recompute_layers", search.recompute_layers, From(0, kSize.max),

@@ -413,12 +413,13 @@ class Stretcher {
 
 std::string OnceKey(const Scenario& s) {
   const DataParallelSpec& data = s.parallel.data;
-  return fmt::format(
-      "{}x{} t{}{}{} c{}k{} e{}t{}d{} d{} v{} s{} n{} a{}", s.cluster.nodes, s.cluster.devices_per_node,
-      s.parallel.tensor.size, s.parallel.tensor.sequence, s.parallel.tensor.overlap, s.parallel.context.size,
-      static_cast<int>(s.parallel.context.kind), s.parallel.expert.size, s.parallel.TensorRanksHaveExperts(),
-      static_cast<int>(s.parallel.expert.dispatcher), data.size, data.version,
-      static_cast<int>(data.sharding), data.shard_size, s.batch.accumulate == 1);
+  return fmt::format("{}x{} t{}{}{} c{}k{} e{}t{}d{} d{} v{} s{} n{} o{} a{}", s.cluster.nodes,
+                     s.cluster.devices_per_node, s.parallel.tensor.size, s.parallel.tensor.sequence,
+                     s.parallel.tensor.overlap, s.parallel.context.size,
+                     static_cast<int>(s.parallel.context.kind), s.parallel.expert.size,
+                     s.parallel.TensorRanksHaveExperts(), static_cast<int>(s.parallel.expert.dispatcher),
+                     data.size, data.version, static_cast<int>(data.sharding), data.shard_size,
+                     static_cast<int>(data.offload), s.batch.accumulate == 1);
 }
 
 Result<OncePerStep> OnceOf(const Scenario& scenario, const CostModel& model) {

@@ -71,6 +71,32 @@ TEST(Evaluator, IsPredictOfShardedParameters) {
 
 // A plan that is compiled for predictions only lacks what predictions do not use. The points at which memory
 // waits for streams are still there.
+// What is computed once and shared among configurations depends on where optimizer states are.
+TEST(Evaluator, IsPredictOfWhatIsOffloaded) {
+  Scenario s = Fsdp();
+  s.search->sharding = {Sharding::kFullShard};
+  s.search->micro = {2};
+  s.model.layers = 12;  // more than are compiled of a stretched step
+  s.batch.accumulate = 8;
+  s.search->offload = {Offload::kNone, Offload::kOptimizer, Offload::kParam};
+  ExpectAsPredict(s);
+}
+
+TEST(Evaluator, IsPredictOfKindsOfContextParallelism) {
+  for (const DataParallelKind kind : {DataParallelKind::kFsdp, DataParallelKind::kZero1}) {
+    Scenario s = Fsdp();
+    s.parallel.data.kind = kind;
+    s.parallel.data.size = 4;
+    s.parallel.context.size = 2;
+    s.model.attention = AttentionKind::kFlash;
+    s.search->sharding = {Sharding::kFullShard};
+    s.search->micro = {2};
+    s.search->context = {1, 2};
+    s.search->context_kind = {ContextKind::kRing, ContextKind::kAllGather, ContextKind::kUlysses};
+    ExpectAsPredict(s);
+  }
+}
+
 TEST(Evaluator, PlansThatNothingRunsArePredictedAsThoseThatRun) {
   const Profile profile = ParseProfile(EmbeddedProfile("a100-sxm-80g").value(), "a100-sxm-80g").value();
   std::vector<Scenario> scenarios(3, Fsdp());
