@@ -40,29 +40,18 @@ Selection::Selection(const Options& options, const Scenario& scenario, const Sea
   }
 }
 
-Status Selection::Settle(std::vector<Choice>& front, std::vector<Choice>& top) {
-  front = ParetoFront(choices_);
-  top = Top();
+Status Selection::Select(SearchReport& report) {
+  std::vector<Choice> front = ParetoFront(choices_), top = Top();
   for (bool changes = !options_.quick; changes && !front.empty();) {
     WT_ASSIGN_OR_RETURN(changes, Verify(ToVerify(front, top)));
-    front = ParetoFront(choices_);
-    top = Top();
-  }
-  return Ok();
-}
-
-Status Selection::Select(SearchReport& report) {
-  std::vector<Choice> front, top;
-  WT_RETURN_IF_ERROR(Settle(front, top));
-  report.tight = static_cast<int64_t>(tight_.size());
-  if (choices_.empty() && !tight_.empty()) {
-    choices_ = tight_;  // better than none; each is known in full
+    if (choices_.empty()) choices_ = tight_;  // better than none
     front = ParetoFront(choices_);
     top = Top();
   }
   for (const Choice& choice : front) report.pareto.push_back(Found(choice));
   for (const Choice& choice : top) report.top.push_back(Found(choice));
   report.fragmented = fragmented_;
+  report.tight = static_cast<int64_t>(tight_.size());
   for (const auto& [reason, count] : refused_) {
     report.refused[reason] += count;
     report.evaluated -= count;

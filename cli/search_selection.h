@@ -55,8 +55,6 @@ class Selection {
   Result<bool> Verify(const std::vector<Choice>& choices);
   std::vector<Choice>::iterator ChoiceOf(int64_t id);
   void Strike(int64_t id) { choices_.erase(ChoiceOf(id)); }
-  // Verifies the best until they are known to be the best. Errors: Failed if interrupted.
-  Status Settle(std::vector<Choice>& front, std::vector<Choice>& top);
   // Returns whether it changes what is known of the configuration.
   bool Apply(int64_t id, const Verified& verified);
   Result<Verified> PredictInFull(int64_t id, int threads) const;

@@ -92,12 +92,6 @@ StepBreakdown BreakdownMean::Mean() const {
   return mean;
 }
 
-StepBreakdown Scaled(const StepBreakdown& breakdown, double factor) {
-  StepBreakdown scaled;
-  for (Duration StepBreakdown::*part : kParts) scaled.*part = (breakdown.*part).Scaled(factor);
-  return scaled;
-}
-
 StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Program& program) {
   StepBreakdown result;
   result.step = timeline.end;
@@ -134,6 +128,14 @@ StepBreakdown MeanOf(const std::vector<RankBreakdown>& breakdowns) {
   BreakdownMean mean;
   for (const RankBreakdown& breakdown : breakdowns) mean.Add(breakdown.parts, breakdown.stands_for);
   return mean.Mean();
+}
+
+void ScaleMeanTo(Duration step, std::vector<RankBreakdown>& breakdowns) {
+  const Duration mean = MeanOf(breakdowns).step;
+  if (mean == step || mean <= Duration()) return;
+  for (RankBreakdown& breakdown : breakdowns)
+    for (Duration StepBreakdown::*part : kParts)
+      breakdown.parts.*part = (breakdown.parts.*part).Scaled(step / mean);
 }
 
 std::map<std::string, Duration> AttributeTime(const Timeline& timeline, const Role& role,

@@ -55,9 +55,6 @@ struct StepBreakdown {
   // barrier that ends a step does not count, since it moves nothing.
   Duration communication;
 };
-// Every part times `factor`.
-StepBreakdown Scaled(const StepBreakdown& breakdown, double factor);
-
 // The step of one rank, which stands for `stands_for` ranks with the same one.
 struct RankBreakdown {
   int rank = 0;
@@ -84,6 +81,8 @@ StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Progra
 std::vector<RankBreakdown> BreakDown(const Plan& plan, const std::vector<Timeline>& timelines);
 // Over the ranks that they stand for. REQUIRES: not empty.
 StepBreakdown MeanOf(const std::vector<RankBreakdown>& breakdowns);
+// Multiplies all parts by the number with which the mean takes `step`. Does nothing to steps that take no time.
+void ScaleMeanTo(Duration step, std::vector<RankBreakdown>& breakdowns);
 
 // The compute stream's time by kind of operator: OperatorName of what ran ("gemm", "norm", …), "wait
 // all_reduce" (and so on) while it waited for that collective, "wait receive" for a stage, "dispatch" for the

@@ -2,10 +2,10 @@
 
 namespace windtunnel {
 
-std::vector<RoleTime> TimeByRank(const Plan& plan, const std::vector<StepBreakdown>& by_rank) {
+std::vector<RoleTime> TimeByRank(const Plan& plan, const std::vector<RankBreakdown>& by_rank) {
   std::vector<RoleTime> times;
-  for (int rank = 0; rank < static_cast<int>(by_rank.size()); ++rank)
-    times.push_back({plan.RoleOf(rank).name, {rank}, by_rank[static_cast<size_t>(rank)]});
+  for (const RankBreakdown& of_rank : by_rank)
+    times.push_back({plan.RoleOf(of_rank.rank).name, {of_rank.rank}, of_rank.parts});
   return times;
 }
 
@@ -18,12 +18,6 @@ std::vector<RoleTime> TimeByRole(const Plan& plan, const std::vector<RankBreakdo
     if (!means[role].empty())
       times.push_back({plan.roles[role].name, plan.roles[role].ranks, means[role].Mean()});
   return times;
-}
-
-std::vector<RoleTime> TimeByRole(const Plan& plan, const std::vector<StepBreakdown>& by_rank) {
-  std::vector<RankBreakdown> ranks;
-  for (const StepBreakdown& parts : by_rank) ranks.push_back({static_cast<int>(ranks.size()), 1, parts});
-  return TimeByRole(plan, ranks);
 }
 
 }  // namespace windtunnel

@@ -21,9 +21,7 @@ struct RoleTime {
 
 // One entry per role with a rank among `by_rank`, in the plan's order. `ranks` are all ranks of the role.
 std::vector<RoleTime> TimeByRole(const Plan& plan, const std::vector<RankBreakdown>& by_rank);
-// Of measured steps, by rank.
-std::vector<RoleTime> TimeByRole(const Plan& plan, const std::vector<StepBreakdown>& by_rank);
 // One entry per rank.
-std::vector<RoleTime> TimeByRank(const Plan& plan, const std::vector<StepBreakdown>& by_rank);
+std::vector<RoleTime> TimeByRank(const Plan& plan, const std::vector<RankBreakdown>& by_rank);
 
 }  // namespace windtunnel

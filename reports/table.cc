@@ -193,7 +193,7 @@ std::vector<BubbleRow> BubbleRows(const Outcome& outcome) {
   const Plan& plan = outcome.plan;
   std::vector<BubbleRow> rows(plan.roles.size());
   for (size_t role = 0; role < rows.size(); ++role) rows[role].first = rows[role].last = role;
-  auto fill = [&](const auto& by_rank, StepBreakdown BubbleRow::*side) {
+  auto fill = [&](const std::vector<RankBreakdown>& by_rank, StepBreakdown BubbleRow::*side) {
     for (const RoleTime& time : TimeByRole(plan, by_rank))
       rows[plan.role_of_rank[time.ranks.front()]].*side = time.breakdown;
   };

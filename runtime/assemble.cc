@@ -163,25 +163,18 @@ void AddBreakdowns(const Plan& plan, const std::vector<RankRun>& runs, Steps ste
   }
 }
 
-StepBreakdown MeanOf(const std::vector<StepBreakdown>& breakdowns) {
-  BreakdownMean mean;
-  for (const StepBreakdown& breakdown : breakdowns) mean.Add(breakdown);
-  return mean.Mean();
-}
-
 // By rank: the mean of the steps in the middle half, scaled to `median`. That is the median time of all
 // measured steps; some of them may have kept no timeline, or the traced steps may be others.
-std::vector<StepBreakdown> MiddleBreakdowns(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
+std::vector<RankBreakdown> MiddleBreakdowns(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
                                             const std::vector<size_t>& ranking, Duration timing,
                                             Duration median) {
   std::vector<BreakdownMean> means(runs.size());
   const auto [from, to] = MiddleHalf(ranking.size());
   for (size_t i = from; i < to; ++i) AddBreakdowns(plan, runs, steps, ranking[i], timing, means);
-  std::vector<StepBreakdown> breakdowns;
-  for (const BreakdownMean& mean : means) breakdowns.push_back(mean.Mean());
-  const Duration step = MeanOf(breakdowns).step;
-  if (step <= Duration()) return breakdowns;
-  for (StepBreakdown& breakdown : breakdowns) breakdown = Scaled(breakdown, median / step);
+  std::vector<RankBreakdown> breakdowns;
+  for (const BreakdownMean& mean : means)
+    breakdowns.push_back({.rank = static_cast<int>(breakdowns.size()), .parts = mean.Mean()});
+  ScaleMeanTo(median, breakdowns);
   return breakdowns;
 }
 

@@ -49,7 +49,7 @@ struct Measurement {
   // The time that timing operators took is in neither.
   StepBreakdown breakdown;
   std::map<std::string, Duration> by_operator;
-  std::vector<StepBreakdown> by_rank;  // what `breakdown` is the mean of
+  std::vector<RankBreakdown> by_rank;  // what `breakdown` is the mean of
   std::vector<MeasuredMemory> memory;  // by rank
   // The first step of this run; those before are in the checkpoint that it resumed from. If that had all
   // steps already, nothing is measured.

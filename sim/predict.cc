@@ -88,13 +88,11 @@ class StepMeans {
 
   // REQUIRES: the ranks of the first call, in the same order.
   void Add(const std::vector<Timeline>& timelines) {
-    ranks_.resize(timelines.size());
-    parts_.resize(timelines.size());
-    for (size_t i = 0; i < timelines.size(); ++i) {
-      const Timeline& timeline = timelines[i];
+    ranks_ = BreakDown(plan_, timelines);
+    parts_.resize(ranks_.size());
+    for (size_t i = 0; i < ranks_.size(); ++i) parts_[i].Add(ranks_[i].parts);
+    for (const Timeline& timeline : timelines) {
       const Role& role = plan_.RoleOf(timeline.rank);
-      ranks_[i] = {timeline.rank, timeline.stands_for, {}};
-      parts_[i].Add(BreakDown(timeline, role, role.steady));
       for (const auto& [name, time] : AttributeTime(timeline, role, role.steady))
         sums_[name] += static_cast<Wide>(time.picoseconds()) * timeline.stands_for;
       weight_ += timeline.stands_for;
@@ -111,9 +109,7 @@ class StepMeans {
   std::vector<RankBreakdown> ByRank(Duration step) const {
     std::vector<RankBreakdown> ranks = ranks_;
     for (size_t i = 0; i < ranks.size(); ++i) ranks[i].parts = parts_[i].Mean();
-    const Duration mean = MeanOf(ranks).step;
-    if (mean == step || mean <= Duration()) return ranks;
-    for (RankBreakdown& rank : ranks) rank.parts = Scaled(rank.parts, step / mean);
+    ScaleMeanTo(step, ranks);
     return ranks;
   }
 
@@ -122,7 +118,7 @@ class StepMeans {
   const Plan& plan_;
   std::map<std::string, Wide> sums_;
   int64_t weight_ = 0;
-  std::vector<RankBreakdown> ranks_;  // without their parts
+  std::vector<RankBreakdown> ranks_;  // with the parts of the last replicate
   std::vector<BreakdownMean> parts_;
 };
 

@@ -221,9 +221,9 @@ void AddSide(const Outcome& outcome, const std::vector<Timeline>& timelines, boo
       json["memory"].push_back(MemoryJson(outcome.plan.RoleOf(timeline->rank), *timeline, *peak, side));
   }
   AddActions(outcome.plan, timelines, side, json["actions"]);
-  const std::vector<RoleTime> times = predicted ? TimeByRole(outcome.plan, outcome.prediction->by_rank)
-                                                : TimeByRole(outcome.plan, outcome.measurement->by_rank);
-  for (const RoleTime& time : times) AddParts(json["roles"], side, time.name, time.breakdown);
+  const auto& by_rank = predicted ? outcome.prediction->by_rank : outcome.measurement->by_rank;
+  for (const RoleTime& time : TimeByRole(outcome.plan, by_rank))
+    AddParts(json["roles"], side, time.name, time.breakdown);
 }
 
 Json ScalingJson(const Scaling& scaling) {

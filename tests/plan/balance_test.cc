@@ -13,6 +13,16 @@
 namespace windtunnel {
 namespace {
 
+// 16 layers; the embedding and the head cost as much as many of them.
+Scenario FourStagesWithLargeVocabulary() {
+  Scenario s = TinyGpt();
+  s.model.layers = 16;
+  s.model.vocab = 100'000;
+  s.batch = {4, 12};
+  s.parallel.pipeline.size = 4;
+  return s;
+}
+
 TEST(BalanceStages, GivesTheHeadsStageFewerLayers) {
   EXPECT_EQ(BalanceStages({{1, 1, 1, 1, 1, 1}, 0, 2}, 2), (std::vector<int64_t>{4, 2}));
   EXPECT_EQ(BalanceStages({{1, 1, 1, 1, 1, 1}, 1, 1}, 2), (std::vector<int64_t>{3, 3}));
@@ -27,11 +37,7 @@ TEST(BalanceStages, LeavesTheLastStageWithoutLayersWhereThatIsFaster) {
 }
 
 TEST(ChooseBalance, LeavesALargeEmbeddingAndHeadAlone) {
-  Scenario s = TinyGpt();
-  s.model.layers = 16;
-  s.model.vocab = 100'000;
-  s.batch = {4, 12};
-  s.parallel.pipeline.size = 4;
+  Scenario s = FourStagesWithLargeVocabulary();
   EXPECT_EQ(*ChooseBalance(s, {RoughTime}), (std::vector<int64_t>{0, 8, 8, 0}));
 }
 
@@ -148,11 +154,7 @@ TEST(ChooseBalance, CountsStatesInTheirTypes) {
 
 // Megatron 2021: num_layers must be divisible by the pipeline's size; BLOOM's 70 layers over 12 stages had embedding and head as layers.
 TEST(ChooseBalance, CountsLayersAsMegatronAndDeepspeedDo) {
-  Scenario s = TinyGpt();
-  s.model.layers = 16;
-  s.model.vocab = 100'000;  // its head costs as much as many layers
-  s.batch = {4, 12};
-  s.parallel.pipeline.size = 4;
+  Scenario s = FourStagesWithLargeVocabulary();
   EXPECT_LT(ChooseBalance(s, {RoughTime})->back(), 4);
   for (Framework framework : {Framework::kMegatron, Framework::kMegatronCore, Framework::kDeepspeed}) {
     s.framework = framework;
@@ -166,11 +168,7 @@ TEST(ChooseBalance, CountsLayersAsMegatronAndDeepspeedDo) {
 
 // A head with the arithmetic of many layers has few operators, and fewer collectives than those layers.
 TEST(ChooseBalance, CountsTheHostAndCollectivesWhereTheyAreWhatTakesLong) {
-  Scenario s = TinyGpt();
-  s.model.layers = 16;
-  s.model.vocab = 100'000;
-  s.batch = {4, 12};
-  s.parallel.pipeline.size = 4;
+  Scenario s = FourStagesWithLargeVocabulary();
   s.parallel.tensor = {.size = 2, .sequence = true};
   OperatorTimes times{RoughTime};
   EXPECT_LT(ChooseBalance(s, times)->back(), 4);

@@ -131,7 +131,7 @@ Measurement SampleMeasurement() {
                            .bubble = {},
                            .host = {},
                            .communication = Milliseconds(3)};
-  measurement.by_rank.assign(2, measurement.breakdown);
+  for (int rank : {0, 1}) measurement.by_rank.push_back({.rank = rank, .parts = measurement.breakdown});
   measurement.by_operator = {{"gemm", Milliseconds(7)},
                              {"copy", Milliseconds(1)},
                              {"optimizer", Milliseconds(1)},

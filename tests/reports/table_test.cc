@@ -149,8 +149,7 @@ TEST(OutcomeTable, ComparesTheBubbleOfEveryStage) {
   measurement.step_times.assign(10, outcome.prediction->p50);
   measurement.timelines = outcome.prediction->timelines;
   measurement.breakdown = outcome.prediction->breakdown;
-  for (const RankBreakdown& of_rank : outcome.prediction->by_rank)
-    measurement.by_rank.push_back(of_rank.parts);
+  measurement.by_rank = outcome.prediction->by_rank;
   outcome.measurement = measurement;
   const std::string table = OutcomeTable(outcome, Ink(false));
   const std::string row = table.substr(table.find("    bubble of stage 1"));

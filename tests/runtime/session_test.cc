@@ -127,9 +127,9 @@ TEST(Assemble, AStepTakesAsLongAsItsSlowestRank) {
   EXPECT_NEAR(sum(result->breakdown), 3, 1e-6);
   EXPECT_NEAR(ms(result->breakdown.exposed_communication), 0.9, 1e-6);
   ASSERT_EQ(result->by_rank.size(), 2u);
-  EXPECT_NEAR(ms(result->by_rank[0].exposed_communication), 0.9 * 4 / 3, 1e-6);
-  EXPECT_NEAR(ms(result->by_rank[1].exposed_communication), 0.9 * 2 / 3, 1e-6);
-  for (const StepBreakdown& r : result->by_rank) EXPECT_NEAR(sum(r), 3, 1e-6);
+  EXPECT_NEAR(ms(result->by_rank[0].parts.exposed_communication), 0.9 * 4 / 3, 1e-6);
+  EXPECT_NEAR(ms(result->by_rank[1].parts.exposed_communication), 0.9 * 2 / 3, 1e-6);
+  for (const RankBreakdown& r : result->by_rank) EXPECT_NEAR(sum(r.parts), 3, 1e-6);
 }
 
 // The median of an even number of steps lies between two of them, and so do its parts.
