@@ -49,6 +49,12 @@ double RowFactor(const BatchedGemm& g, const GemmSpec& spec) {
   return bytes >= 32 ? 1 : bytes == 16 ? spec.rows_of_16 : bytes >= 4 ? spec.rows_of_4 : spec.rows_of_2;
 }
 
+// Split parts of k write their sums, which another kernel reads and adds up.
+Duration SumTime(const BatchedGemm& g, int64_t split, const DeviceSpec& device) {
+  if (split == 1) return Duration();
+  return MemoryTime(Bytes(4) * (2 * g.batch * g.m * g.n * split), device) + device.kernel_minimum;
+}
+
 Duration TiledTime(const BatchedGemm& g, const GemmTile& tile, int64_t split, FlopRate peak,
                    const DeviceSpec& device) {
   const int64_t tiles = g.batch * split * CeilDiv(g.m, tile.m) * CeilDiv(g.n, tile.n);
@@ -57,10 +63,17 @@ Duration TiledTime(const BatchedGemm& g, const GemmTile& tile, int64_t split, Fl
   const Flops of_tile(2.0 * static_cast<double>(tile.m * tile.n) *
                       (k + static_cast<double>(device.gemm.k_overhead)));
   const double of_one = ShareOfPeak(tile, device.gemm) / static_cast<double>(device.multiprocessors);
-  const Duration time = of_tile * waves / FlopRate::FromFlopsPerSecond(peak.flops_per_second() * of_one);
-  if (split == 1) return time;
-  const Bytes parts = Bytes(4) * (2 * g.batch * g.m * g.n * split);  // written, and read to be added
-  return time + MemoryTime(parts, device) + device.kernel_minimum;
+  return of_tile * waves / FlopRate::FromFlopsPerSecond(peak.flops_per_second() * of_one) +
+         SumTime(g, split, device);
+}
+
+// A lower bound of TiledTime, less SumTime, for all splits: no multiprocessor is ever idle.
+Duration LeastTiledTime(const BatchedGemm& g, const GemmTile& tile, FlopRate peak, const DeviceSpec& device) {
+  const int64_t tiles = g.batch * CeilDiv(g.m, tile.m) * CeilDiv(g.n, tile.n);
+  constexpr double kRounding = 1 - 1e-9;
+  const Flops work(kRounding * 2.0 * static_cast<double>(tiles * tile.m * tile.n) *
+                   RowFactor(g, device.gemm) * static_cast<double>(g.k));
+  return work / FlopRate::FromFlopsPerSecond(peak.flops_per_second() * ShareOfPeak(tile, device.gemm));
 }
 
 // Stream-K: every multiprocessor has equally many steps of k, and hands over one tile that others share.
@@ -249,8 +262,10 @@ Result<Duration> GemmTime(const BatchedGemm& g, const DeviceSpec& device, bool t
   WT_ASSIGN_OR_RETURN(FlopRate peak, PeakOf(g.dtype, device, tf32, g.fast_accumulation));
   Duration least = Duration::Max();
   const auto try_out = [&](const GemmTile& tile) {
+    const Duration bound = LeastTiledTime(g, tile, peak, device);
     for (int64_t split = 1; split <= kMostSplits; ++split) {
       if (split > 1 && g.k < split * kLeastSplit) break;
+      if (bound + SumTime(g, split, device) >= least) break;
       least = std::min(least, TiledTime(g, tile, split, peak, device));
     }
     if (const auto shared_out = SharedOutTime(g, tile, peak, device)) least = std::min(least, *shared_out);

@@ -131,26 +131,33 @@ void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
     const RankClass& rank = ClassOf(event.rank);
     auto& of_class = firsts[static_cast<size_t>(class_of[event.rank])];
     of_class.resize(rank.passes.first.size());
-    const size_t pass = passed[static_cast<size_t>(event.rank)]++;
-    if (!of_class[pass])
-      of_class[pass] = MemoryOfFirst(backward.runs, *rank.strategy, FirstGroup(rank, pass));
-    return *of_class[pass];
+    const size_t number = passed[static_cast<size_t>(event.rank)]++;
+    if (!of_class[number])
+      of_class[number] = MemoryOfFirst(backward.runs, *rank.strategy, FirstGroup(rank, number));
+    return *of_class[number];
   };
-  for (const PipelineEvent& event : walk->events) {
+  // Returns false at a level above the capacity.
+  const auto pass = [&](const PipelineEvent& event) {
     if (event.kind == PipelineEvent::Kind::kMessage) {
       const int32_t receiver = walk->receivers[event.lane];
       if (is_asked_for(receiver)) held[receiver - begin].Add({received, received});
-      continue;
+      return true;
     }
-    if (!is_asked_for(event.rank)) continue;
+    if (!is_asked_for(event.rank)) return true;
     const ActionMemory& memory = memory_of(event);
     Held& rank = held[event.rank - begin];
     rank.Add(memory.lead);
     rank.now -= event.released * message;
     rank.Add(memory.rest);
-    if (rank.peak <= capacity) continue;
-    peak = rank.peak;
-    return;
+    if (rank.peak > capacity) peak = rank.peak;
+    return rank.peak <= capacity;
+  };
+  if (begin == 0 && end == 1) {
+    for (const int32_t event : walk->of_first_rank)
+      if (!pass(walk->events[event])) return;
+  } else {
+    for (const PipelineEvent& event : walk->events)
+      if (!pass(event)) return;
   }
   for (int rank = begin; rank < end; ++rank) {
     const RankStrategy& strategy = *ClassOf(rank).strategy;

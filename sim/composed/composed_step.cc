@@ -13,6 +13,7 @@
 #include "plan/data_parallel.h"
 #include "plan/message_protocol.h"
 #include "plan/model.h"
+#include "scenarios/derived.h"
 #include "sim/composed/assembled_step.h"
 #include "sim/composed/stretched_step.h"
 
@@ -74,20 +75,24 @@ std::string ModelAxesKey(const Scenario& s) {
 std::string LayerCostKey(const CostModel& model) {
   return model.layer_factor() == 1 ? "" : fmt::format(" f{}", model.layer_factor());
 }
+// Whether a stage's gradients lie as ZeRO has them, which is all that its operators know of the strategy.
+bool HasZerosGradients(const Scenario& s) {
+  return s.parallel.data.kind == DataParallelKind::kZero1 || HasMegatronsBuffers(s);
+}
 // (The recomputed modules are the same for all configurations of a search.)
 std::string StageKey(const Scenario& s, const StageKind& kind, const CostModel& model) {
   // Weights are converted once for all micro-batches, each of which takes a share of the time.
   const bool shares = s.framework == Framework::kMegatronCore && s.precision.fp8_recipe != Fp8Recipe::kNone;
   return fmt::format("{} {} m{} r{}s{} z{} w{} v{}{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s), s.batch.micro,
                      static_cast<int>(s.recompute), s.RecomputedShare(),
-                     s.parallel.data.kind == DataParallelKind::kZero1, shares ? s.batch.accumulate : 1,
+                     HasZerosGradients(s), shares ? s.batch.accumulate : 1,
                      model.product_speed(), LayerCostKey(model), kind.is_first, kind.is_last,
                      kind.splits_backwards,
                      UnitsKey(s.model, kind.layers));
 }
 std::string ShapeKey(const Scenario& s, const StageKind& kind) {
   return fmt::format("{} {} z{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s),
-                     s.parallel.data.kind == DataParallelKind::kZero1, kind.is_first, kind.is_last,
+                     HasZerosGradients(s), kind.is_first, kind.is_last,
                      kind.splits_backwards, UnitsKey(s.model, kind.layers));
 }
 std::string MeshKey(const Scenario& s) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,8 @@ PipelineWalk OnePiece(int64_t micro_batches) {
     walk.events.push_back(forward);
     walk.events.push_back(backward);
   }
+  walk.of_first_rank.resize(walk.events.size());
+  std::iota(walk.of_first_rank.begin(), walk.of_first_rank.end(), 0);
   walk.passes = {WholePasses(1)};
   walk.unreleased = {0};
   walk.ends_with_messages = {false};
@@ -111,7 +114,7 @@ class Walker {
       walk_.receivers.push_back(static_cast<int32_t>(receiver));
     }
     event.lane = lane;
-    walk_.events.push_back(event);
+    Add(event, rank == 0 || receiver == 0);
     sent_[rank].push_back({receiver, position_of_[Index(forward, to, send.micro_batch)]});
     has_exchanged_[rank] = has_exchanged_[receiver] = true;
   }
@@ -135,6 +138,11 @@ class Walker {
       CountBackward(event);
     }
     if (action.kind != ActionKind::kWeightGradient) HandOver(action, event);
+    Add(event, rank == 0);
+  }
+
+  void Add(const PipelineEvent& event, bool is_of_first) {
+    if (is_of_first) walk_.of_first_rank.push_back(static_cast<int32_t>(walk_.events.size()));
     walk_.events.push_back(event);
   }
 

@@ -38,6 +38,7 @@ struct PipelineWalk {
   int32_t messages = 0;
   std::vector<int32_t> receivers;  // by lane
   std::vector<PipelineEvent> events;
+  std::vector<int32_t> of_first_rank;    // indices of the events in which the first rank takes part
   std::vector<int32_t> unreleased;       // by rank: sent messages that no action releases
   std::vector<bool> ends_with_messages;  // by rank: it sends or receives after its last action
 };
