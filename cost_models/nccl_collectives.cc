@@ -390,13 +390,17 @@ std::vector<std::vector<int>> RanksByNode(const std::vector<int>& ranks, int dev
 
 GroupLayout PlaceOnNodes(const Group& group, const ClusterSpec& cluster) {
   const int devices = static_cast<int>(std::max<int64_t>(cluster.devices_per_node, 1));
-  const std::vector<std::vector<int>> nodes = RanksByNode(group.ranks, devices);
+  std::vector<int> node_of = group.ranks;
+  for (int& node : node_of) node /= devices;
+  if (!std::is_sorted(node_of.begin(), node_of.end())) std::sort(node_of.begin(), node_of.end());
   GroupLayout layout;
-  layout.ranks = static_cast<int>(group.ranks.size());
-  layout.nodes = static_cast<int>(nodes.size());
-  layout.ranks_per_node = layout.ranks;
-  for (const auto& node : nodes)
-    layout.ranks_per_node = std::min(layout.ranks_per_node, static_cast<int>(node.size()));
+  layout.ranks = layout.ranks_per_node = static_cast<int>(node_of.size());
+  layout.nodes = 0;
+  for (auto node = node_of.begin(); node != node_of.end(); ++layout.nodes) {
+    const auto next = std::upper_bound(node, node_of.end(), *node);
+    layout.ranks_per_node = std::min(layout.ranks_per_node, static_cast<int>(next - node));
+    node = next;
+  }
   return layout;
 }
 

@@ -28,6 +28,7 @@ bool NeedsSend(const Schedule& schedule, const Action& action, Action& send) {
 Duration EndOf(const Schedule& schedule, const ScheduleTimes& times, int rank, size_t i) {
   const std::vector<Action>& actions = schedule.ranks[rank];
   Duration end = times.starts[rank][i] + kUnitTimes.Of(actions[i].kind);
+  if (schedule.paired.empty()) return end;
   if (schedule.paired.contains(actions[i])) end += kUnitTimes.Of(actions[i + 1].kind);
   if (i > 0 && schedule.paired.contains(actions[i - 1])) end += kUnitTimes.Of(actions[i - 1].kind);
   return end;

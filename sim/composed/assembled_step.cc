@@ -115,7 +115,6 @@ void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
     }
   };
   std::vector<Held> held(static_cast<size_t>(end - begin));
-  const auto is_asked_for = [&](int32_t rank) { return rank >= begin && rank < end; };
   for (int rank = begin; rank < end; ++rank) {
     const RankClass& of = ClassOf(rank);
     held[rank - begin] = {.now = of.resident - of.strategy->freed, .peak = of.resident};
@@ -131,33 +130,31 @@ void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
     const RankClass& rank = ClassOf(event.rank);
     auto& of_class = firsts[static_cast<size_t>(class_of[event.rank])];
     of_class.resize(rank.passes.first.size());
-    const size_t number = passed[static_cast<size_t>(event.rank)]++;
-    if (!of_class[number])
-      of_class[number] = MemoryOfFirst(backward.runs, *rank.strategy, FirstGroup(rank, number));
-    return *of_class[number];
+    const size_t pass = passed[static_cast<size_t>(event.rank)]++;
+    if (!of_class[pass])
+      of_class[pass] = MemoryOfFirst(backward.runs, *rank.strategy, FirstGroup(rank, pass));
+    return *of_class[pass];
   };
-  // Returns false at a level above the capacity.
-  const auto pass = [&](const PipelineEvent& event) {
-    if (event.kind == PipelineEvent::Kind::kMessage) {
-      const int32_t receiver = walk->receivers[event.lane];
-      if (is_asked_for(receiver)) held[receiver - begin].Add({received, received});
-      return true;
+  const bool is_first_alone = begin == 0 && end == 1;
+  const size_t events = is_first_alone ? walk->of_first_rank.size() : walk->events.size();
+  for (size_t i = 0; i < events; ++i) {
+    const PipelineEvent& event =
+        walk->events[is_first_alone ? static_cast<size_t>(walk->of_first_rank[i]) : i];
+    const bool is_message = event.kind == PipelineEvent::Kind::kMessage;
+    const int32_t rank = is_message ? walk->receivers[event.lane] : event.rank;
+    if (rank < begin || rank >= end) continue;
+    Held& of = held[rank - begin];
+    if (is_message) {
+      of.Add({received, received});
+      continue;
     }
-    if (!is_asked_for(event.rank)) return true;
     const ActionMemory& memory = memory_of(event);
-    Held& rank = held[event.rank - begin];
-    rank.Add(memory.lead);
-    rank.now -= event.released * message;
-    rank.Add(memory.rest);
-    if (rank.peak > capacity) peak = rank.peak;
-    return rank.peak <= capacity;
-  };
-  if (begin == 0 && end == 1) {
-    for (const int32_t event : walk->of_first_rank)
-      if (!pass(walk->events[event])) return;
-  } else {
-    for (const PipelineEvent& event : walk->events)
-      if (!pass(event)) return;
+    of.Add(memory.lead);
+    of.now -= event.released * message;
+    of.Add(memory.rest);
+    if (of.peak <= capacity) continue;
+    peak = of.peak;
+    return;
   }
   for (int rank = begin; rank < end; ++rank) {
     const RankStrategy& strategy = *ClassOf(rank).strategy;

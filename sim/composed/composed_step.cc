@@ -84,16 +84,13 @@ std::string StageKey(const Scenario& s, const StageKind& kind, const CostModel& 
   // Weights are converted once for all micro-batches, each of which takes a share of the time.
   const bool shares = s.framework == Framework::kMegatronCore && s.precision.fp8_recipe != Fp8Recipe::kNone;
   return fmt::format("{} {} m{} r{}s{} z{} w{} v{}{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s), s.batch.micro,
-                     static_cast<int>(s.recompute), s.RecomputedShare(),
-                     HasZerosGradients(s), shares ? s.batch.accumulate : 1,
-                     model.product_speed(), LayerCostKey(model), kind.is_first, kind.is_last,
-                     kind.splits_backwards,
-                     UnitsKey(s.model, kind.layers));
+                     static_cast<int>(s.recompute), s.RecomputedShare(), HasZerosGradients(s),
+                     shares ? s.batch.accumulate : 1, model.product_speed(), LayerCostKey(model),
+                     kind.is_first, kind.is_last, kind.splits_backwards, UnitsKey(s.model, kind.layers));
 }
 std::string ShapeKey(const Scenario& s, const StageKind& kind) {
-  return fmt::format("{} {} z{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s),
-                     HasZerosGradients(s), kind.is_first, kind.is_last,
-                     kind.splits_backwards, UnitsKey(s.model, kind.layers));
+  return fmt::format("{} {} z{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s), HasZerosGradients(s),
+                     kind.is_first, kind.is_last, kind.splits_backwards, UnitsKey(s.model, kind.layers));
 }
 std::string MeshKey(const Scenario& s) {
   return fmt::format("{} t{} c{} e{}t{} d{} p{}", ClusterKey(s), s.parallel.tensor.size,
@@ -306,19 +303,26 @@ class ComposedSteps::Parts {
           walk == nullptr ? stage % all.size() : static_cast<size_t>(walk->rank_of_stage[stage]);
       all[rank].stages.push_back(static_cast<int>(stage));
     }
-    std::map<std::pair<std::vector<StageKind>, PassOrder>, int> known;
+    // A rank's class is mostly that of the rank before it.
+    using Kind = std::pair<std::vector<StageKind>, PassOrder>;
+    std::map<Kind, int> known;
+    Kind kind;
+    auto last = known.end();
     for (size_t rank = 0; rank < all.size(); ++rank) {
       Step::Content::RankClass& of = all[rank];
       of.rank = static_cast<int>(rank);
-      if (walk != nullptr) of.passes = walk->passes[rank];
-      std::vector<StageKind> of_rank;
-      for (const int stage : of.stages) of_rank.push_back(kinds[static_cast<size_t>(stage)]);
-      const auto [found, is_new] =
-          known.try_emplace({std::move(of_rank), of.passes}, static_cast<int>(content.classes.size()));
-      content.class_of.push_back(found->second);
-      if (!is_new) continue;
-      if (walk == nullptr) of.passes = WholePasses(static_cast<int>(of.stages.size()));
-      content.classes.push_back(std::move(of));
+      kind.first.clear();
+      for (const int stage : of.stages) kind.first.push_back(kinds[static_cast<size_t>(stage)]);
+      if (walk != nullptr) kind.second = of.passes = walk->passes[rank];
+      if (last == known.end() || last->first != kind) {
+        const auto [found, is_new] = known.try_emplace(kind, static_cast<int>(content.classes.size()));
+        last = found;
+        if (is_new) {
+          if (walk == nullptr) of.passes = WholePasses(static_cast<int>(of.stages.size()));
+          content.classes.push_back(std::move(of));
+        }
+      }
+      content.class_of.push_back(last->second);
     }
   }
 
