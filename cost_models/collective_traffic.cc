@@ -242,7 +242,7 @@ Result<GroupLayout> LayOutInTopology(const Group& group, const ClusterSpec& clus
   layout.cards_nominal = Bandwidth::FromBytesPerSecond(1 / (ring->cards > 0 ? ring->cards : ring->beyond));
   layout.cards_achieved = Bandwidth::FromBytesPerSecond(1 / ring->beyond) * traffic.shares().beyond;
   layout.cards = layout.ranks_per_node;
-  if (const auto card = CardRates(network))
+  if (const auto card = CardRates(network, cluster.devices_per_node, device.ToCards()))
     layout.cards =
         std::clamp(static_cast<int>(layout.cards_nominal / card->nominal + 0.5), 1, layout.cards);
   layout.net_latency = ring->latency;
@@ -276,7 +276,7 @@ Result<LinkShares> SharesOf(const ClusterSpec& cluster, const DeviceSpec& device
     }
     if (gbits == 0) return shares;  // no cards: devices are linked to each other alone
   }
-  WT_ASSIGN_OR_RETURN(NicRates rates, CardRates(network));
+  WT_ASSIGN_OR_RETURN(NicRates rates, CardRates(network, cluster.devices_per_node, device.ToCards()));
   shares.beyond = rates.rate / rates.nominal;
   shares.beyond_by_switches =
       device.collectives.generation == GpuGeneration::kBlackwell ? kBlackwellCardsByTrees : shares.beyond;

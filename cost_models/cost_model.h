@@ -90,8 +90,7 @@ class CostModel {
 enum class CardSharing : uint8_t { kModelled, kIgnored };
 
 // Whether the costs of a device have links for the scenario although it names no topology. They do if
-// collectives of two or more axes cross nodes (AxesAcrossNodes), and so may do so at once, and if no device
-// has more than one card.
+// collectives of two or more axes cross nodes (AxesAcrossNodes), and so may do so at once.
 bool SharesCards(const Profile& profile, const Scenario& scenario);
 
 // Costs for `plan` from `profile`. Kernels are looked up at the plan's number of ranks per node, or the

@@ -134,7 +134,7 @@ Status DeviceCostModel::CheckNode() const {
 }
 
 Status DeviceCostModel::ReadTopology() {
-  WT_ASSIGN_OR_RETURN(Topology topology, MakeTopology(cluster_, device_.intra_node));
+  WT_ASSIGN_OR_RETURN(Topology topology, MakeTopology(cluster_, {device_.intra_node, device_.ToCards()}));
   WT_ASSIGN_OR_RETURN(const LinkShares shares, SharesOf(cluster_, device_, topology));
   traffic_ = std::make_unique<TrafficModel>(std::move(topology), static_cast<int>(cluster_.devices_per_node),
                                             shares);

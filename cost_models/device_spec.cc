@@ -180,6 +180,8 @@ DeviceSpec ReadDevice(Fields& fields) {
   if (fields.Has("usual_devices_per_node"))
     device.usual_devices_per_node = fields.Integer("usual_devices_per_node", 1);
   device.host_link = ReadGBps(fields, "host_gbytes_per_s");
+  device.card_link =
+      fields.Has("card_gbytes_per_s") ? ReadGBps(fields, "card_gbytes_per_s") : device.host_link;
   device.host_memory = ReadGBps(fields, "host_memory_gbytes_per_s");
   if (fields.Has("host_memory_devices"))
     device.host_memory_devices = fields.Integer("host_memory_devices", 1);

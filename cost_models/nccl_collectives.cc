@@ -362,16 +362,6 @@ class Model {
   const CollectiveProtocol protocol_;
 };
 
-// The network cards that one device can keep busy. What it sends to several cards passes its own link to the
-// host, which carries more than NCCL rates it: an H100 copies 52.8 GB/s to its host (nvbandwidth issue 24)
-// and NCCL rates 48, an A100 25 to 26 and NCCL rates 24.
-double CardsOfDevice(const ClusterSpec& cluster, const NicRates& nic, Bandwidth host_link) {
-  const double cards = static_cast<double>(cluster.network.nics_per_node) /
-                       static_cast<double>(std::max<int64_t>(cluster.devices_per_node, 1));
-  constexpr double kCarriesOfRated = 1.1;
-  return std::min(cards, std::max(host_link * kCarriesOfRated / nic.nominal, 1.0));
-}
-
 Status CheckNetwork(const ClusterSpec& cluster) {
   if (cluster.slow_link)
     return InvalidInput("cluster.slow_link is given without cluster.topology, which names the links");
@@ -409,8 +399,13 @@ Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, 
   GroupLayout layout = PlaceOnNodes(group, cluster);
   WT_ASSIGN_OR_RETURN(layout.link, IntraNodeRates(cluster.network.intra_node, device.intra_node));
   if (layout.nodes == 1) return layout;
-  WT_ASSIGN_OR_RETURN(NicRates nic, CardRates(cluster.network));
-  const double cards = CardsOfDevice(cluster, nic, device.host_link) * layout.ranks_per_node;
+  const int64_t devices = std::max<int64_t>(cluster.devices_per_node, 1);
+  WT_ASSIGN_OR_RETURN(const NicRates nic, CardRates(cluster.network, devices, device.ToCards()));
+  // The cards that one device can keep busy.
+  const double of_device =
+      std::min(static_cast<double>(cluster.network.nics_per_node) / static_cast<double>(devices),
+               device.ToCards() / nic.nominal);
+  const double cards = of_device * layout.ranks_per_node;
   layout.cards = std::max(static_cast<int>(cards + 0.5), 1);
   layout.cards_nominal = nic.nominal * cards;
   layout.cards_achieved = nic.rate * cards;

@@ -199,10 +199,7 @@ Bytes ProfileCostModel::OutsideAllocator(const Plan& plan) const {
 }  // namespace
 
 bool SharesCards(const Profile& profile, const Scenario& scenario) {
-  const ClusterSpec& cluster = scenario.cluster;
-  if (!profile.hardware || cluster.topology.is_given() || AxesAcrossNodes(scenario) < 2) return false;
-  // A device with several cards uses as many as its link to the host carries, which a topology does not know.
-  return NetworkOf(cluster).nics_per_node <= cluster.devices_per_node;
+  return profile.hardware && !scenario.cluster.topology.is_given() && AxesAcrossNodes(scenario) >= 2;
 }
 
 std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan,

@@ -58,9 +58,12 @@ Bandwidth NodeBandwidth(const NetworkSpec& network) {
   return GBps(link.gbits_per_nic / 8 * static_cast<double>(network.nics_per_node));
 }
 
-Result<NicRates> CardRates(const NetworkSpec& network) {
+Result<NicRates> CardRates(const NetworkSpec& network, int64_t devices, Bandwidth to_cards) {
   const LinkSpec& link = network.inter_node;
-  const double gbytes = NodeBandwidth(network) / GBps(1) / static_cast<double>(network.nics_per_node);
+  const double cards = static_cast<double>(network.nics_per_node);
+  const double devices_of_card = std::max(static_cast<double>(devices) / cards, 1.0);
+  const double gbytes =
+      std::min(NodeBandwidth(network) / GBps(1) / cards, to_cards * devices_of_card / GBps(1));
   if (gbytes <= 0)
     return InvalidInput(
         "cluster.network.inter_node names no bandwidth, expected gbits_per_nic: collectives span nodes");

@@ -20,14 +20,15 @@ struct LinkRates {
 // Errors: InvalidInput for a kind of link that does not connect devices of a node, or no link at all.
 Result<LinkRates> IntraNodeRates(const LinkSpec& link, const std::string& default_kind);
 
-// A network card: the vendor's bandwidth in one direction, what a ring achieves over it, and the latency to
-// another node beyond NCCL's own.
+// A network card: its bandwidth in one direction, what a ring achieves over it, and the latency to another node
+// beyond NCCL's own.
 struct NicRates {
   Bandwidth nominal, rate;
   Duration latency;
 };
-// Errors: InvalidInput if the bandwidth between nodes is not named.
-Result<NicRates> CardRates(const NetworkSpec& network);
+// The bandwidth is the vendor's, or what a node's `devices` can move over the card if that is less: each moves
+// `to_cards` over all of its cards together. Errors: InvalidInput if the bandwidth between nodes is not named.
+Result<NicRates> CardRates(const NetworkSpec& network, int64_t devices, Bandwidth to_cards);
 // Of all of a node's cards together, in one direction, as the vendor says; 0 if it is not named.
 Bandwidth NodeBandwidth(const NetworkSpec& network);
 

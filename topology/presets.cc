@@ -12,10 +12,6 @@
 namespace windtunnel {
 namespace {
 
-// A device's PCIe x16 bandwidth over that of the card it is made for: Gen3 15.75 GB/s and 100 Gb/s, Gen4
-// 31.5 and 200, Gen5 63 and 400, Gen6 126 and 800.
-constexpr double kPcieOverCard = 1.26;
-
 const KnownTopology* FindPreset(const std::string& name) {
   const auto found = std::find_if(kKnownTopologies.begin(), kKnownTopologies.end(),
                                   [&](const KnownTopology& known) { return known.name == name; });
@@ -26,8 +22,8 @@ const KnownTopology* FindPreset(const std::string& name) {
 class FatTree {
  public:
   FatTree(const ClusterSpec& cluster, const KnownTopology& preset, const LinkRates& link,
-          const NicRates& card, int64_t cards)
-      : cluster_(cluster), preset_(preset), link_(link), card_(card), cards_(cards) {
+          const NicRates& card, int64_t cards, Bandwidth to_cards)
+      : cluster_(cluster), preset_(preset), link_(link), card_(card), cards_(cards), to_cards_(to_cards) {
     nodes_per_leaf_ =
         cluster.topology.nodes_per_leaf > 0 ? cluster.topology.nodes_per_leaf : preset.nodes_per_leaf;
   }
@@ -55,11 +51,16 @@ class FatTree {
   // Devices share the cards evenly, or each device has several.
   void AddCards(int64_t node, const std::string& name, const std::vector<int32_t>& devices) {
     const int64_t d = static_cast<int64_t>(devices.size());
+    std::vector<int32_t> hosts;  // by device, if it has several cards
+    for (int64_t device = 0; device < d && cards_ > d; ++device) {
+      hosts.push_back(parts_.Add(fmt::format("{}.gpu{}.host", name, device), VertexKind::kSwitch));
+      parts_.Join(devices[device], hosts.back(), to_cards_);
+    }
     for (int64_t i = 0; i < cards_; ++i) {
       const int32_t nic = parts_.Add(fmt::format("{}.nic{}", name, i), VertexKind::kNic);
       for (int64_t device = 0; device < d; ++device) {
-        const bool is_near = cards_ <= d ? device * cards_ / d == i : i * d / cards_ == device;
-        if (is_near) parts_.Join(devices[device], nic, card_.nominal * kPcieOverCard);
+        if (hosts.empty() && device * cards_ / d == i) parts_.Join(devices[device], nic, to_cards_);
+        if (!hosts.empty() && i * d / cards_ == device) parts_.Join(hosts[device], nic, card_.nominal);
       }
       const int32_t leaf = LeafOf(node / nodes_per_leaf_, preset_.has_rails ? i : 0);
       parts_.Join(nic, leaf, card_.nominal, card_.latency / 2);  // half of it at either end
@@ -87,13 +88,14 @@ class FatTree {
   const LinkRates& link_;
   const NicRates& card_;
   const int64_t cards_;
+  const Bandwidth to_cards_;
   int64_t nodes_per_leaf_ = 1;
   TopologyParts parts_;
   std::map<std::pair<int64_t, int64_t>, int32_t> leaves_;  // by unit and rail
   std::map<int32_t, double> downlinks_;                    // bytes a second, by leaf
 };
 
-Result<TopologyParts> PartsOfPreset(const ClusterSpec& cluster, const std::string& default_link) {
+Result<TopologyParts> PartsOfPreset(const ClusterSpec& cluster, const DeviceLinks& device) {
   const KnownTopology* preset = FindPreset(cluster.topology.preset);
   if (preset == nullptr) {
     std::string known;
@@ -103,12 +105,12 @@ Result<TopologyParts> PartsOfPreset(const ClusterSpec& cluster, const std::strin
                         known);
   }
   const NetworkSpec network = NetworkOf(cluster);
-  WT_ASSIGN_OR_RETURN(LinkRates link, IntraNodeRates(network.intra_node, default_link));
+  WT_ASSIGN_OR_RETURN(LinkRates link, IntraNodeRates(network.intra_node, device.intra_node));
   NicRates card;
   if (cluster.nodes > 1) {
-    WT_ASSIGN_OR_RETURN(card, CardRates(network));
+    WT_ASSIGN_OR_RETURN(card, CardRates(network, cluster.devices_per_node, device.to_cards));
   }
-  return FatTree(cluster, *preset, link, card, network.nics_per_node).Build();
+  return FatTree(cluster, *preset, link, card, network.nics_per_node, device.to_cards).Build();
 }
 
 Result<TopologyParts> PartsSpelledOut(const TopologySpec& spec) {
@@ -149,10 +151,10 @@ NetworkSpec NetworkOf(const ClusterSpec& cluster) {
   return network;
 }
 
-Result<Topology> MakeTopology(const ClusterSpec& cluster, const std::string& default_link) {
+Result<Topology> MakeTopology(const ClusterSpec& cluster, const DeviceLinks& device) {
   const bool is_preset = !cluster.topology.preset.empty();
   WT_ASSIGN_OR_RETURN(TopologyParts parts,
-                      is_preset ? PartsOfPreset(cluster, default_link) : PartsSpelledOut(cluster.topology));
+                      is_preset ? PartsOfPreset(cluster, device) : PartsSpelledOut(cluster.topology));
   const auto devices =
       std::count_if(parts.vertices.begin(), parts.vertices.end(),
                     [](const TopologyVertex& vertex) { return vertex.kind == VertexKind::kDevice; });

@@ -1,6 +1,6 @@
 // The cluster's network as a graph: devices, network cards and switches are vertices, links are edges with bandwidth and latency.
 //
-//   WT_ASSIGN_OR_RETURN(Topology topology, MakeTopology(cluster, "nvlink4"));
+//   WT_ASSIGN_OR_RETURN(Topology topology, MakeTopology(cluster, {"nvlink4", GBps(52.8)}));
 //   RouteFinder finder(topology);
 //   WT_ASSIGN_OR_RETURN(NetworkRoute route, finder.Between(0, 8));  // to the first device of the next node
 //   for (const Hop& hop : route.hops) load[hop.link] += hop.share * bytes;
@@ -76,12 +76,17 @@ class Topology {
   std::unique_ptr<Graph> graph_;
 };
 
-// The topology of the cluster: cluster.topology, with cluster.slow_link applied. `default_link` is the kind
-// of link between devices of a node if the scenario names none. A preset takes what it does not define itself
-// from cluster.network (topology/README.md).
+// What a device's type says about its links.
+struct DeviceLinks {
+  std::string intra_node;  // the kind of link to the node's other devices, if the scenario names none
+  Bandwidth to_cards;      // to all its network cards together, in each direction
+};
+
+// The topology of the cluster: cluster.topology, with cluster.slow_link applied. A preset takes what it does not
+// define itself from cluster.network and `device` (topology/README.md).
 // Errors: InvalidInput, naming the key: no topology, a mesh that does not fit its devices, a link without a
 // bandwidth, a vertex that is not connected.
-Result<Topology> MakeTopology(const ClusterSpec& cluster, const std::string& default_link);
+Result<Topology> MakeTopology(const ClusterSpec& cluster, const DeviceLinks& device);
 
 // cluster.network, completed with what the topology's preset says. It stays as it is if a preset's name
 // completed it already (as in all scenarios that are loaded).

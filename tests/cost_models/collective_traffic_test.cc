@@ -21,9 +21,10 @@ ClusterSpec Nodes(int64_t nodes, int64_t devices = 8, int64_t cards = 8) {
 struct Fabric {
   explicit Fabric(const ClusterSpec& c)
       : cluster(c),
-        topology(MakeTopology(c, "nvlink4").value()),
+        topology(MakeTopology(c, {"nvlink4", GBps(52.8)}).value()),
         shares(SharesOf(c, H100(), topology).value()),
-        model(MakeTopology(c, "nvlink4").value(), static_cast<int>(c.devices_per_node), shares) {}
+        model(MakeTopology(c, {"nvlink4", GBps(52.8)}).value(), static_cast<int>(c.devices_per_node),
+              shares) {}
 
   const Traffic& Of(Pattern pattern, const OpKind& kind, const Group& group, int position = 0) {
     return **model.Of(pattern, kind, group, position);

@@ -303,9 +303,14 @@ TEST(DeviceCostModel, BlockingLaunchesAddTheHostsTime) {
 // A collective that is alone on the network takes as long on a preset's links as on a network given by its
 // cards only.
 TEST(DeviceCostModel, ANetworkAsLinksIsTheNetworkOfItsCards) {
-  for (const auto& [profile, preset, link] :
-       {std::tuple("a100-sxm-80g", "dgx-a100", "nvlink3"), std::tuple("h100-sxm-80g", "dgx-h100", "nvlink4"),
-        std::tuple("b200-sxm-180g", "dgx-b200", "nvlink5")}) {
+  for (const auto& [profile, preset, link, gbits, nics] :
+       {std::tuple("a100-sxm-80g", "dgx-a100", "nvlink3", 200, 8),
+        std::tuple("h100-sxm-80g", "dgx-h100", "nvlink4", 400, 8),
+        std::tuple("b200-sxm-180g", "dgx-b200", "nvlink5", 400, 8),
+        // More than a device's link to its host carries.
+        std::tuple("a100-sxm-80g", "rail-fat-tree", "nvlink3", 800, 8),
+        std::tuple("a100-sxm-80g", "rail-fat-tree", "nvlink3", 200, 16),
+        std::tuple("h100-sxm-80g", "rail-fat-tree", "nvlink4", 400, 32)}) {
     const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile(profile), profile).value();
     for (int64_t nodes : {2, 4}) {
       Plan plan = TwoNodePlan();
@@ -314,8 +319,8 @@ TEST(DeviceCostModel, ANetworkAsLinksIsTheNetworkOfItsCards) {
       ClusterSpec& cluster = plan.scenario.cluster;
       cluster = Nodes(nodes);
       cluster.network.intra_node.kind = link;
-      cluster.network.inter_node.gbits_per_nic = preset == std::string("dgx-a100") ? 200 : 400;
-      cluster.network.nics_per_node = 8;
+      cluster.network.inter_node.gbits_per_nic = gbits;
+      cluster.network.nics_per_node = nics;
       for (CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kAllGather}) {
         Op op;
         op.kind = Collective{kind, DType::kBFloat16, int64_t{1} << 29};
@@ -325,10 +330,33 @@ TEST(DeviceCostModel, ANetworkAsLinksIsTheNetworkOfItsCards) {
         cluster.topology = {};
         const Duration cards = time();
         cluster.topology.preset = preset;
-        EXPECT_NEAR(time() / cards, 1, 0.01) << preset << ", " << nodes << " nodes, " << Name(kind);
+        EXPECT_NEAR(time() / cards, 1, 0.01) << profile << ", " << preset << ", " << nics << " x " << gbits
+                                             << ", " << nodes << " nodes, " << Name(kind);
       }
     }
   }
+}
+
+// What a device moves to its cards passes its link to the host: PCIe Gen4 on an A100, some 26 GB/s.
+TEST(DeviceCostModel, CardsAreNoFasterThanADevicesLinkToItsHost) {
+  Plan plan = TwoNodePlan();
+  plan.axes = {MakeAxis("world", plan.world_size, plan.world_size, 1)};
+  ClusterSpec& cluster = plan.scenario.cluster;
+  cluster.network.intra_node.kind = "nvlink3";
+  Op op;
+  op.kind = Collective{CollectiveKind::kAllGather, DType::kBFloat16, int64_t{1} << 29};
+  const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g").value();
+  const auto time = [&](double gbits, int64_t nics) {
+    cluster.network.inter_node.gbits_per_nic = gbits;
+    cluster.network.nics_per_node = nics;
+    return MakeDeviceCostModel(device, plan)->Communication(op, plan.axes[0].groups[0])->time.p50();
+  };
+  const Duration by_own_card = time(200, 8);
+  EXPECT_LT(by_own_card / time(800, 8), 1.1);
+  EXPECT_GE(by_own_card / time(800, 8), 1);
+  EXPECT_NEAR(time(400, 8) / time(800, 8), 1, 0.01);
+  // Rings reach a larger share of slower cards.
+  EXPECT_NEAR(time(200, 16) / time(400, 16), 1, 0.06);
 }
 
 // Which times the factor of the scenario's layers scales, and which it does not.

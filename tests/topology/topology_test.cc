@@ -24,7 +24,7 @@ ClusterSpec Dgx(int64_t nodes, const std::string& preset = "dgx-h100") {
 }
 
 Topology Make(const ClusterSpec& cluster) {
-  auto topology = MakeTopology(cluster, "nvlink4");
+  auto topology = MakeTopology(cluster, {"nvlink4", GBps(52.8)});
   EXPECT_TRUE(topology) << topology.error().message;
   return *std::move(topology);
 }
@@ -42,7 +42,7 @@ std::string WayOf(const Topology& topology, int from, int to) {
 }
 
 std::string ErrorOf(const ClusterSpec& cluster) {
-  const auto topology = MakeTopology(cluster, "nvlink4");
+  const auto topology = MakeTopology(cluster, {"nvlink4", GBps(52.8)});
   return topology ? "" : topology.error().message;
 }
 
@@ -63,8 +63,8 @@ TEST(Topology, TheBandwidthOfANodeIsThatOfItsCardsTogether) {
   by_node.inter_node = {.kind = "infiniband", .gbytes_per_s = 400, .latency_us = {}};
   EXPECT_EQ(NodeBandwidth(by_card), GBps(400));
   EXPECT_EQ(NodeBandwidth(by_node), GBps(400));
-  EXPECT_EQ(CardRates(by_node)->nominal, GBps(50));
-  EXPECT_EQ(CardRates(by_node)->rate, CardRates(by_card)->rate);
+  EXPECT_EQ(CardRates(by_node, 8, GBps(52.8))->nominal, GBps(50));
+  EXPECT_EQ(CardRates(by_node, 8, GBps(52.8))->rate, CardRates(by_card, 8, GBps(52.8))->rate);
   ClusterSpec cluster = Dgx(2, "rail-fat-tree");
   cluster.network = by_node;
   const Topology topology = Make(cluster);
@@ -279,7 +279,7 @@ std::map<int32_t, double> EvenSplit(const Topology& topology, int32_t from, int3
 }
 
 RC_GTEST_PROP(TopologyProperties, TrafficSplitsEvenlyOverShortestWays, ()) {
-  const auto topology = MakeTopology(AnySwitches(), "nvlink4");
+  const auto topology = MakeTopology(AnySwitches(), {"nvlink4", GBps(52.8)});
   RC_ASSERT(static_cast<bool>(topology));
   std::vector<int32_t> devices;
   for (size_t v = 0; v < topology->vertices().size(); ++v)
