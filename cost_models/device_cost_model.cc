@@ -168,9 +168,10 @@ bool IsOwnLink(const LinkRates& link, const DeviceSpec& device) {
   return own && std::fabs(link.nominal / own->nominal - 1) < 0.01 && link.latency == own->latency;
 }
 
-// Whether nodes are joined as those of the measurement.
+// Whether nodes are joined as those of the measurement, which says nothing of switches in between.
 bool IsSameNetwork(const MeasuredCollective& measured, const ClusterSpec& cluster) {
-  return measured.nodes == 1 ||
+  if (measured.nodes == 1) return true;
+  return !cluster.topology.is_given() &&
          std::fabs(NodeBandwidth(cluster.network) / measured.node_bandwidth - 1) < 0.01;
 }
 

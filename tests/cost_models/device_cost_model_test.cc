@@ -224,6 +224,9 @@ TEST(DeviceCostModel, WhatIsMeasuredOverANetworkIsOfThatNetwork) {
   EXPECT_EQ(source(), CostSource::kMeasured);
   network.nics_per_node = 1;
   EXPECT_EQ(source(), CostSource::kModelled);
+  network.nics_per_node = 8;
+  plan.scenario.cluster.topology = {.preset = "dgx-a100", .oversubscription = 4};
+  EXPECT_EQ(source(), CostSource::kModelled);
 }
 
 TEST(DeviceCostModel, AGroupOfOneMovesNothing) {
