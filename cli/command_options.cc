@@ -316,13 +316,21 @@ class Commands {
         app_, "explain", Command::kExplain,
         "Explain a prediction: critical path, exposed communication, bubbles, memory, what would fit.");
     AddFile(*explain, "SCENARIO", "A scenario file");
-    Examples(*explain, {{"windtunnel explain s.yaml --memory", "the peak by category, without any costs"},
-                        {"windtunnel explain s.yaml --resolved", "the scenario with every default"}});
+    Examples(*explain,
+             {{"windtunnel explain s.yaml --memory", "the peak by category, without any costs"},
+              {"windtunnel explain s.yaml --resolved", "the scenario with every default"},
+              {"windtunnel explain s.yaml --schedule > s.csv", "for torch's _load_csv, or to be edited"}});
     CLI::Option* resolved =
         explain->add_flag("--resolved", options_.resolved, "Print the scenario with every default filled in");
     CLI::Option* memory =
         explain->add_flag("--memory", options_.memory, "Explain only the memory, which needs no costs");
-    for (CLI::Option* report : AddReports(*explain)) report->excludes(resolved)->excludes(memory);
+    CLI::Option* schedule =
+        explain->add_flag("--schedule", options_.schedule,
+                          "Print the pipeline's schedule as torch.distributed.pipelining's CSV");
+    memory->excludes(resolved);
+    schedule->excludes(resolved)->excludes(memory);
+    for (CLI::Option* report : AddReports(*explain))
+      report->excludes(resolved)->excludes(memory)->excludes(schedule);
     AddCommon(*explain);
     AddFolding(*explain);
   }

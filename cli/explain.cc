@@ -8,6 +8,8 @@
 #include "cli/paths.h"
 #include "cli/session.h"
 #include "cost_models/cost_model.h"
+#include "plan/balance.h"
+#include "plan/schedule_csv.h"
 #include "reports/explain_pipeline.h"
 #include "reports/outcome.h"
 #include "reports/questions.h"
@@ -50,6 +52,14 @@ Result<int> ExplainCommand(const Options& options) {
   NoteKeysWithoutEffect(options, scenario);
   if (options.resolved) {
     fmt::print("{}", ResolvedYaml(scenario));
+    return 0;
+  }
+  if (options.schedule) {
+    if (scenario.parallel.pipeline.size == 1)
+      return InvalidInput(
+          "parallel.pipeline.size is 1, expected at least 2: without a pipeline there is no schedule");
+    WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
+    fmt::print("{}", PrintScheduleCsv(schedule));
     return 0;
   }
   std::vector<Outcome> outcomes(1);

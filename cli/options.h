@@ -53,7 +53,7 @@ struct Options {
   std::string state;                      // search: the file of results, which it resumes from
   double tokens = 0;                      // predict: of a whole training to report on; 0: none
   bool fold = true;                       // predict, compare, explain: simulate identical ranks once
-  bool resolved = false, memory = false;  // explain
+  bool resolved = false, memory = false, schedule = false;  // explain
 
   // run
   std::string checkpoint_dir, resume_from, import_weights, export_weights, flight_record;

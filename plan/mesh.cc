@@ -17,10 +17,6 @@ MeshPlace DeviceMesh::PlaceOf(int rank) const {
           rank / (tensor_ * copies())};
 }
 
-int DeviceMesh::RankAt(const MeshPlace& place) const {
-  return place.tensor + tensor_ * (place.context + context_ * (place.data + data_ * place.pipeline));
-}
-
 Axis DeviceMesh::TensorAxis() const { return MakeAxis("tensor", world_size(), tensor_, 1); }
 Axis DeviceMesh::ContextAxis() const { return MakeAxis("context", world_size(), context_, tensor_); }
 Axis DeviceMesh::ExpertAxis(int size, bool with_tensor_ranks) const {

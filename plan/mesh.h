@@ -35,7 +35,6 @@ class DeviceMesh {
   int world_size() const { return tensor_ * copies() * pipeline_; }
 
   MeshPlace PlaceOf(int rank) const;
-  int RankAt(const MeshPlace& place) const;
 
   Axis TensorAxis() const;
   Axis PipelineAxis() const;

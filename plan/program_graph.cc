@@ -78,27 +78,4 @@ ProgramGraph::Path ProgramGraph::CriticalPath(const std::vector<Duration>& lengt
   return path;
 }
 
-std::vector<Duration> ProgramGraph::Slack(const std::vector<Duration>& lengths) const {
-  const std::vector<OpIndex> order = TopologicalOrder();
-  std::vector<Duration> to_end(lengths), from_start(lengths);
-  for (auto op = order.rbegin(); op != order.rend(); ++op) {
-    auto [edge, last] = boost::out_edges(static_cast<size_t>(*op), graph_->csr);
-    for (; edge != last; ++edge) {
-      to_end[*op] = std::max(to_end[*op], lengths[*op] + to_end[boost::target(*edge, graph_->csr)]);
-    }
-  }
-  for (OpIndex op : order) {
-    auto [edge, last] = boost::out_edges(static_cast<size_t>(op), graph_->csr);
-    for (; edge != last; ++edge) {
-      const auto next = boost::target(*edge, graph_->csr);
-      from_start[next] = std::max(from_start[next], from_start[op] + lengths[next]);
-    }
-  }
-  const Duration longest = CriticalPath(lengths).length;
-  std::vector<Duration> slack(lengths.size());
-  for (size_t op = 0; op < lengths.size(); ++op)
-    slack[op] = longest - (from_start[op] + to_end[op] - lengths[op]);
-  return slack;
-}
-
 }  // namespace windtunnel

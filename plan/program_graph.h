@@ -25,8 +25,6 @@ class ProgramGraph {
   };
   // The longest path if operator i takes lengths[i]: a lower bound of the step's time with any resources.
   Path CriticalPath(const std::vector<Duration>& lengths) const;
-  // How much later each operator could end without lengthening the critical path.
-  std::vector<Duration> Slack(const std::vector<Duration>& lengths) const;
 
  private:
   struct Graph;

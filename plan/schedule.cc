@@ -117,23 +117,6 @@ int ReceiverOf(const Schedule& schedule, const Action& send) {
   return schedule.rank_of_stage[Counterpart(send).stage];
 }
 
-Schedule MergeBackwards(const Schedule& schedule) {
-  Schedule merged{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
-  merged.paired = schedule.paired;
-  for (const std::vector<Action>& actions : schedule.ranks) {
-    std::vector<Action>& out = merged.ranks.emplace_back();
-    for (const Action& action : actions) {
-      const Action input_gradient{ActionKind::kInputGradient, action.stage, action.micro_batch};
-      if (action.kind == ActionKind::kWeightGradient && !out.empty() && out.back() == input_gradient) {
-        out.back().kind = ActionKind::kBackward;
-      } else {
-        out.push_back(action);
-      }
-    }
-  }
-  return merged;
-}
-
 bool SplitsBackward(const Schedule& schedule) {
   for (const std::vector<Action>& actions : schedule.ranks) {
     for (const Action& action : actions) {

@@ -100,10 +100,6 @@ int ReceiverOf(const Schedule& schedule, const Action& send);
 // REQUIRES: computation only, and no fault (plan/schedule_check.h).
 Schedule AddCommunication(const Schedule& schedule);
 
-// The schedule in which each I directly followed by the W of the same stage and micro-batch is merged into
-// one B. The previous stage then waits for the weight gradient, too.
-Schedule MergeBackwards(const Schedule& schedule);
-
 // Whether any weight gradient is separate from its input gradient.
 bool SplitsBackward(const Schedule& schedule);
 

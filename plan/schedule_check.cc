@@ -266,12 +266,6 @@ std::optional<ScheduleFault> FindScheduleFault(const Schedule& schedule) {
   return DryRun(schedule).Find();
 }
 
-Status CheckSchedule(const Schedule& schedule) {
-  const auto fault = FindScheduleFault(schedule);
-  if (!fault) return Ok();
-  return InvalidInput("pipeline schedule {}: {}", schedule.name, fault->what);
-}
-
 std::vector<int64_t> ActivationsInFlight(const Schedule& schedule) {
   std::vector<int64_t> most;
   for (const std::vector<Action>& actions : schedule.ranks) {

@@ -23,9 +23,6 @@ struct ScheduleFault {
 
 std::optional<ScheduleFault> FindScheduleFault(const Schedule& schedule);
 
-// InvalidInput with FindScheduleFault's words.
-Status CheckSchedule(const Schedule& schedule);
-
 // By rank, the maximum number of activations it holds at once, each of one stage and one micro-batch: from
 // the forward until the end of the backward, or of the weight gradient, which still reads them. With v
 // virtual stages, v of them are one micro-batch's activations of all of the rank's layers.

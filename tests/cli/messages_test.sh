@@ -112,6 +112,16 @@ ln -s target.json link.json
   { echo "FAILED: a dangling link: $(cat err)"; failures=$((failures + 1)); }
 expect_line 2 '--memory excludes --json' explain gpt.yaml --json x --memory
 expect_line 2 '--resolved excludes --trace' explain gpt.yaml --trace x --resolved
+expect_line 2 '--memory excludes --schedule\|--schedule excludes --memory' explain gpt.yaml --memory --schedule
+expect_line 2 'parallel.pipeline.size is 1, expected at least 2: without a pipeline' explain gpt.yaml --schedule
+
+# A schedule is printed as a scenario takes it.
+"$windtunnel" explain gpt.yaml --schedule --set parallel.pipeline.size=2 --set parallel.pipeline.schedule=zb_h1 \
+  --set batch.accumulate=3 > zb.csv || fail 'explain --schedule'
+[ "$(cat zb.csv)" = '0F0,0F1,0I0,0W0,0F2,0I1,0W1,0I2,0W2
+1F0,1I0,1F1,1I1,1W0,1F2,1I2,1W1,1W2' ] || fail "explain --schedule: $(cat zb.csv)"
+"$windtunnel" explain gpt.yaml --schedule --set parallel.pipeline.size=2 --set parallel.pipeline.schedule=zb.csv \
+  --set batch.accumulate=3 | cmp - zb.csv || fail 'explain --schedule of a file'
 for command in compare calibrate; do
   RANK=0 WORLD_SIZE=2 expect_line 2 "^windtunnel: torchrun has started 2 processes of .windtunnel $command., all of which" $command cpu.yaml
 done

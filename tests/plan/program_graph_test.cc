@@ -21,11 +21,6 @@ TEST(ProgramGraph, FindsTheLongestPath) {
   EXPECT_EQ(path.ops, (std::vector<OpIndex>{0, 2, 3}));
 }
 
-TEST(ProgramGraph, SlackIsWhatAnOperatorCanLoseForFree) {
-  const auto slack = ProgramGraph(Diamond()).Slack({Seconds(1), Seconds(2), Seconds(5), Seconds(1)});
-  EXPECT_EQ(slack, (std::vector<Duration>{Duration(), Seconds(3), Duration(), Duration()}));
-}
-
 TEST(ProgramGraph, TopologicalOrderRespectsEveryEdge) {
   const auto order = ProgramGraph(Diamond()).TopologicalOrder();
   EXPECT_EQ(order.front(), 0);

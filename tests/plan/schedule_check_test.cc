@@ -17,12 +17,12 @@ std::string FaultOf(std::vector<Action> rank_0) {
   return fault ? fault->what : "none";
 }
 
-TEST(CheckSchedule, AcceptsAWholeOrASplitBackward) {
+TEST(FindScheduleFault, AcceptsAWholeOrASplitBackward) {
   EXPECT_EQ(FaultOf({{kF, 0, 0}, {kB, 0, 0}}), "none");
   EXPECT_EQ(FaultOf({{kF, 0, 0}, {kI, 0, 0}, {kW, 0, 0}}), "none");
 }
 
-TEST(CheckSchedule, WantsEachActionExactlyOnceAndInOrder) {
+TEST(FindScheduleFault, WantsEachActionExactlyOnceAndInOrder) {
   EXPECT_EQ(FaultOf({{kF, 0, 0}, {kF, 0, 0}}),
             "0F0 (stage 0, forward of micro-batch 0) stands there a second time");
   EXPECT_EQ(FaultOf({{kB, 0, 0}, {kF, 0, 0}}),
@@ -39,32 +39,32 @@ TEST(CheckSchedule, WantsEachActionExactlyOnceAndInOrder) {
 }
 
 // Rank 0 would receive micro-batch 0's gradient before it sends micro-batch 1, rank 1 the other way round.
-TEST(CheckSchedule, SeesExchangesInOppositeOrders) {
+TEST(FindScheduleFault, SeesExchangesInOppositeOrders) {
   Schedule schedule = AddCommunication(*MakeSchedule("1f1b", 2, 1, 2));
-  EXPECT_TRUE(CheckSchedule(schedule));
+  EXPECT_FALSE(FindScheduleFault(schedule));
   const Action receive{ActionKind::kReceiveGradient, 0, 0}, send{ActionKind::kSendActivation, 0, 1};
   auto& rank_0 = schedule.ranks[0];
   std::iter_swap(std::find(rank_0.begin(), rank_0.end(), receive),
                  std::find(rank_0.begin(), rank_0.end(), send));
-  EXPECT_EQ(CheckSchedule(schedule).error().message,
-            "pipeline schedule 1f1b: deadlock: rank 0 cannot run 0RECV_B0 (stage 0, receive of the output's "
+  EXPECT_EQ(FindScheduleFault(schedule)->what,
+            "deadlock: rank 0 cannot run 0RECV_B0 (stage 0, receive of the output's "
             "gradient of micro-batch "
             "0) before 1SEND_B0, which rank 1 has not come to; rank 1 cannot run 1RECV_F1 (stage 1, receive "
             "of the input of "
             "micro-batch 1) before 0SEND_F1, which rank 0 has not come to");
 }
 
-TEST(CheckSchedule, RefusesASendToNobody) {
+TEST(FindScheduleFault, RefusesASendToNobody) {
   EXPECT_EQ(
       FaultOf({{ActionKind::kSendGradient, 0, 0}}),
       "0SEND_B0 (stage 0, send of the input's gradient of micro-batch 0): no other rank holds stage -1");
 }
 
-TEST(CheckSchedule, MissesAReceive) {
+TEST(FindScheduleFault, MissesAReceive) {
   Schedule schedule = AddCommunication(*MakeSchedule("gpipe", 2, 1, 2));
   std::erase(schedule.ranks[1], Action{ActionKind::kReceiveActivation, 1, 1});
-  EXPECT_EQ(CheckSchedule(schedule).error().message,
-            "pipeline schedule gpipe: 1RECV_F1 (stage 1, receive of the input of micro-batch 1) is missing");
+  EXPECT_EQ(FindScheduleFault(schedule)->what,
+            "1RECV_F1 (stage 1, receive of the input of micro-batch 1) is missing");
 }
 
 TEST(ActivationsInFlight, CountsUntilTheWeightGradient) {

@@ -53,7 +53,7 @@ TEST(Interleaved, TakesMegatronsGroupsAndTorchsRounds) {
             "0F0 0F1 0F2 2F0 2F1 2F2 0F3 0F4 2F3 2F4 ");
   EXPECT_EQ(forwards_of_rank_0(*MakeSchedule("interleaved", 4, 2, 10)),
             "0F0 0F1 0F2 0F3 0F4 4F0 4F1 4F2 4F3 4F4 0F5 0F6 0F7 0F8 0F9 4F5 4F6 4F7 4F8 4F9 ");
-  EXPECT_TRUE(CheckSchedule(schedules::Interleaved(2, 2, 5, 3)));
+  EXPECT_FALSE(FindScheduleFault(schedules::Interleaved(2, 2, 5, 3)));
 }
 
 TEST(MakeSchedule, LoopedBreadthFirstRunsBackwardInReverse) {
@@ -123,8 +123,8 @@ TEST(MakePairedSchedule, AreOfTwoMicroBatchesAndCannotDeadlock) {
           if (!schedule) continue;
           ++made;
           const Schedule lowered = AddCommunication(*schedule);
-          const Status status = CheckSchedule(lowered);
-          ASSERT_TRUE(status) << status.error().message;
+          const auto fault = FindScheduleFault(lowered);
+          ASSERT_FALSE(fault) << fault->what;
           for (const std::vector<Action>& actions : lowered.ranks) {
             for (size_t i = 0; i < actions.size(); ++i) {
               if (!lowered.paired.contains(actions[i])) continue;
@@ -196,8 +196,8 @@ TEST(AddCommunication, CannotDeadlockEvenWhenSendsBlock) {
         auto schedule = MakeSchedule(name, ranks, 1, micro_batches);
         if (!schedule) schedule = MakeSchedule(name, ranks, 2, micro_batches);
         if (!schedule) continue;
-        const Status status = CheckSchedule(AddCommunication(*schedule));
-        ASSERT_TRUE(status) << status.error().message;
+        const auto fault = FindScheduleFault(AddCommunication(*schedule));
+        ASSERT_FALSE(fault) << fault->what;
       }
     }
   }
@@ -243,14 +243,6 @@ TEST(InOneOrder, PutsFirstWhatIsNeededFirst) {
       EXPECT_EQ(of_ranks, schedule->ranks) << name;
     }
   }
-}
-
-TEST(MergeBackwards, MergesOnlyNeighboursOfOneStageAndMicroBatch) {
-  const Schedule merged = MergeBackwards(*MakeSchedule("zb_h1", 2, 1, 3));
-  EXPECT_EQ(PrintScheduleCsv(merged),
-            "0F0,0F1,0B0,0F2,0B1,0B2\n"
-            "1F0,1I0,1F1,1I1,1W0,1F2,1I2,1W1,1W2\n");
-  EXPECT_TRUE(CheckSchedule(merged));
 }
 
 TEST(Placement, LoopsOrTurnsBack) {
