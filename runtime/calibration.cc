@@ -514,6 +514,9 @@ Result<CalibrationSamples> Calibrator::Measure() {
   host_times_.clear();
   samples_.dispatch.clear();
   WT_RETURN_IF_ERROR(PlanRepetitions(pass_seconds));
+  // Everything has run by now, and there are no samples yet that would count as memory of libraries.
+  WT_ASSIGN_OR_RETURN(const RankSession::Resident resident, session_.MeasureResident(operand_bytes_));
+  samples_.outside_allocator = resident.outside_allocator;
   for (int round = 0; round < options_.rounds; ++round) {
     WT_RETURN_IF_ERROR(KernelRound(passes));
     for (const Target& target : targets_) WT_RETURN_IF_ERROR(CollectiveRound(target));
@@ -523,8 +526,6 @@ Result<CalibrationSamples> Calibrator::Measure() {
   }
   SubtractEvents();
   samples_.kernels.merge(host_times_);
-  WT_ASSIGN_OR_RETURN(const RankSession::Resident resident, session_.MeasureResident(operand_bytes_));
-  samples_.outside_allocator = resident.outside_allocator;
   return std::move(samples_);
 }
 

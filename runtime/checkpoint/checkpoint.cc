@@ -355,9 +355,15 @@ std::optional<std::string> CheckpointDirectory::NameOfLatest() const {
 Status CheckpointDirectory::CheckWhole() const {
   const auto name = NameOfLatest();
   std::error_code ignored;
-  if (!name || !fs::is_directory(fs::path(path_) / *name, ignored) ||
-      fs::exists(fs::path(path_) / *name / kMetadataFile, ignored))
-    return Ok();
+  if (!name || fs::exists(fs::path(path_) / *name / kMetadataFile, ignored)) return Ok();
+  if (!fs::is_directory(fs::path(path_) / *name, ignored)) {
+    if (!Steps().empty()) return Ok();
+    return InvalidInput(
+        "{0}/{1}: is missing, though {0}/{2} names it, and there is no other checkpoint: expected it back, "
+        "or "
+        "{0}/{2} taken away",
+        path_, *name, kLatestFile);
+  }
   return InvalidInput("{0}/{1}/{2}: is missing, though {0}/{3} names it: expected it back, or {1} taken away",
                       path_, *name, kMetadataFile, kLatestFile);
 }

@@ -111,7 +111,7 @@ class CheckpointDirectory {
   // The newest complete checkpoint; nullopt where there is none.
   std::optional<std::string> Latest() const;
   // InvalidInput if the checkpoint that was saved last (the file `latest` names it) exists but lacks its
-  // metadata.
+  // metadata, or is missing and there is no other.
   Status CheckWhole() const;
   // Steps of the complete checkpoints, ascending.
   std::vector<int64_t> Steps() const;

@@ -287,6 +287,8 @@ Result<std::vector<Mapping>> HuggingFaceMappings(const ModelSpec& model) {
 
 Result<std::string> HuggingFaceConfig(const ModelSpec& model) {
   WT_ASSIGN_OR_RETURN(const Family family, FamilyOf(model));
+  if (family == Family::kGpt2 && !model.bias)
+    return Unsupported("model.bias is false, expected true: Hugging Face's GPT-2 has biases");
   return ConfigOf(model, family);
 }
 

@@ -289,8 +289,9 @@ Result<std::unique_ptr<TensorSource>> OpenHuggingFaceWeights(const std::string& 
 }
 
 Status CheckHuggingFaceNames(const ModelSpec& model) {
-  const auto mappings = HuggingFaceMappings(model);
-  return mappings ? Ok() : Status(tl::unexpected(mappings.error()));
+  WT_RETURN_IF_ERROR(HuggingFaceMappings(model));
+  WT_RETURN_IF_ERROR(HuggingFaceConfig(model));
+  return Ok();
 }
 
 Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& directory) {

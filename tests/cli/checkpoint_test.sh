@@ -71,6 +71,13 @@ run --checkpoint-dir torn --resume
 rm -r torn/step_00000020
 run --checkpoint-dir torn --resume --set run.steps=12 || fail "a checkpoint that was taken away whole"
 grep -q 'went on from step 15' out.txt || fail "the step before it"
+rm -r torn/step_* && echo step_00000020 > torn/latest
+run --checkpoint-dir torn --resume
+[ $? = 2 ] && grep -q 'torn/step_00000020: is missing, though .*torn/latest names it, and there is no other' err.txt ||
+  fail "no checkpoint left: $(cat err.txt)"
+# Hugging Face's GPT-2 has biases, so no config.json describes one without.
+run --export without_biases --set model.bias=false
+[ $? = 2 ] && grep -q -e '--export: model.bias is false, expected true' err.txt || fail "an export without biases: $(cat err.txt)"
 # Settings that differ in the resumed run are reported.
 yes 'a text to train on ' | head -c 20000 > text.txt
 run --resume-from whole/step_00000010 --set data=text.txt --set optimizer.lr=1e-3 --set run.steps=8 || fail "other data"
