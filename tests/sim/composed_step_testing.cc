@@ -27,7 +27,8 @@ Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario) {
 
 Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario, const Profile& profile) {
   WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
-  const auto model = MakeProfileCostModel(profile, plan);
+  // As searches compose (sim/search/evaluator.cc).
+  const auto model = MakeProfileCostModel(profile, plan, nullptr, CardSharing::kIgnored);
   const auto step = steps.Compose(scenario, *model, Bytes::Max());
   if (!step && step.error().message != kMemoryAlone) return tl::unexpected(step.error());
   WT_ASSIGN_OR_RETURN(const Duration time, steps.ComposeTime(scenario, *model));
