@@ -104,8 +104,8 @@ struct DeviceSpec {
   int64_t usual_devices_per_node = 0;  // of systems as they are sold; 0: not known
   Bandwidth host_link;                 // to the host, one way, as NCCL rates it
   Bandwidth card_link;                 // to all its network cards together, the same; mostly the host's link
-  // What `card_link` carries, which is more than NCCL rates it: an H100 copies 52.8 GB/s to its host (nvbandwidth
-  // issue 24) and NCCL rates 48, an A100 25 to 26 and NCCL rates 24.
+  // What `card_link` carries, which is more than NCCL rates it: an H100 copies 52.8 GB/s to its host
+  // (nvbandwidth issue 24) and NCCL rates 48, an A100 25 to 26 and NCCL rates 24.
   Bandwidth ToCards() const { return card_link * 1.1; }
   // Memory bandwidth of the processors that serve `host_memory_devices` devices (0: all devices of a node).
   // The hosts of these devices share it.

@@ -20,8 +20,8 @@ struct LinkRates {
 // Errors: InvalidInput for a kind of link that does not connect devices of a node, or no link at all.
 Result<LinkRates> IntraNodeRates(const LinkSpec& link, const std::string& default_kind);
 
-// A network card: its bandwidth in one direction, what a ring achieves over it, and the latency to another node
-// beyond NCCL's own.
+// A network card: its bandwidth in one direction, what a ring achieves over it, and the latency to another
+// node beyond NCCL's own.
 struct NicRates {
   Bandwidth nominal, rate;
   Duration latency;

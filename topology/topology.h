@@ -82,8 +82,8 @@ struct DeviceLinks {
   Bandwidth to_cards;      // to all its network cards together, in each direction
 };
 
-// The topology of the cluster: cluster.topology, with cluster.slow_link applied. A preset takes what it does not
-// define itself from cluster.network and `device` (topology/README.md).
+// The topology of the cluster: cluster.topology, with cluster.slow_link applied. A preset takes what it does
+// not define itself from cluster.network and `device` (topology/README.md).
 // Errors: InvalidInput, naming the key: no topology, a mesh that does not fit its devices, a link without a
 // bandwidth, a vertex that is not connected.
 Result<Topology> MakeTopology(const ClusterSpec& cluster, const DeviceLinks& device);
