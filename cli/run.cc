@@ -108,7 +108,7 @@ Status CheckOutputDirectories(const Options& options, const ModelSpec& model) {
   WT_RETURN_IF_ERROR(CheckIsNoCheckpoint("--checkpoint-dir", options.checkpoint_dir));
   WT_RETURN_IF_ERROR(CheckIsNoCheckpoint("--export", options.export_weights));
   if (!options.export_weights.empty()) {
-    if (const Status named = CheckHuggingFaceNames(model); !named) return OfOption("--export", named.error());
+    if (const Status named = CheckHuggingFaceExport(model); !named) return OfOption("--export", named.error());
     std::error_code error;
     const std::filesystem::path imported = Absolute(options.import_weights);
     const bool is_file = std::filesystem::is_regular_file(imported, error);

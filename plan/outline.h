@@ -13,8 +13,8 @@ Plan OutlineOf(const Scenario& scenario);
 // The most forwards of micro-batches by stages.
 inline constexpr int64_t kMostActions = 1 << 24;
 
-// Checks what CompilePlan refuses regardless of the pipeline and of the number of operators. Errors: more than
-// kMostActions, splits with a remainder, and types that cannot be combined.
+// Checks what CompilePlan refuses regardless of the pipeline and of the number of operators. Errors: more
+// than kMostActions, splits with a remainder, and types that cannot be combined.
 Status CheckSupported(const Scenario& scenario);
 
 // Limits the number of a step's operators, which a compiled plan makes one by one. Errors: Unsupported.

@@ -38,8 +38,8 @@ struct LayerCosts {
 // in the last stages. Every stage has at least one layer; the first and the last `least_at_ends`, 0 or 1.
 // `fits` may reject a stage. Returns empty if no balance fits.
 // REQUIRES: 1 <= stages <= layers.
-// Worked example: six layers of 1 before an output of 2, in two stages: {4, 2}. Before an output of 7, in three
-// stages: {3, 2, 1}, or {3, 3, 0} without a layer beside the output.
+// Worked example: six layers of 1 before an output of 2, in two stages: {4, 2}. Before an output of 7, in
+// three stages: {3, 2, 1}, or {3, 3, 0} without a layer beside the output.
 using StageFits = std::function<bool(int index, const StageRange& stage)>;
 std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages, int64_t least_at_ends = 1,
                                    const StageFits& fits = {});

@@ -81,7 +81,8 @@ StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Progra
 std::vector<RankBreakdown> BreakDown(const Plan& plan, const std::vector<Timeline>& timelines);
 // Over the ranks that they stand for. REQUIRES: not empty.
 StepBreakdown MeanOf(const std::vector<RankBreakdown>& breakdowns);
-// Multiplies all parts by the number with which the mean takes `step`. Does nothing to steps that take no time.
+// Multiplies all parts by the number with which the mean takes `step`. Does nothing to steps that take no
+// time.
 void ScaleMeanTo(Duration step, std::vector<RankBreakdown>& breakdowns);
 
 // The compute stream's time by kind of operator: OperatorName of what ran ("gemm", "norm", …), "wait

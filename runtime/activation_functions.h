@@ -1,5 +1,5 @@
-// The activation functions (ActivationKind, scenarios/operator_kinds.h). They are the same on every device except
-// for the exponentials behind them.
+// The activation functions (ActivationKind, scenarios/operator_kinds.h). They are the same on every device
+// except for the exponentials behind them.
 #pragma once
 
 #include <cmath>

@@ -45,8 +45,8 @@ struct Measurement {
   // By rank: the step whose time is the (lower) median. On a device with queues it is a step beside the
   // measured ones, since timing every operator takes time of its own.
   std::vector<Timeline> timelines;
-  // Averaged over ranks and over the middle half of the steps, like Prediction's; `breakdown` is scaled to the median.
-  // The time that timing operators took is in neither.
+  // Averaged over ranks and over the middle half of the steps, like Prediction's; `breakdown` is scaled to
+  // the median. The time that timing operators took is in neither.
   StepBreakdown breakdown;
   std::map<std::string, Duration> by_operator;
   std::vector<RankBreakdown> by_rank;  // what `breakdown` is the mean of

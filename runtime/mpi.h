@@ -16,9 +16,9 @@
 
 namespace windtunnel {
 
-// Starts MPI unless it is running, which takes until all processes of the job have begun. Ignores SIGPIPE for the
-// process from then on, unless it has a handler. Failed: no MPI_THREAD_SERIALIZED, ended already, or not all have
-// come within `timeout`; MPI is given up then, and the thread that waits for them stays.
+// Starts MPI unless it is running, which takes until all processes of the job have begun. Ignores SIGPIPE for
+// the process from then on, unless it has a handler. Failed: no MPI_THREAD_SERIALIZED, ended already, or not
+// all have come within `timeout`; MPI is given up then, and the thread that waits for them stays.
 Status StartMpi(std::chrono::milliseconds timeout);
 // Ends MPI if it is running. Every rank of the job (not of a group) calls it once, when no communicator is
 // left. The ranks wait for each other, up to `timeout`. If one of them has failed or does not come, they

@@ -39,8 +39,8 @@ constexpr bool IsSharded(DataParallelKind kind) { return IsZero(kind) || kind ==
 constexpr bool HasOverlapKey(DataParallelKind kind) { return IsZero(kind) || kind == DataParallelKind::kDdp; }
 
 // Whether the framework has Megatron's flat buffers of gradients and their buckets also with a single replica
-// (kinds none and ddp). Megatron of 2021 has them by default, too; but if they are of 16 bits, it first converts
-// them to separate fp32 gradients, parameter by parameter.
+// (kinds none and ddp). Megatron of 2021 has them by default, too; but if they are of 16 bits, it first
+// converts them to separate fp32 gradients, parameter by parameter.
 inline bool HasMegatronsBuffers(const Scenario& scenario) {
   if (scenario.framework == Framework::kMegatronCore) return true;
   return scenario.framework == Framework::kMegatron && scenario.precision.reduce == Precision::kFp32;

@@ -1,5 +1,5 @@
-// Kinds of layers and of products that a scenario names and operators have. Apart from scenario.h for operators and
-// their kernels, which know no scenarios.
+// Kinds of layers and of products that a scenario names and operators have. Apart from scenario.h for
+// operators and their kernels, which know no scenarios.
 #pragma once
 
 namespace windtunnel {

@@ -36,8 +36,8 @@ struct Prediction {
   // By rank, of the replicate whose step time is the median. If ranks are folded, one of each class
   // (sim/folding.h).
   std::vector<Timeline> timelines;
-  // By rank as `timelines`, the mean over the replicates between p25 and p75, scaled such that the mean over ranks,
-  // `breakdown`, has the step time p50.
+  // By rank as `timelines`, the mean over the replicates between p25 and p75, scaled such that the mean over
+  // ranks, `breakdown`, has the step time p50.
   std::vector<RankBreakdown> by_rank;
   StepBreakdown breakdown;
   // Where the compute stream's time goes, by operator kind ("gemm", "wait all_reduce", "dispatch", …): mean over ranks and

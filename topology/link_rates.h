@@ -26,8 +26,9 @@ struct NicRates {
   Bandwidth nominal, rate;
   Duration latency;
 };
-// The bandwidth is the vendor's, or what a node's `devices` can move over the card if that is less: each moves
-// `to_cards` over all of its cards together. Errors: InvalidInput if the bandwidth between nodes is not named.
+// The bandwidth is the vendor's, or what a node's `devices` can move over the card if that is less: each
+// moves `to_cards` over all of its cards together. Errors: InvalidInput if the bandwidth between nodes is not
+// named.
 Result<NicRates> CardRates(const NetworkSpec& network, int64_t devices, Bandwidth to_cards);
 // Of all of a node's cards together, in one direction, as the vendor says; 0 if it is not named.
 Bandwidth NodeBandwidth(const NetworkSpec& network);

@@ -360,8 +360,7 @@ Status CheckpointDirectory::CheckWhole() const {
     if (!Steps().empty()) return Ok();
     return InvalidInput(
         "{0}/{1}: is missing, though {0}/{2} names it, and there is no other checkpoint: expected it back, "
-        "or "
-        "{0}/{2} taken away",
+        "or {0}/{2} taken away",
         path_, *name, kLatestFile);
   }
   return InvalidInput("{0}/{1}/{2}: is missing, though {0}/{3} names it: expected it back, or {1} taken away",

@@ -37,7 +37,8 @@ struct HuggingFaceMapping {
 // names what differs.
 Result<std::vector<HuggingFaceMapping>> HuggingFaceMappings(const ModelSpec& model);
 
-// The text of config.json. Errors: as above.
+// The text of config.json. Errors: as above, and for a GPT-2 without biases, of which weights alone are
+// known.
 Result<std::string> HuggingFaceConfig(const ModelSpec& model);
 
 }  // namespace windtunnel

@@ -288,8 +288,7 @@ Result<std::unique_ptr<TensorSource>> OpenHuggingFaceWeights(const std::string& 
   return std::unique_ptr<TensorSource>(std::move(source));
 }
 
-Status CheckHuggingFaceNames(const ModelSpec& model) {
-  WT_RETURN_IF_ERROR(HuggingFaceMappings(model));
+Status CheckHuggingFaceExport(const ModelSpec& model) {
   WT_RETURN_IF_ERROR(HuggingFaceConfig(model));
   return Ok();
 }

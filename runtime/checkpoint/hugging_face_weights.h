@@ -32,8 +32,8 @@ namespace windtunnel {
 // model; another base of rotary positions or another epsilon of norms in config.json).
 Result<std::unique_ptr<TensorSource>> OpenHuggingFaceWeights(const std::string& path, const ModelSpec& model);
 
-// Errors: Unsupported, as above, for a model whose weights can be neither read nor written.
-Status CheckHuggingFaceNames(const ModelSpec& model);
+// Errors: ExportHuggingFace's, for a model that transformers does not have.
+Status CheckHuggingFaceExport(const ModelSpec& model);
 
 // Writes a checkpoint's weights to DIRECTORY/model.safetensors, in fp32, and DIRECTORY/config.json, which
 // model.config reads. Errors: as above, Failed (names the file).
