@@ -225,7 +225,8 @@ TEST(DeviceCostModel, WhatIsMeasuredOverANetworkIsOfThatNetwork) {
   network.nics_per_node = 1;
   EXPECT_EQ(source(), CostSource::kModelled);
   network.nics_per_node = 8;
-  plan.scenario.cluster.topology = {.preset = "dgx-a100", .oversubscription = 4};
+  plan.scenario.cluster.topology.preset = "dgx-a100";
+  plan.scenario.cluster.topology.oversubscription = 4;
   EXPECT_EQ(source(), CostSource::kModelled);
 }
 
