@@ -254,13 +254,13 @@ namespace {
 bool IsFaster(const Scenario& scenario, const std::vector<int64_t>& balance,
               const std::vector<int64_t>& other, const CostModel& model) {
   ComposedSteps steps;
-  const auto time = [&](const std::vector<int64_t>& layers) {
+  const auto compose = [&](const std::vector<int64_t>& layers) {
     Scenario balanced = scenario;
     balanced.parallel.pipeline.balance = layers;
-    return steps.ComposeTime(balanced, model);
+    return steps.Compose(balanced, model, Bytes::Max());
   };
-  const auto one = time(balance), another = time(other);
-  return one && another && *one < *another;
+  const auto one = compose(balance), another = compose(other);
+  return one && another && one->Time() < another->Time();
 }
 
 // What-ifs cost the stages as they are something; they are no reason to divide the layers differently. Links

@@ -103,7 +103,7 @@ Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& me
   WT_RETURN_IF_ERROR(CheckSupported(plan.scenario));
   const std::unique_ptr<CostModel> model = MakeProfileCostModel(costs.profile, plan);
   ComposedSteps steps;
-  const auto step = steps.ComposeTime(plan.scenario, *model);
+  const auto step = steps.Compose(plan.scenario, *model, Bytes::Max());
   Prediction prediction;
   if (step && !(with_memory && HasMemory(measured))) {
     plan.model = StatisticsOf(plan.scenario);
@@ -113,7 +113,7 @@ Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& me
     if (!step) return PredictFrom(costs, plan);
     WT_ASSIGN_OR_RETURN(prediction, PredictMemory(plan, *model));
   }
-  prediction.p50 = *step;
+  prediction.p50 = step->Time();
   return prediction;
 }
 

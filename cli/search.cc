@@ -179,7 +179,7 @@ Status CheckScheduleFiles(const Scenario& scenario) {
 }
 
 // What in the search, if anything, cannot be composed (sim/composed/composed_step.h) and takes long instead.
-std::string_view SlowSteps(const Scenario& scenario, const SearchSpace& space) {
+std::string_view SlowSteps(const Scenario& scenario) {
   std::vector<DataParallelKind> kinds = scenario.search->kind;
   if (kinds.empty()) kinds.push_back(scenario.parallel.data.kind);
   const bool pipelines = scenario.parallel.pipeline.size > 1 || !scenario.search->pipeline.empty();
@@ -195,11 +195,7 @@ std::string_view SlowSteps(const Scenario& scenario, const SearchSpace& space) {
     return "precision.fp8_param_gather with mxfp8 and overlap_param_gather";
   const std::vector<bool>& overlap = scenario.search->expert_overlap;
   const bool overlaps = overlap.empty() ? scenario.parallel.expert.overlap : Has(overlap, true);
-  if (overlaps) return "parallel.expert.overlap";
-  const bool embeds_alone = std::any_of(space.legal.begin(), space.legal.end(), [](const Configuration& c) {
-    return c.tensor > 1 && c.sequence && !c.balance.empty() && c.balance.front() == 0;
-  });
-  return embeds_alone ? "a first stage without layers whose tokens tensor ranks divide" : "";
+  return overlaps ? "parallel.expert.overlap" : "";
 }
 
 // What the scenario's framework does not run of the configurations that are reported. What is so of the
@@ -233,7 +229,7 @@ Result<int> SearchCommand(const Options& options) {
     return balanced.parallel.pipeline.balance;
   };
   WT_ASSIGN_OR_RETURN(const SearchSpace space, EnumerateSpace(scenario, choose));
-  if (const std::string_view slow = SlowSteps(scenario, space); !slow.empty())
+  if (const std::string_view slow = SlowSteps(scenario); !slow.empty())
     Note(options,
          fmt::format("{} is predicted operator by operator, up to seconds for each configuration of a "
                      "large model",

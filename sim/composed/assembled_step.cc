@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 
@@ -109,6 +110,7 @@ void AssembledStep::GatherAhead(std::vector<RankWalk>& ranks) const {
 void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
   struct Held {
     int64_t now = 0, peak = 0;
+    int64_t left = 0;  // to tensor ranks (StageTemplate::left)
     void Add(const MemoryPass& pass) {
       peak = std::max(peak, now + pass.peak);
       now += pass.net;
@@ -151,7 +153,14 @@ void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
     const ActionMemory& memory = memory_of(event);
     of.Add(memory.lead);
     of.now -= event.released * message;
-    of.Add(memory.rest);
+    if (of.left > 0 && memory.awaits_tensor) {
+      of.Add(memory.until_awaited);
+      of.now -= std::exchange(of.left, 0);
+      of.Add(memory.behind);
+    } else {
+      of.Add(memory.rest);
+    }
+    if (event.kind == PipelineEvent::Kind::kForward) of.left += ActionsOf(event).stage->left;
     if (of.peak <= capacity) continue;
     peak = of.peak;
     return;

@@ -149,16 +149,6 @@ Status CheckAlike(const ClusterSpec& cluster, const CostModel& model) {
   return Ok();
 }
 
-// Refuses a stage that is only an embedding whose tokens are split among tensor ranks: the input of its
-// reduce-scatter is freed when an operator of another action waits for the tensor ranks.
-Status CheckMemoryComposable(const Scenario& s) {
-  const std::vector<int64_t>& balance = s.parallel.pipeline.balance;
-  const bool embeds_alone = !balance.empty() && balance.front() == 0;
-  if (embeds_alone && s.parallel.tensor.size > 1 && s.parallel.tensor.sequence)
-    return Unsupported("a message that a collective makes");
-  return Ok();
-}
-
 Status CheckComposable(const Scenario& s) {
   const bool kinds = s.parallel.data.kind == DataParallelKind::kNone ||
                      s.parallel.data.kind == DataParallelKind::kDdp ||
@@ -214,13 +204,11 @@ Duration ComposedSteps::Step::Time() const {
 
 class ComposedSteps::Parts {
  public:
-  Result<Step> Compose(const Scenario& scenario, const CostModel& model, std::optional<Bytes> room) {
-    const Bytes capacity = room.value_or(Bytes::Max());
+  Result<Step> Compose(const Scenario& scenario, const CostModel& model, Bytes capacity) {
     WT_RETURN_IF_ERROR(CheckAlike(scenario.cluster, model));
     if (scenario.parallel.data.kind == DataParallelKind::kFsdp)
       return ComposeStretched(scenario, model, capacity);
     WT_RETURN_IF_ERROR(CheckComposable(scenario));
-    if (room) WT_RETURN_IF_ERROR(CheckMemoryComposable(scenario));
     WT_ASSIGN_OR_RETURN(const auto groups,
                         groups_.Find(MeshKey(scenario), [&] { return MeshGroupsOf(scenario); }));
     composed::Costs costs(model);
@@ -507,11 +495,6 @@ ComposedSteps::~ComposedSteps() = default;
 Result<ComposedSteps::Step> ComposedSteps::Compose(const Scenario& scenario, const CostModel& model,
                                                    Bytes capacity) {
   return parts_->Compose(scenario, model, capacity);
-}
-
-Result<Duration> ComposedSteps::ComposeTime(const Scenario& scenario, const CostModel& model) {
-  WT_ASSIGN_OR_RETURN(const Step step, parts_->Compose(scenario, model, std::nullopt));
-  return step.Time();
 }
 
 }  // namespace windtunnel

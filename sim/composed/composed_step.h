@@ -33,9 +33,6 @@ class ComposedSteps {
   // Unsupported; the model's. From any thread.
   Result<Step> Compose(const Scenario& scenario, const CostModel& model, Bytes capacity);
 
-  // Step::Time only, which is also supported for some steps whose memory is not. Errors: as above.
-  Result<Duration> ComposeTime(const Scenario& scenario, const CostModel& model);
-
  private:
   class Parts;
   std::unique_ptr<Parts> parts_;

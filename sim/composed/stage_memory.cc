@@ -3,11 +3,13 @@
 namespace windtunnel::composed {
 namespace {
 
+int64_t BytesOf(const MemoryChange& change, std::span<const LayerUnit> units) {
+  return change.of_unit < 0 ? change.bytes : change.bytes * units[static_cast<size_t>(change.of_unit)].count;
+}
+
 MemoryPass MemoryOf(const Part& part, std::span<const LayerUnit> units) {
   MemoryPass pass;
-  for (const MemoryChange& change : part.memory)
-    pass.Add(change.of_unit < 0 ? change.bytes
-                                : change.bytes * units[static_cast<size_t>(change.of_unit)].count);
+  for (const MemoryChange& change : part.memory) pass.Add(BytesOf(change, units));
   return pass;
 }
 
@@ -17,17 +19,46 @@ int32_t FirstCompute(const Part& part) {
   return static_cast<int32_t>(part.ops.size());
 }
 
-// For the part that an action begins with.
-ActionMemory Split(const Part& part) {
-  const int32_t first = FirstCompute(part);
-  ActionMemory memory;
-  bool is_lead = true;
-  for (const MemoryChange& change : part.memory) {
-    is_lead = is_lead && (change.op < first || (change.op == first && !change.is_after && change.bytes < 0));
-    (is_lead ? memory.lead : memory.rest).Add(change.bytes);
-  }
-  return memory;
+// Whether a change is made before operator `op` allocates.
+bool IsBefore(const MemoryChange& change, int32_t op) {
+  return change.op < op || (change.op == op && !change.is_after && change.bytes < 0);
 }
+
+// Adds up an action's changes of memory, each where it belongs.
+class ActionSum {
+ public:
+  // Changes of one part until its first computation begins count as lead if the action begins with the part.
+  void AddSplit(const Part& part, std::span<const LayerUnit> units) {
+    const bool begins = !has_begun_ && !part.ops.empty();
+    const int32_t first = FirstCompute(part);
+    bool is_lead = begins;
+    for (const MemoryChange& change : part.memory) {
+      is_lead = is_lead && IsBefore(change, first);
+      if (is_lead) {
+        memory_.lead.Add(change.bytes);
+        continue;
+      }
+      if (part.awaits_tensor >= 0 && !IsBefore(change, part.awaits_tensor)) memory_.awaits_tensor = true;
+      Rest().Add(BytesOf(change, units));
+    }
+    memory_.awaits_tensor |= part.awaits_tensor >= 0;
+    has_begun_ |= begins;
+  }
+  void Add(const MemoryPass& pass) { Rest() = Rest().Then(pass); }
+
+  bool has_begun() const { return has_begun_; }
+  bool awaits_tensor() const { return memory_.awaits_tensor; }
+  ActionMemory Done() {
+    memory_.rest = memory_.until_awaited.Then(memory_.behind);
+    return memory_;
+  }
+
+ private:
+  MemoryPass& Rest() { return memory_.awaits_tensor ? memory_.behind : memory_.until_awaited; }
+
+  bool has_begun_ = false;
+  ActionMemory memory_;
+};
 
 // Goes through an action's changes of memory one by one, with the strategy's among them.
 class FirstBackward {
@@ -38,6 +69,7 @@ class FirstBackward {
     for (const PartRun& run : runs) {
       for (int64_t i = 0; i < run.count; ++i) AddPart(*run.part);
     }
+    memory_.rest = memory_.until_awaited.Then(memory_.behind);
     return memory_;
   }
 
@@ -57,10 +89,13 @@ class FirstBackward {
           delayed_ += next.bytes;
           continue;
         }
-        has_begun_ |= begins && (next.is_after || next.bytes > 0);
+        const bool is_before = IsBefore(next, op);
+        has_begun_ |= begins && !is_before;
+        memory_.awaits_tensor |= op == part.awaits_tensor && !is_before;
         Add(next.bytes);
       }
       has_begun_ |= begins;
+      memory_.awaits_tensor |= op == part.awaits_tensor;
     }
   }
 
@@ -88,7 +123,9 @@ class FirstBackward {
     delayed_ = 0;
   }
 
-  void Add(int64_t bytes) { (has_begun_ ? memory_.rest : memory_.lead).Add(bytes); }
+  void Add(int64_t bytes) {
+    (!has_begun_ ? memory_.lead : memory_.awaits_tensor ? memory_.behind : memory_.until_awaited).Add(bytes);
+  }
 
   const RankStrategy& strategy_;
   size_t group_;
@@ -102,20 +139,16 @@ class FirstBackward {
 }  // namespace
 
 ActionMemory MemoryOf(const PartRuns& runs, std::span<const LayerUnit> units) {
-  ActionMemory memory;
-  bool has_begun = false;
+  ActionSum sum;
   for (const PartRun& run : runs) {
     if (run.count == 0) continue;
-    if (has_begun || run.part->ops.empty()) {
-      memory.rest = memory.rest.Then(MemoryOf(*run.part, units).Times(run.count));
-      continue;
-    }
-    has_begun = true;
-    const ActionMemory first = Split(*run.part);
-    memory.lead = first.lead;
-    memory.rest = first.rest.Then(MemoryOf(*run.part, units).Times(run.count - 1));
+    const Part& part = *run.part;
+    const bool is_split =
+        (!sum.has_begun() && !part.ops.empty()) || (!sum.awaits_tensor() && part.awaits_tensor >= 0);
+    if (is_split) sum.AddSplit(part, units);
+    sum.Add(MemoryOf(part, units).Times(is_split ? run.count - 1 : run.count));
   }
-  return memory;
+  return sum.Done();
 }
 
 ActionMemory MemoryOfFirst(const PartRuns& runs, const RankStrategy& strategy, size_t group) {

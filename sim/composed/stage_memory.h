@@ -37,6 +37,10 @@ struct MemoryPass {
 // right before the first computation's allocations; `rest` from then on.
 struct ActionMemory {
   MemoryPass lead, rest;
+  // If it waits for tensor ranks, `rest` in two: until what was left to them is freed (Part::awaits_tensor), and
+  // from then on.
+  bool awaits_tensor = false;
+  MemoryPass until_awaited, behind;
 };
 
 // `units`: how often each unit of the stage occurs.

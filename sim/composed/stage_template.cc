@@ -33,6 +33,10 @@ class Dissection {
     is_temporary_.resize(stage.role().buffers.size());
     for (const MemoryOp& op : program.memory)
       if (!op.allocates()) is_temporary_[op.buffer] = true;
+    last_use_.resize(stage.role().buffers.size());
+    for (size_t index = 0; index < ops.size(); ++index)
+      for (const auto* slices : {&ops[index].reads, &ops[index].writes})
+        for (const Slice& slice : *slices) last_use_[slice.buffer] = static_cast<OpIndex>(index);
   }
 
   Status Run(StageTemplate& stage) {
@@ -54,6 +58,7 @@ class Dissection {
         WT_RETURN_IF_ERROR(AddCalls(*passes_[micro_batch].backwards[static_cast<size_t>(kind)],
                                     stage_.calls(static_cast<int>(micro_batch), kind)));
     }
+    stage.left = left_;
     return Ok();
   }
 
@@ -103,7 +108,11 @@ class Dissection {
     WT_RETURN_IF_ERROR(AddValues(op, timed, part));
     if (!timed.is_strategy) seen_[index] = {pass, number_++};
     sizes_[pass] = number_;
-    if (part != nullptr) part->ops.push_back(timed);
+    if (part != nullptr) {
+      if (part->awaits_tensor < 0 && stream == kCompute && AwaitsTensor(op, pass))
+        part->awaits_tensor = static_cast<int32_t>(part->ops.size());
+      part->ops.push_back(timed);
+    }
     previous_part_ = part;
     return Ok();
   }
@@ -161,6 +170,12 @@ class Dissection {
     return Ok();
   }
 
+  bool AwaitsTensor(const Op& op, const StagePass* pass) const {
+    return std::any_of(op.dependencies.begin(), op.dependencies.end(), [&](OpIndex other) {
+      return pass_of_[other] == pass && stage_.LocalOf(program_.ops[other]) == kTensor;
+    });
+  }
+
   // Adds the values requested since the previous operator.
   Status AddValues(const Op& op, TimedOp& timed, Part* part) {
     if (op.stage < kAfterValues) return Ok();
@@ -215,6 +230,10 @@ class Dissection {
     if ((is_alloc && stage_.IsReceived(id)) || (!is_alloc && stage_.IsSent(id))) return;
     const int64_t bytes = RequestedBytes(stage_.role().buffers[id].bytes, allocator_).count();
     if (is_alloc) unit_of_buffer_[id] = stage_.UnitOf(op.layer);
+    if (!is_alloc && !IsForward(op.phase) && EndsForward(last_use_[id])) {
+      left_ += op.micro_batch == 1 ? bytes : 0;
+      return;
+    }
     // Weights that autocast has converted live until the end of the forward, whichever part that is in, or
     // into the backward.
     const bool is_weight = stage_.role().buffers[id].category == Category::kParameters;
@@ -238,6 +257,15 @@ class Dissection {
     auto place = part->memory.end();
     while (place != part->memory.begin() && std::prev(place)->op > change.op) --place;
     part->memory.insert(place, change);
+  }
+
+  // Whether it is a collective of tensor ranks that a forward ends with.
+  bool EndsForward(OpIndex index) const {
+    const Op& op = program_.ops[index];
+    if (IsMessage(op.kind) || !IsForward(op.phase) || stage_.LocalOf(op) != kTensor) return false;
+    do ++index;
+    while (IsMessage(program_.ops[index].kind));
+    return !IsForward(program_.ops[index].phase);
   }
 
   // Whether operator `index` waits for communication that uses the buffer.
@@ -304,6 +332,8 @@ class Dissection {
   const AllocatorKind allocator_;
   std::vector<int> unit_of_, local_;
   std::vector<bool> is_temporary_;
+  std::vector<OpIndex> last_use_;                     // by buffer
+  int64_t left_ = 0;                                  // StageTemplate::left
   std::unordered_map<BufferId, int> unit_of_buffer_;  // the unit that allocated it
   std::array<Passes, 2> passes_;                      // by micro-batch
   int32_t issued_[kModelStreams] = {};
@@ -415,6 +445,7 @@ Result<StageTemplate> WithScatteredMessages(const StageTemplate& whole, int part
   // computation begins.
   const auto gather_in = [&](Part& before) {
     for (MemoryChange& change : before.memory) ++change.op;
+    if (before.awaits_tensor >= 0) ++before.awaits_tensor;
     before.memory.insert(before.memory.begin(), {MemoryChange{0, false, stage.message},
                                                  MemoryChange{1, false, -stage.message_part}});
     before.ops.insert(before.ops.begin(), gather);

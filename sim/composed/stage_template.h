@@ -90,6 +90,9 @@ struct Part {
   std::vector<GradientCalls> gradients;  // of the operators with has_gradients
   // Of the operators with has_values: calls of Values(), by parameters of the part.
   std::vector<std::vector<int>> values;
+  // The first computation that waits for a collective of tensor ranks in the same pass; -1: none. It frees what
+  // actions before it have left to tensor ranks (StageTemplate::left).
+  int32_t awaits_tensor = -1;
 };
 
 struct StagePass {
@@ -117,6 +120,10 @@ struct StageTemplate {
   int message_parts = 1;                  // a rank sends one of so many parts
   int64_t message = 0, message_part = 0;  // bytes, rounded: the whole message, and the part that is sent
   int64_t tensor_scratch = 0, context_scratch = 0, expert_scratch = 0;  // bytes, of the axes' collectives
+  // Bytes, rounded, that a forward's last operator, a collective of tensor ranks, uses. Nothing in the forward
+  // waits for it, so they stay allocated until some action's Part::awaits_tensor. (A stage that is only an
+  // embedding whose tokens tensor ranks divide: what the reduce-scatter reads.)
+  int64_t left = 0;
   // Bytes that the model keeps beside its parameters (Model::kept_buffers): by unit, and for what follows the
   // last layer, in a buffer of its own.
   std::vector<int64_t> kept;

@@ -94,6 +94,32 @@ TEST(ComposedPipeline, IsPredictWhereStagesHaveMoreLayersThanOthers) {
   }
 }
 
+// The first stage is the embedding alone, whose reduce-scatter among tensor ranks nothing in its forward waits
+// for: what that reads stays allocated until a later action waits for the tensor ranks.
+TEST(ComposedPipeline, IsPredictWhereAForwardLeavesMemoryToTensorRanks) {
+  for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "interleaved", "looped_bfs"}) {
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+      for (const DataParallelKind kind : {DataParallelKind::kDdp, DataParallelKind::kZero1}) {
+        Scenario s = Base(false);
+        s.model.seq_len = 512;
+        s.model.layers = 6;
+        s.recompute = recompute;
+        s.batch.accumulate = 6;
+        s.parallel.data.kind = kind;
+        s.parallel.data.size = 2;
+        s.parallel.tensor = {.size = 2, .sequence = true};
+        const bool has_chunks =
+            schedule == std::string("interleaved") || schedule == std::string("looped_bfs");
+        s.parallel.pipeline = {.size = 3, .schedule = schedule, .balance = {0, 1, 5}};
+        if (has_chunks) s.parallel.pipeline = {3, schedule, 2, {0, 1, 1, 2, 1, 1}};
+        s.cluster.devices_per_node = 12;
+        ComposedSteps steps;
+        ExpectSame(steps, s, schedule);
+      }
+    }
+  }
+}
+
 // With one data rank, shards are copied and not gathered. The first copy waits for the gradients that the
 // rank has sent, and sending is the last thing that the last rank does.
 TEST(ComposedPipeline, IsPredictWhereCopiesWaitForWhatWasSent) {

@@ -16,9 +16,6 @@
 
 namespace windtunnel {
 
-// The only reason why memory is refused and time is not.
-constexpr char kMemoryAlone[] = "a message that a collective makes";
-
 Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario) {
   const Fp8Recipe recipe = scenario.precision.fp8_recipe;
   const bool is_h100 = recipe == Fp8Recipe::kNone && scenario.cluster.device == "h100-sxm-80g";
@@ -29,14 +26,11 @@ Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario, const Profi
   WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
   // As searches compose (sim/search/evaluator.cc).
   const auto model = MakeProfileCostModel(profile, plan, nullptr, CardSharing::kIgnored);
-  const auto step = steps.Compose(scenario, *model, Bytes::Max());
-  if (!step && step.error().message != kMemoryAlone) return tl::unexpected(step.error());
-  WT_ASSIGN_OR_RETURN(const Duration time, steps.ComposeTime(scenario, *model));
+  WT_ASSIGN_OR_RETURN(const auto step, steps.Compose(scenario, *model, Bytes::Max()));
   WT_ASSIGN_OR_RETURN(const Prediction prediction, Predict(plan, *model, {}));
-  Both both{time, prediction.p50, {}, {}};
+  Both both{step.Time(), prediction.p50, step.memory(), {}};
   for (const PredictedMemory& memory : prediction.memory)
     both.predicted_memory = std::max(both.predicted_memory, memory.steady.requested);
-  both.composed_memory = step ? step->memory() : both.predicted_memory;
   return both;
 }
 
