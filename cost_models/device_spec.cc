@@ -259,19 +259,26 @@ nlohmann::json OverBase(const nlohmann::json& base, const nlohmann::json& change
   return device;
 }
 
-// The known device that the document names, which it must not pass itself off as.
-Result<nlohmann::json> BaseOf(Fields& fields) {
+// A known device, whole: some are changes of others.
+Result<nlohmann::json> KnownDevice(const std::string& name) {
+  WT_ASSIGN_OR_RETURN(nlohmann::json device, ParseJson(*EmbeddedProfile(name), name, "a hardware profile"));
+  if (!device.contains("base")) return device;
+  WT_ASSIGN_OR_RETURN(const nlohmann::json base, KnownDevice(device["base"].get<std::string>()));
+  return OverBase(base, device);
+}
+
+// The known device that a document (of text `json`) names, which it must not pass itself off as.
+Result<nlohmann::json> BaseOf(Fields& fields, const std::string& json) {
   const std::string base = fields.String("base"), name = fields.String("name");
   fields.String("description");
-  const auto json = EmbeddedProfile(base);
-  if (!json) {
+  if (!EmbeddedProfile(base)) {
     const std::vector<std::string> known = EmbeddedProfileNames();
     fields.FailAt("base", fmt::format("is \"{}\", expected one of {}", base, fmt::join(known, ", ")));
     return nlohmann::json();
   }
-  if (EmbeddedProfile(name))
+  if (const auto known = EmbeddedProfile(name); known && *known != json)
     fields.FailAt("name", fmt::format("is \"{}\", expected a name that is not a known device's", name));
-  return ParseJson(*json, base, "a hardware profile");
+  return KnownDevice(base);
 }
 
 }  // namespace
@@ -292,7 +299,7 @@ Result<DeviceSpec> ParseDeviceSpec(const std::string& json, const std::string& n
   const bool has_base = fields.Has("base");
   nlohmann::json whole = document;
   if (has_base) {
-    WT_ASSIGN_OR_RETURN(const nlohmann::json base, BaseOf(fields));
+    WT_ASSIGN_OR_RETURN(const nlohmann::json base, BaseOf(fields, json));
     if (!error.empty()) return InvalidField(name, json, error);
     whole = OverBase(base, document);
   }

@@ -31,7 +31,7 @@ namespace windtunnel {
 // Links between devices of one node, and links between nodes.
 inline TextRule IntraNodeKinds() {
   return {.other = TextRule::Other::kNothing,
-          .words = {"nvlink3", "nvlink4", "nvlink5", "pcie4", "pcie5", "loopback"}};
+          .words = {"nvlink3", "nvlink3x8", "nvlink4", "nvlink4x8", "nvlink5", "pcie4", "pcie5", "loopback"}};
 }
 inline TextRule InterNodeKinds() {
   return {.other = TextRule::Other::kNothing, .words = {"infiniband", "roce", "ethernet", "omnipath", "efa"}};
@@ -397,8 +397,8 @@ void Describe(V& v, SlowLinkSpec& link) {
 template <typename V>
 void Describe(V& v, ClusterSpec& cluster) {
   TextRule devices = {.words = {"cpu", "cuda", "gb300-nvl72-279g", "b300-sxm-270g", "gb200-nvl72-186g",
-                                "b200-sxm-180g", "h200-sxm-141g", "h100-sxm-80g", "a100-sxm-80g",
-                                "a100-sxm-40g"}};
+                                "b200-sxm-180g", "h200-sxm-141g", "h100-sxm-80g", "h800-sxm-80g",
+                                "a100-sxm-80g", "a100-sxm-40g", "a800-sxm-80g"}};
   v.Text("device", cluster.device, devices,
          "cpu (default) or cuda: the one at hand; else a hardware profile");
   v.Integer("nodes", cluster.nodes, kRanks, "default 1");

@@ -11,25 +11,29 @@ namespace windtunnel {
 // Presets of `cluster.network` and, with switches in between (topology/presets.cc), of `cluster.topology`.
 // From NVIDIA's datasheets of DGX A100, H100, B200 and B300 and of GB200 and GB300 NVL72: one network card
 // per device. An NVL72 rack, whose links all meet in switches, has 72 cards. The other presets leave the
-// links within a node to the device.
+// links within a node to the device. Those of eight cards have one per device, too (HGX servers), and the
+// slower ones four that devices share.
 struct KnownNetwork {
   std::string_view name, intra, inter;  // kinds of links; empty: the device's own
   double gbits = 0;                     // of one card
   int64_t cards = 0;                    // of one node
 
-  // The cards of a node with `devices` devices, or of which only that many are used: NVIDIA's have one card
-  // per device.
-  int64_t CardsOf(int64_t devices) const { return intra.empty() ? cards : std::min(cards, devices); }
+  bool has_card_per_device = true;
+
+  // The cards of a node with `devices` devices, or of which only that many are used.
+  int64_t CardsOf(int64_t devices) const { return has_card_per_device ? std::min(cards, devices) : cards; }
 };
-inline constexpr std::array<KnownNetwork, 8> kKnownNetworks = {
+inline constexpr std::array<KnownNetwork, 10> kKnownNetworks = {
     {{"dgx-a100", "nvlink3", "infiniband", 200, 8},
      {"dgx-h100", "nvlink4", "infiniband", 400, 8},
      {"dgx-b200", "nvlink5", "infiniband", 400, 8},
      {"dgx-b300", "nvlink5", "infiniband", 800, 8},
      {"gb200-nvl72", "nvlink5", "infiniband", 400, 72},
      {"gb300-nvl72", "nvlink5", "infiniband", 800, 72},
-     {"ethernet-4x100g", "", "ethernet", 100, 4},
-     {"omnipath-4x100g", "", "omnipath", 100, 4}}};
+     {"infiniband-8x200g", "", "infiniband", 200, 8},
+     {"infiniband-8x400g", "", "infiniband", 400, 8},
+     {"ethernet-4x100g", "", "ethernet", 100, 4, false},
+     {"omnipath-4x100g", "", "omnipath", 100, 4, false}}};
 
 // Null for an unknown name.
 inline const KnownNetwork* FindKnownNetwork(std::string_view name) {
@@ -47,15 +51,17 @@ struct KnownTopology {
   bool has_rails = false;
   int64_t nodes_per_leaf = 0;  // the default; the scenario may give another
 };
-inline constexpr std::array<KnownTopology, 9> kKnownTopologies = {{{"dgx-a100", true, 32},
-                                                                   {"dgx-h100", true, 32},
-                                                                   {"dgx-b200", true, 32},
-                                                                   {"dgx-b300", true, 32},
-                                                                   {"gb200-nvl72", true, 32},
-                                                                   {"gb300-nvl72", true, 32},
-                                                                   {"rail-fat-tree", true, 32},
-                                                                   {"ethernet-4x100g", false, 8},
-                                                                   {"omnipath-4x100g", false, 8}}};
+inline constexpr std::array<KnownTopology, 11> kKnownTopologies = {{{"dgx-a100", true, 32},
+                                                                    {"dgx-h100", true, 32},
+                                                                    {"dgx-b200", true, 32},
+                                                                    {"dgx-b300", true, 32},
+                                                                    {"gb200-nvl72", true, 32},
+                                                                    {"gb300-nvl72", true, 32},
+                                                                    {"infiniband-8x200g", true, 32},
+                                                                    {"infiniband-8x400g", true, 32},
+                                                                    {"rail-fat-tree", true, 32},
+                                                                    {"ethernet-4x100g", false, 8},
+                                                                    {"omnipath-4x100g", false, 8}}};
 
 // Whether `device` (of `cluster.device` or --profile) is the path of a hardware profile rather than the name
 // of one.

@@ -44,6 +44,8 @@ constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
     {"a100-80gb", "a100-sxm-80g"},
     {"a100-40gb", "a100-sxm-40g"},
     {"h100-80gb", "h100-sxm-80g"},
+    {"h800", "h800-sxm-80g"},
+    {"a800", "a800-sxm-80g"},
     {"torchtitan", "pytorch_compile"},
     {"hf", "pytorch"},
     {"huggingface", "pytorch"},

@@ -14,10 +14,13 @@ struct KnownLink {
 };
 // Ring rates: nvlink3 from all-reduces on 2 to 8 A100s, 229 to 235 GB/s (vTrain trace tables; stas00/ml-engineering, network);
 // nvlink4 from all-gathers and reduce-scatters on 8 H200s, 361.4 and 362.9 GB/s (stas00/ml-engineering); nvlink5 from those on
-// 8 B200s, 672 and 695 GB/s (HGX B200, public cluster test summary). PCIe from NCCL 2.28's search: one channel of 15 GB/s on Gen4,
+// 8 B200s, 672 and 695 GB/s (HGX B200, public cluster test summary). With 8 links instead of 12 and 18 (A800, H800): the same
+// shares; an H800 reaches "about 160 GB/s" (deepseek-ai/DeepEP). PCIe from NCCL 2.28's search: one channel of 15 GB/s on Gen4,
 // presumably twice that on Gen5.
-constexpr std::array<KnownLink, 5> kLinks = {{{"nvlink3", 300, 230, true},
+constexpr std::array<KnownLink, 7> kLinks = {{{"nvlink3", 300, 230, true},
+                                              {"nvlink3x8", 200, 153, true},
                                               {"nvlink4", 450, 360, true},
+                                              {"nvlink4x8", 200, 160, true},
                                               {"nvlink5", 900, 672, true},
                                               {"pcie4", 32, 15, false},
                                               {"pcie5", 64, 30, false}}};
@@ -46,7 +49,8 @@ Result<LinkRates> IntraNodeRates(const LinkSpec& link, const std::string& defaul
     if (known.kind == kind) return LinkRates{GBps(known.nominal), GBps(known.ring), known.is_nvlink, latency};
   }
   return InvalidInput(
-      "cluster.network.intra_node is '{}', expected nvlink3, nvlink4, nvlink5, pcie4, pcie5 or "
+      "cluster.network.intra_node is '{}', expected nvlink3, nvlink3x8, nvlink4, nvlink4x8, nvlink5, pcie4, "
+      "pcie5 or "
       "{{gbytes_per_s: …}} "
       "between accelerators",
       kind);

@@ -311,6 +311,8 @@ TEST(DeviceCostModel, ANetworkAsLinksIsTheNetworkOfItsCards) {
        {std::tuple("a100-sxm-80g", "dgx-a100", "nvlink3", 200, 8),
         std::tuple("h100-sxm-80g", "dgx-h100", "nvlink4", 400, 8),
         std::tuple("b200-sxm-180g", "dgx-b200", "nvlink5", 400, 8),
+        std::tuple("h800-sxm-80g", "infiniband-8x400g", "nvlink4x8", 400, 8),
+        std::tuple("a800-sxm-80g", "infiniband-8x200g", "nvlink3x8", 200, 8),
         // More than a device's link to its host carries.
         std::tuple("a100-sxm-80g", "rail-fat-tree", "nvlink3", 800, 8),
         std::tuple("a100-sxm-80g", "rail-fat-tree", "nvlink3", 200, 16),

@@ -10,7 +10,7 @@ namespace {
 
 TEST(DeviceSpec, EveryEmbeddedProfileIsWellFormedAndNamesASourceForEveryFigure) {
   const std::vector<std::string> names = EmbeddedProfileNames();
-  EXPECT_EQ(names.size(), 9u);
+  EXPECT_EQ(names.size(), 11u);
   for (const std::string& name : names) {
     const auto device = ParseDeviceSpec(*EmbeddedProfile(name), name);
     ASSERT_TRUE(device) << device.error().message;
@@ -149,16 +149,38 @@ TEST(DeviceSpec, ChangesNeedABaseANameAndSourcesOfTheirOwn) {
       "x.json: $.peak_tflops is number 148, expected an object");
   EXPECT_EQ(ErrorOf(OverH100(R"("sms": 78, )", R"("sms": "x")")),
             "x.json: $.sms is not a field of this schema");
-  EXPECT_EQ(ErrorOf(R"({"schema": "windtunnel/device/1", "base": "h20", "name": "mine", "description": "",)"
-                    R"("sources": {}})"),
-            "x.json: $.base is \"h20\", expected one of a100-sxm-40g, a100-sxm-80g, b200-sxm-180g, "
-            "b300-sxm-270g, gb200-nvl72-186g, gb300-nvl72-279g, h100-sxm-80g, h100-sxm-96g-500w, "
-            "h200-sxm-141g");
+  EXPECT_EQ(
+      ErrorOf(R"({"schema": "windtunnel/device/1", "base": "h20", "name": "mine", "description": "",)"
+              R"("sources": {}})"),
+      "x.json: $.base is \"h20\", expected one of a100-sxm-40g, a100-sxm-80g, a800-sxm-80g, b200-sxm-180g, "
+      "b300-sxm-270g, gb200-nvl72-186g, gb300-nvl72-279g, h100-sxm-80g, h100-sxm-96g-500w, "
+      "h200-sxm-141g, h800-sxm-80g");
   EXPECT_EQ(ErrorOf(R"({"schema": "windtunnel/device/1", "base": "h100-sxm-80g", "sources": {}})"),
             "x.json: $.name is missing, expected a string");
   EXPECT_EQ(ErrorOf(R"({"schema": "windtunnel/device/1", "base": "h100-sxm-80g", "name": "h200-sxm-141g", )"
                     R"("description": "", "sources": {}})"),
             "x.json: $.name is \"h200-sxm-141g\", expected a name that is not a known device's");
+}
+
+// An H800 is an H100 with 8 of its 18 links, and an A800 an A100 with 8 of its 12.
+TEST(DeviceSpec, AKnownDeviceIsChangesOfAnother) {
+  for (const auto& [name, of, links] : {std::tuple("h800-sxm-80g", "h100-sxm-80g", "nvlink4x8"),
+                                        std::tuple("a800-sxm-80g", "a100-sxm-80g", "nvlink3x8")}) {
+    const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile(name), name).value();
+    const DeviceSpec base = ParseDeviceSpec(*EmbeddedProfile(of), of).value();
+    EXPECT_EQ(device.intra_node, links);
+    EXPECT_EQ(device.collectives.channels_intra, 16);
+    EXPECT_EQ(device.memory, base.memory);
+    EXPECT_EQ(device.PeakFor(DType::kBFloat16), base.PeakFor(DType::kBFloat16));
+    EXPECT_EQ(device.measured_collectives.size(), 0u);
+    // The whole device is one, too; so are changes of it.
+    EXPECT_EQ(ParseDeviceSpec(device.json, name)->intra_node, links);
+    const std::string changes =
+        fmt::format(R"({{"schema": "windtunnel/device/1", "base": "{}", "name": "mine", "description": "", )"
+                    R"("host_gbytes_per_s": 20, "sources": {{"host_gbytes_per_s": "x"}}}})",
+                    name);
+    EXPECT_EQ(ParseDeviceSpec(changes, "x")->intra_node, links);
+  }
 }
 
 TEST(DeviceSpec, StandsInAProfilesPlace) {

@@ -237,6 +237,8 @@ TEST(Defaults, NetworksThatAreKnownAreTheirParts) {
   EXPECT_EQ(network("gb300-nvl72").inter_node.gbits_per_nic, 800);
   EXPECT_EQ(network("dgx-b300").nics_per_node, 8);
   EXPECT_EQ(network("omnipath-4x100g").intra_node, LinkSpec{}) << "the device's";
+  EXPECT_EQ(network("infiniband-8x400g").intra_node, LinkSpec{}) << "the device's";
+  EXPECT_EQ(network("infiniband-8x400g").inter_node.gbits_per_nic, 400);
 }
 
 }  // namespace

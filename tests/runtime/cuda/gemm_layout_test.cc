@@ -103,10 +103,13 @@ TEST(CudaProfileName, IsTheDatasheetsWhereThereIsOne) {
   EXPECT_EQ(name("NVIDIA H100 80GB HBM3", 85), "h100-sxm-80g");
   EXPECT_EQ(name("NVIDIA A100-SXM4-80GB", 85), "a100-sxm-80g");
   EXPECT_EQ(name("NVIDIA A100-SXM4-40GB", 42), "a100-sxm-40g");
+  EXPECT_EQ(name("NVIDIA H800", 85), "h800-sxm-80g");
+  EXPECT_EQ(name("NVIDIA A800-SXM4-80GB", 85), "a800-sxm-80g");
   EXPECT_EQ(name("NVIDIA GeForce RTX 4090", 25), "nvidia-geforce-rtx-4090-25g");
   // Devices whose names contain that of a datasheet's device, but which are others.
   EXPECT_EQ(name("NVIDIA GH200 480GB", 102), "nvidia-gh200-480gb-102g");
   EXPECT_EQ(name("NVIDIA GH200 144G HBM3e", 151), "nvidia-gh200-144g-hbm3e-151g");
+  EXPECT_EQ(name("NVIDIA H800 PCIe", 85), "nvidia-h800-pcie-85g");
   EXPECT_EQ(name("NVIDIA H200 NVL", 150), "nvidia-h200-nvl-150g");
   EXPECT_EQ(name("NVIDIA H200 MIG 1g.18gb", 17), "nvidia-h200-mig-1g-18gb-17g");
   EXPECT_EQ(name("NVIDIA A100-SXM-64GB", 68), "nvidia-a100-sxm-64gb-68g");
