@@ -138,7 +138,7 @@ expect 0 '1 entries are of .*new.json' profile merge "$work/new.json" "$work/old
 expect 3 'merged.json: well formed, 2 kernels' profile check "$work/merged.json"
 expect 0 '20.0 us' profile show "$work/merged.json"
 expect_line 2 'built in are a100-sxm-40g' predict "$work/mlp.yaml" --profile a100-sxm-8g
-expect_line 2 'a device of your own is a file that changes one of these' predict "$work/mlp.yaml" --profile h800
+expect_line 2 'a device of your own is a file that changes one of these' predict "$work/mlp.yaml" --profile l40s
 # An A100's measured all-reduces hold for its own links only.
 step_on() {
   "$windtunnel" predict "$work/links.yaml" --json - "$@" | python3 -c 'import json, sys; print(json.load(sys.stdin)["predicted"]["step_time_s"]["p50"])'
