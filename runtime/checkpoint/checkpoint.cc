@@ -161,8 +161,9 @@ Result<Checkpoint> Checkpoint::Open(const std::string& path) {
   if (!fs::exists(fs::path(path) / kMetadataFile, ignored)) {
     const bool is_name_of_latest =
         fs::path(path).filename() == kLatestFile && fs::is_regular_file(path, ignored);
-    const std::string directory = is_name_of_latest ? fs::absolute(path).parent_path().string() : path;
-    const auto latest = CheckpointDirectory(directory).Latest();
+    const CheckpointDirectory directory(is_name_of_latest ? fs::absolute(path).parent_path().string() : path);
+    WT_RETURN_IF_ERROR(directory.CheckWhole());
+    const auto latest = directory.Latest();
     if (!latest) {
       return InvalidInput(
           "{}: no checkpoint is there, expected a directory {}… with {}, or a directory of such", path,

@@ -49,7 +49,8 @@ class Checkpoint : public TensorSource {
  public:
   // `path` is a checkpoint (a directory step_…) or a directory of checkpoints (or the file `latest` in it), of
   // which the latest is opened.
-  // Errors: InvalidInput, naming the file: no checkpoint is there, or it is damaged.
+  // Errors: InvalidInput, naming the file: no checkpoint is there, or it is damaged (of a directory: the one
+  // that was saved last, CheckpointDirectory::CheckWhole).
   static Result<Checkpoint> Open(const std::string& path);
 
   const CheckpointInfo& info() const { return info_; }

@@ -68,6 +68,10 @@ done
 cp -r whole torn && rm torn/step_00000020/metadata.json
 run --checkpoint-dir torn --resume
 [ $? = 2 ] && grep -q 'torn/step_00000020/metadata.json: is missing, though .*torn/latest names it' err.txt || fail "metadata that are gone"
+for command in check show "export --out exported"; do
+  "$windtunnel" checkpoint $command torn > out.txt 2> err.txt
+  [ $? = 2 ] && grep -q 'torn/step_00000020/metadata.json: is missing' err.txt || fail "checkpoint $command without its metadata: $(cat out.txt)"
+done
 rm -r torn/step_00000020
 run --checkpoint-dir torn --resume --set run.steps=12 || fail "a checkpoint that was taken away whole"
 grep -q 'went on from step 15' out.txt || fail "the step before it"
