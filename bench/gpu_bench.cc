@@ -91,7 +91,7 @@ struct Operand {
   int64_t bytes() const { return (SizeOf(dtype) * elements).RoundedUpTo(Bytes(256)).count(); }
 };
 
-// Repeats `kind` with operands as plan/op.h documents.
+// Repeats `kind` with operands as plan/ops.h documents.
 void Repeat(benchmark::State& state, const OpKind& kind, const std::vector<Operand>& reads,
             const std::vector<Operand>& writes) {
   constexpr int kEach = 10;

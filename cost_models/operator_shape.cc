@@ -14,7 +14,7 @@ double Product(int64_t a, int64_t b) { return static_cast<double>(a) * static_ca
 template <size_t... kIndex>
 std::array<std::string, sizeof...(kIndex)> KeyWords(std::index_sequence<kIndex...>) {
   const auto first_word = [](const std::string& key) { return key.substr(0, key.find(' ')); };
-  return {first_word(CostKey(OpKind(std::in_place_index<kIndex>)))...};
+  return {first_word(CostKey(OpKind(std::variant_alternative_t<kIndex, AnyKind>())))...};
 }
 
 // The first word of the operator's cost key. It is the same for all operators of a kind, except for columns,
@@ -22,7 +22,7 @@ std::array<std::string, sizeof...(kIndex)> KeyWords(std::index_sequence<kIndex..
 std::string_view KeyWordOf(const OpKind& kind) {
   if (const auto* columns = std::get_if<SplitColumns>(&kind); columns != nullptr && columns->join)
     return "join_columns";
-  static const auto words = KeyWords(std::make_index_sequence<std::variant_size_v<OpKind>>());
+  static const auto words = KeyWords(std::make_index_sequence<std::variant_size_v<AnyKind>>());
   return words[kind.index()];
 }
 
@@ -248,7 +248,7 @@ void AddKind(const OpKind& kind, std::map<std::string, OperatorVocabulary, std::
 template <size_t... kIndex>
 std::map<std::string, OperatorVocabulary, std::less<>> OfAllKinds(std::index_sequence<kIndex...>) {
   std::map<std::string, OperatorVocabulary, std::less<>> known;
-  (AddKind(OpKind(std::in_place_index<kIndex>), known), ...);
+  (AddKind(OpKind(std::variant_alternative_t<kIndex, AnyKind>()), known), ...);
   SplitColumns join;
   join.join = true;
   AddKind(join, known);
@@ -265,7 +265,7 @@ OperatorShape ShapeOf(const OpKind& kind, DType parameters) {
 }
 
 const std::map<std::string, OperatorVocabulary, std::less<>>& KnownOperators() {
-  static const auto known = OfAllKinds(std::make_index_sequence<std::variant_size_v<OpKind>>());
+  static const auto known = OfAllKinds(std::make_index_sequence<std::variant_size_v<AnyKind>>());
   return known;
 }
 

@@ -1,6 +1,6 @@
 // The operators of attention and of positions: norms of heads, attention (of whole sequences, and of the
 // parts of context-parallel ranks), rotary embedding.
-// Operands and types are described as in plan/op.h, of which this is a part.
+// Operands and types are described as in plan/ops.h, of which this is a part.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The operators of a mixture of experts (plan/experts.h), except for its products.
-// Operands and types are described as in plan/op.h, of which this is a part.
+// Operands and types are described as in plan/ops.h, of which this is a part.
 #pragma once
 
 #include <cstdint>

@@ -324,6 +324,13 @@ std::string KeyOf(const HostWait&) { return std::string(); }
 
 }  // namespace
 
+OpKind::OpKind() = default;
+OpKind::OpKind(const OpKind& other) = default;
+OpKind::OpKind(OpKind&& other) noexcept = default;
+OpKind& OpKind::operator=(const OpKind& other) = default;
+OpKind& OpKind::operator=(OpKind&& other) noexcept = default;
+OpKind::~OpKind() = default;
+
 std::string_view Name(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::kAllReduce:

@@ -82,7 +82,7 @@ struct OptimizerState {
 };
 
 // The buffers and rule of a role with loss scaling (plan/loss_scaling.h). `numbers`: kLossScaleNumbers of
-// fp32 (plan/op.h); `found_inf`: whether this step's gradients overflowed.
+// fp32 (plan/ops.h); `found_inf`: whether this step's gradients overflowed.
 struct LossScaling {
   Slice numbers, found_inf;
   double first = 0;  // the scale of the first step

@@ -20,7 +20,7 @@ class BatchLoader {
   static Result<std::unique_ptr<BatchLoader>> Make(const Scenario& scenario, int64_t replica,
                                                    int64_t replicas);
 
-  // Loads micro-batch `op.micro_batch` of step `step` into the buffers that LoadBatch writes (plan/op.h).
+  // Loads micro-batch `op.micro_batch` of step `step` into the buffers that LoadBatch writes (plan/ops.h).
   // The epoch follows from the step. `context_rank` is the rank in the context-parallel group, which gets a
   // part of each sequence's tokens.
   void Load(const LoadBatch& op, int64_t step, int context_rank, std::span<const TensorRef> writes);

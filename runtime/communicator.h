@@ -69,7 +69,7 @@ class Communicator {
   // Starts `kind` (a Collective, Send or Receive) once everything submitted before and everything in `after`
   // has finished. Errors of `after` become its own. Does not wait for either (but threads whose devices have
   // queues wait for each other: thread_communicator.h). Tickets count up from 1.
-  // The operands stay valid and untouched until the ticket is done. Reads and writes as plan/op.h documents.
+  // The operands stay valid and untouched until the ticket is done. Reads and writes as plan/ops.h documents.
   virtual uint64_t Submit(const OpKind& kind, std::span<const TensorRef> reads,
                           std::span<const TensorRef> writes, std::string_view name,
                           std::span<const Prerequisite> after = {}) = 0;

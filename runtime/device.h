@@ -22,7 +22,7 @@ class Device {
   // Null where operators have finished when Launch returns.
   virtual DeviceQueues* queues() { return nullptr; }
   // Runs one operator that is neither communication, memory nor LoadBatch, on the queue of the context. `reads` and `writes` are in the
-  // order that plan/op.h documents for the kind. Errors: Unsupported (a type or a kind that the device has no kernel for).
+  // order that plan/ops.h documents for the kind. Errors: Unsupported (a type or a kind that the device has no kernel for).
   virtual Status Launch(const OpKind& kind, std::span<const TensorRef> reads,
                         std::span<const TensorRef> writes, const KernelContext& context) = 0;
   // Where Launch returns before operators have finished: Failed if one that has finished

@@ -5,7 +5,7 @@
 
 #include "base/random.h"
 #include "plan/dropout_site.h"
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/kernel_context.h"
 
 namespace windtunnel {

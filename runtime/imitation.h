@@ -26,7 +26,7 @@ struct Imitation {
   std::optional<DType> made_up;  // or that operand becomes made-up values of this type
 };
 
-// `rank` and `size` are those of the group; operands are as in plan/op.h. REQUIRES: the operator writes an
+// `rank` and `size` are those of the group; operands are as in plan/ops.h. REQUIRES: the operator writes an
 // operand.
 Imitation PlanImitation(const OpKind& communication, int rank, int size);
 

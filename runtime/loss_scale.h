@@ -1,9 +1,9 @@
-// The update of the loss scale after a step (UpdateLossScale in plan/op.h), the same on every device.
+// The update of the loss scale after a step (UpdateLossScale in plan/ops.h), the same on every device.
 #pragma once
 
 #include <limits>
 
-#include "plan/op.h"
+#include "plan/ops.h"
 
 #if defined(__CUDACC__)
 #define WT_EVERYWHERE __host__ __device__

@@ -1,4 +1,4 @@
-// Activations, forward and backward (functions: scenarios/scenario.h; operands: plan/op.h).
+// Activations, forward and backward (functions: scenarios/scenario.h; operands: plan/ops.h).
 #pragma once
 
 #include "base/result.h"

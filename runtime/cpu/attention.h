@@ -1,4 +1,4 @@
-// Causal multi-head attention with grouped keys and values, eager and flash (operands: plan/op.h).
+// Causal multi-head attention with grouped keys and values, eager and flash (operands: plan/ops.h).
 //
 // Both work query block by query block and multiply only with the keys that a block may see, so about half of
 // the square is never computed, and more of it with a window. Eager keeps the probabilities for backward.

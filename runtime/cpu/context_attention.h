@@ -1,5 +1,5 @@
 // Causal attention between some tokens' queries and other tokens' keys and values of the same sequences, in
-// the chunks of context-parallel ranks, and the merging of such partial results (operands: plan/op.h).
+// the chunks of context-parallel ranks, and the merging of such partial results (operands: plan/ops.h).
 //
 // Like flash attention in attention.h it works query block by query block. The chunks of keys that a block
 // may see lie side by side in one tile; the queries' own chunk comes last, so that the tile is masked like

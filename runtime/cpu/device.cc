@@ -1,4 +1,4 @@
-// The cpu device: runs every compute operator of plan/op.h in the calling thread (runtime/device.h).
+// The cpu device: runs every compute operator of plan/ops.h in the calling thread (runtime/device.h).
 #include "runtime/device.h"
 
 #include <type_traits>

@@ -1,4 +1,4 @@
-// Dropout (runtime/dropout_mask.h), as an operator and within attention (operands: plan/op.h).
+// Dropout (runtime/dropout_mask.h), as an operator and within attention (operands: plan/ops.h).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Copies, scale, fill, adding a bias to rows, its gradient (the sum over rows), and sums of parts (operands:
-// plan/op.h).
+// plan/ops.h).
 #pragma once
 
 #include "base/result.h"

@@ -1,4 +1,4 @@
-// Token and position embeddings, forward and backward (operands: plan/op.h). Errors: Failed for a token id
+// Token and position embeddings, forward and backward (operands: plan/ops.h). Errors: Failed for a token id
 // outside the vocabulary (a data file does not fit the model); nothing is written then.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Routing tokens to experts and combining the experts' outputs (operands: plan/op.h).
+// Routing tokens to experts and combining the experts' outputs (operands: plan/ops.h).
 #pragma once
 
 #include "base/result.h"

@@ -1,4 +1,4 @@
-// The Gemm operator in every element type (operands: plan/op.h). GemmEngine multiplies fp32 and, if the
+// The Gemm operator in every element type (operands: plan/ops.h). GemmEngine multiplies fp32 and, if the
 // processor supports it, bf16; other 16-bit matrices are multiplied block by block in fp32.
 #pragma once
 

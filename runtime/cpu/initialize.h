@@ -1,4 +1,4 @@
-// A parameter's initial values (operands: plan/op.h). Element i is a pure function of (seed, stream, i), so
+// A parameter's initial values (operands: plan/ops.h). Element i is a pure function of (seed, stream, i), so
 // any rank can compute any part of a parameter, and every machine computes the same bits (integer arithmetic
 // and one rounding).
 //

@@ -1,5 +1,5 @@
 // Assembles the heads of multi-head latent attention from up-projected latents, and splits them again in
-// backward (operands: plan/op.h). Positions are rotated as in rope.h, over rope_dim columns.
+// backward (operands: plan/ops.h). Positions are rotated as in rope.h, over rope_dim columns.
 #pragma once
 
 #include "base/result.h"

@@ -1,5 +1,5 @@
 // Losses with their gradients: cross-entropy in place over the logits, on the whole vocabulary or in three
-// passes over a tensor-parallel rank's part of it; mean squared error (operands: plan/op.h). Errors: Failed
+// passes over a tensor-parallel rank's part of it; mean squared error (operands: plan/ops.h). Errors: Failed
 // for a target outside the vocabulary; nothing is written then.
 #pragma once
 

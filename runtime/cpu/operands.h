@@ -1,4 +1,4 @@
-// The operands of one operator, in the order that its kind documents in plan/op.h. The accessors check that
+// The operands of one operator, in the order that its kind documents in plan/ops.h. The accessors check that
 // the operands are as the kind promises; a mismatch is a bug in the program's builder, hence a CHECK.
 #pragma once
 

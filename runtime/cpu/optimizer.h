@@ -1,5 +1,5 @@
 // The optimizer and gradient clipping over all parameters of a step, each in one pass over memory (operands:
-// plan/op.h). The update rules are torch.optim's (SGD with momentum and weight decay, Adam, AdamW) and
+// plan/ops.h). The update rules are torch.optim's (SGD with momentum and weight decay, Adam, AdamW) and
 // torch.nn.utils.clip_grad_norm_.
 //
 // `step` counts updates made before: Adam's bias corrections are 1 - beta^(step + 1).

@@ -1,4 +1,4 @@
-// Copies that put elements into another order: columns, heads of ranks, blocks (operands: plan/op.h).
+// Copies that put elements into another order: columns, heads of ranks, blocks (operands: plan/ops.h).
 #pragma once
 
 #include "base/result.h"

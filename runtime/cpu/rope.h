@@ -1,4 +1,4 @@
-// Rotary positions in place, rotating halves as Llama does (operands: plan/op.h): with theta = position *
+// Rotary positions in place, rotating halves as Llama does (operands: plan/ops.h): with theta = position *
 // base^(-2i / head_dim),
 //   x[i]          ->  x[i] cos(theta) - x[i + head_dim/2] sin(theta)
 //   x[i + head_dim/2] ->  x[i + head_dim/2] cos(theta) + x[i] sin(theta)

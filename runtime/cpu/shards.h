@@ -1,5 +1,5 @@
 // Copies whole tensors to and from the flat layout of shards in which an FSDP unit is gathered and scattered
-// (operands: plan/op.h).
+// (operands: plan/ops.h).
 //
 // Example: two tensors of 5 and 2 elements on 2 ranks, shards of 3 and 1: a0 a1 a2 b0 | a3 a4 0 b1.
 #pragma once

@@ -13,7 +13,7 @@
 
 namespace windtunnel::cuda {
 
-// Queries, keys and values lie side by side in rows of (heads + 2 kv_heads) x head_dim (plan/op.h).
+// Queries, keys and values lie side by side in rows of (heads + 2 kv_heads) x head_dim (plan/ops.h).
 struct AttentionProblem {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   DType dtype = DType::kBFloat16;

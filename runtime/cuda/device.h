@@ -1,4 +1,4 @@
-// The cuda device: an NVIDIA GPU whose compute stream runs the operators of plan/op.h. It is declared in
+// The cuda device: an NVIDIA GPU whose compute stream runs the operators of plan/ops.h. It is declared in
 // every build; a build without a CUDA toolkit never finds a device.
 #pragma once
 

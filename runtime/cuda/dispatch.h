@@ -1,4 +1,4 @@
-// Maps an operator to its kernels: all of plan/op.h except GEMMs, communication, memory and data. Compiled
+// Maps an operator to its kernels: all of plan/ops.h except GEMMs, communication, memory and data. Compiled
 // for GPUs and, with WT_EMULATED, for blocks of fibers on the host.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace windtunnel::WT_KERNELS {
 
-// Launches the kernels of one operator; operands as plan/op.h documents. Errors: Unsupported (a kind, type or
+// Launches the kernels of one operator; operands as plan/ops.h documents. Errors: Unsupported (a kind, type or
 // shape without a kernel; nothing is launched then), Failed (a launch was refused; names the kernel). Errors
 // in the data that kernels find are reported later, as a Fault.
 Status LaunchOn(Queue& queue, const OpKind& kind, std::span<const TensorRef> reads,

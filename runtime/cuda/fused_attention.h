@@ -27,7 +27,7 @@ class FusedAttention {
   virtual Result<std::optional<int64_t>> ScratchBytes(const OpKind& kind, std::span<const TensorRef> reads,
                                                       std::span<const TensorRef> writes) = 0;
 
-  // Operands as plan/op.h documents. `scratch` is aligned to 256 bytes. REQUIRES: ScratchBytes returned a
+  // Operands as plan/ops.h documents. `scratch` is aligned to 256 bytes. REQUIRES: ScratchBytes returned a
   // number for these operands.
   virtual Status Launch(const OpKind& kind, std::span<const TensorRef> reads,
                         std::span<const TensorRef> writes, void* scratch, cudaStream_t stream) = 0;

@@ -35,7 +35,7 @@ struct GemmProblem {
 };
 
 // GELU is not an epilogue here although cuBLASLt has one: cuBLASLt computes the tanh form, this project the
-// erf form (plan/op.h), whose backward also needs its input.
+// erf form (plan/ops.h), whose backward also needs its input.
 GemmProblem ProblemOf(const Gemm& op);
 GemmProblem ProblemOf(const GroupedGemm& op);
 

@@ -1,7 +1,7 @@
-// Activations, forward and backward (functions: scenarios/scenario.h; operands: plan/op.h).
+// Activations, forward and backward (functions: scenarios/scenario.h; operands: plan/ops.h).
 #pragma once
 
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cuda/kernels/operands.h"
 
 namespace windtunnel::WT_KERNELS {

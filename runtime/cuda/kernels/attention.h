@@ -1,9 +1,9 @@
 // Causal attention with grouped keys and values: flash (this project's kernels, on tensor cores for 16-bit
-// types, without them for fp32), eager, and that of context-parallel ranks (operands: plan/op.h). Each
+// types, without them for fp32), eager, and that of context-parallel ranks (operands: plan/ops.h). Each
 // gradient is summed in a fixed order by one block, so runs are bitwise reproducible.
 #pragma once
 
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cuda/kernels/operands.h"
 
 namespace windtunnel::WT_KERNELS {

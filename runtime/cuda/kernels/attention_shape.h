@@ -12,7 +12,7 @@
 namespace windtunnel::WT_KERNELS {
 
 // The chunks of one operand's rows: either one chunk that begins at position 0 (ranks is 0); or, of each of
-// several ranks, two of the 2 x ranks chunks of a sequence that is split in zigzag (plan/op.h, TokenSplit).
+// several ranks, two of the 2 x ranks chunks of a sequence that is split in zigzag (plan/ops.h, TokenSplit).
 struct Chunks {
   int count = 1, length = 0;
   int ranks = 0, first_rank = 0;  // chunks 2 i and 2 i + 1 belong to rank first_rank + i

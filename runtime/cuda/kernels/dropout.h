@@ -1,7 +1,7 @@
-// Dropout as an operator of its own (operands: plan/op.h). Attention drops within its kernels.
+// Dropout as an operator of its own (operands: plan/ops.h). Attention drops within its kernels.
 #pragma once
 
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cuda/kernels/operands.h"
 
 namespace windtunnel::WT_KERNELS {

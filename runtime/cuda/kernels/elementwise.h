@@ -1,8 +1,8 @@
 // Copies between types, scaling, filling, adding a bias to rows, its gradient (the sum over rows), and sums
-// of parts (operands: plan/op.h).
+// of parts (operands: plan/ops.h).
 #pragma once
 
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cuda/kernels/operands.h"
 
 namespace windtunnel::WT_KERNELS {

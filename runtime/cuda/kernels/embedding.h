@@ -1,8 +1,8 @@
-// Token and position embeddings, forward and backward (operands: plan/op.h). An id outside the vocabulary is
+// Token and position embeddings, forward and backward (operands: plan/ops.h). An id outside the vocabulary is
 // reported as a fault; its row becomes zero and it gets no gradient.
 #pragma once
 
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cuda/kernels/operands.h"
 
 namespace windtunnel::WT_KERNELS {

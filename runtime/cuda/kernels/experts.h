@@ -1,7 +1,7 @@
-// Routing tokens to experts and combining the experts' outputs (operands: plan/op.h).
+// Routing tokens to experts and combining the experts' outputs (operands: plan/ops.h).
 #pragma once
 
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cuda/kernels/operands.h"
 
 namespace windtunnel::WT_KERNELS {

@@ -1,7 +1,7 @@
-// A parameter's initial values: the same bits as runtime/cpu/initialize.h (operands: plan/op.h).
+// A parameter's initial values: the same bits as runtime/cpu/initialize.h (operands: plan/ops.h).
 #pragma once
 
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cuda/kernels/operands.h"
 
 namespace windtunnel::WT_KERNELS {

@@ -44,7 +44,7 @@ struct KeptProbabilities {
   int64_t first = 0, of_sample = 0;  // index of the first probability; distance of two samples
 
   KeptProbabilities() = default;
-  // Attention over `batch` samples and `heads` heads of this rank (`head_parts`: plan/op.h).
+  // Attention over `batch` samples and `heads` heads of this rank (`head_parts`: plan/ops.h).
   KeptProbabilities(const DropoutMask& mask, int64_t batch, int64_t heads, int head_parts, int64_t whole_seq)
       : kept(mask), seq(whole_seq) {
     const auto at = [&](int64_t sample) {

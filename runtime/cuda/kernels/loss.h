@@ -1,9 +1,9 @@
 // Losses with their gradients: cross-entropy in place over the logits, on the whole vocabulary or in three
-// passes over a tensor-parallel rank's part of it; mean squared error (operands: plan/op.h). A target outside
+// passes over a tensor-parallel rank's part of it; mean squared error (operands: plan/ops.h). A target outside
 // the vocabulary is reported as a fault; its row's gradient is the softmax's.
 #pragma once
 
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cuda/kernels/operands.h"
 
 namespace windtunnel::WT_KERNELS {

@@ -1,4 +1,4 @@
-// Layer norm and RMS norm with the residual sum fused in, forward and backward (operands: plan/op.h).
+// Layer norm and RMS norm with the residual sum fused in, forward and backward (operands: plan/ops.h).
 //
 //   layer norm: y = (x - mean) / deviation * gamma + beta     RMS norm: y = x / rms * gamma     (epsilon under the root)
 //
@@ -7,7 +7,7 @@
 // of all blocks (kernels/partials.h).
 #pragma once
 
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cuda/kernels/operands.h"
 
 namespace windtunnel::WT_KERNELS {

@@ -1,4 +1,4 @@
-// The operands of one operator, in the order that its kind documents in plan/op.h, and helpers for their
+// The operands of one operator, in the order that its kind documents in plan/ops.h, and helpers for their
 // types and pointers.
 #pragma once
 

@@ -1,9 +1,9 @@
 // The optimizer and gradient clipping over all parameters of a step, many tensors per launch (operands:
-// plan/op.h; the rules: runtime/cpu/optimizer.h). Operands are fp32; for 16-bit models they are the master
+// plan/ops.h; the rules: runtime/cpu/optimizer.h). Operands are fp32; for 16-bit models they are the master
 // weights.
 #pragma once
 
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cuda/kernels/operands.h"
 
 namespace windtunnel::WT_KERNELS {

@@ -1,8 +1,8 @@
 // Copies that rearrange elements: columns, heads of ranks, blocks; copies of many tensors at once; whole
-// tensors to and from the flat layout of shards (operands: plan/op.h).
+// tensors to and from the flat layout of shards (operands: plan/ops.h).
 #pragma once
 
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cuda/kernels/operands.h"
 
 namespace windtunnel::WT_KERNELS {

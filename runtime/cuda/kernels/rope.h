@@ -1,8 +1,8 @@
-// Rotary positions in place, rotating halves as Llama does (operands: plan/op.h; the formula:
+// Rotary positions in place, rotating halves as Llama does (operands: plan/ops.h; the formula:
 // runtime/cpu/rope.h).
 #pragma once
 
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cuda/kernels/operands.h"
 
 namespace windtunnel::WT_KERNELS {

@@ -1,8 +1,8 @@
-// Positions of a context-parallel rank's tokens in their whole sequence: plan/op.h's WholePosition, for
+// Positions of a context-parallel rank's tokens in their whole sequence: plan/ops.h's WholePosition, for
 // kernels.
 #pragma once
 
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cuda/kernels/simt.h"
 
 namespace windtunnel::WT_KERNELS {

@@ -1,4 +1,4 @@
-// The operators of plan/op.h in double precision, written for clarity: each forward function is its formula,
+// The operators of plan/ops.h in double precision, written for clarity: each forward function is its formula,
 // each backward function the formula's derivative. reference_test.cc compares the derivatives with finite
 // differences, and the tests of the cpu device compare its kernels with these functions.
 #pragma once
@@ -66,7 +66,7 @@ LossResult CrossEntropy(int64_t rows, int64_t vocab, const Values& logits,
                         const std::vector<int32_t>& targets);
 LossResult MeanSquaredError(const Values& prediction, const Values& target);
 
-// One update of one parameter; m and v are the optimizer's states (plan/op.h).
+// One update of one parameter; m and v are the optimizer's states (plan/ops.h).
 void OptimizerUpdate(const OptimizerSpec& spec, int64_t step, const Values& gradient, Values& parameter,
                      Values& m, Values& v);
 

@@ -20,7 +20,7 @@ struct ShardsCase {
   std::vector<int64_t> tensors, shard_elements;
 };
 
-// The layout by plan/op.h's formula: element r * sum(shard) + sum(shard[0..i)) + j is element r * shard[i] +
+// The layout by plan/ops.h's formula: element r * sum(shard) + sum(shard[0..i)) + j is element r * shard[i] +
 // j of tensor i.
 Values Flat(const ShardsCase& c, const std::vector<Values>& tensors) {
   Values flat;

@@ -31,7 +31,7 @@ struct OperatorCase {
   int64_t offset = 0;
   bool repeats_bits = true;  // whether every device gives the same bits each time
 
-  // Add operands in the order of plan/op.h. Values are standard normal times `scale`, drawn from a random
+  // Add operands in the order of plan/ops.h. Values are standard normal times `scale`, drawn from a random
   // stream by the buffer's index.
   OperatorCase& Read(DType dtype, int64_t elements, double scale = 1.0);
   OperatorCase& ReadIndices(int64_t elements, int64_t bound);
