@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "plan/schedule_times.h"
 
@@ -56,12 +57,14 @@ std::vector<ScheduleEvent> InOneOrder(const Schedule& schedule) {
   const ScheduleTimes times = RunSchedule(schedule, kUnitTimes);
   const size_t moments = 2 * (static_cast<size_t>(times.makespan.picoseconds()) + 1);
   std::vector<size_t> next(moments + 1);  // by moment: the index of its next event
-  ForEachMoment(schedule, times, [&](size_t moment, const Action&, int) { ++next[moment + 1]; });
-  for (size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];
-  std::vector<ScheduleEvent> events(next.back());
+  std::vector<std::pair<size_t, ScheduleEvent>> by_rank;
   ForEachMoment(schedule, times, [&](size_t moment, const Action& action, int rank) {
-    events[next[moment]++] = {action, rank};
+    by_rank.push_back({moment, {action, rank}});
+    ++next[moment + 1];
   });
+  for (size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];
+  std::vector<ScheduleEvent> events(by_rank.size());
+  for (const auto& [moment, event] : by_rank) events[next[moment]++] = event;
   size_t begin = 0;
   for (size_t i = 0; i < moments; ++i) {  // next[i] is the end of moment i here
     std::sort(events.begin() + static_cast<ptrdiff_t>(begin),

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/format.h"
+#include "plan/outline.h"
 #include "reports/result.h"
 #include "reports/version.h"
 #include "reports/words.h"
@@ -260,8 +261,13 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
     text +=
         "\n" + RowsOf("none is better in time, memory and devices", report.pareto, report.device_memory, ink);
     const FoundConfiguration& best = report.pareto.front();
-    text += "\n" + ink.Bold("the fastest again: windtunnel predict " + ShellWord(best.scenario.source_file)) +
+    // What a search composes may be too large for predict.
+    const Status can_predict = CheckSize(best.scenario);
+    const std::string words =
+        can_predict ? "the fastest again: windtunnel predict" : "the fastest is written";
+    text += "\n" + ink.Bold(fmt::format("{} {}", words, ShellWord(best.scenario.source_file))) +
             OptionsOf(report, best) + "\n";
+    if (!can_predict) text += fmt::format("  predict refuses it: {}\n", can_predict.error().message);
     text += fmt::format("  {}", ThroughputOf(best));
     if (const auto reserved = ReservedBy(best))
       text += fmt::format(
@@ -269,7 +275,9 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
           "outside the "
           "allocator)\n",
           FormatBytes(*reserved));
-    else text += ink.Dim("; the command also says whether memory that lies idle in between fits") + "\n";
+    else if (can_predict)
+      text += ink.Dim("; the command also says whether memory that lies idle in between fits") + "\n";
+    else text += "\n";
   }
   if (verbose || report.pareto.empty()) text += ReasonsOf("not legal", report.illegal, ink);
   text += ReasonsOf("cannot be predicted", report.refused, ink);

@@ -1,7 +1,7 @@
 #include "sim/composed/assembled_step.h"
 
 #include <algorithm>
-#include <optional>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -23,6 +23,16 @@ size_t AssembledStep::FirstGroup(const RankClass& of, size_t pass) const {
     group += GroupsOf(actions[stage]->Backward(before.kind, /*is_first=*/true));
   }
   return group;
+}
+
+ActionMemory AssembledStep::MemoryOfFirst(const RankClass& of, size_t pass,
+                                          const StageAction& backward) const {
+  const size_t first = FirstGroup(of, pass);
+  const auto groups = std::span(of.strategy->first).subspan(first, GroupsOf(backward));
+  const bool allocates = std::any_of(groups.begin(), groups.end(), [](const RankStrategy::Group& group) {
+    return group.allocates > 0 || group.lates > 0;
+  });
+  return allocates ? composed::MemoryOfFirst(backward.runs, *of.strategy, first) : backward.memory;
 }
 
 bool AssembledStep::GathersAreKnown() const {
@@ -61,7 +71,7 @@ std::vector<std::vector<RankWalk::LaterForward>> AssembledStep::LaterForwards() 
     Course& course = courses[static_cast<size_t>(event.rank)];
     if (event.kind == PipelineEvent::Kind::kMessage) {
       course.host += send_host;
-      courses[static_cast<size_t>(walk->receivers[event.lane])].host += receive_host;
+      courses[static_cast<size_t>(walk->lanes[event.lane()].to)].host += receive_host;
       continue;
     }
     if (event.kind == PipelineEvent::Kind::kBackward) {
@@ -94,7 +104,7 @@ void AssembledStep::GatherAhead(std::vector<RankWalk>& ranks) const {
     const auto rank = static_cast<size_t>(event.rank);
     if (event.kind == PipelineEvent::Kind::kMessage) {
       host[rank] += send_host;
-      host[static_cast<size_t>(walk->receivers[event.lane])] += receive_host;
+      host[static_cast<size_t>(walk->lanes[event.lane()].to)] += receive_host;
     } else if (left[rank] > 0) {
       const StageAction& forward = ActionsOf(event).forward;
       host[rank] = event.is_first ? ranks[rank].GatherAhead(forward, host[rank], group[rank])
@@ -106,72 +116,86 @@ void AssembledStep::GatherAhead(std::vector<RankWalk>& ranks) const {
   }
 }
 
-// One pass over the events, which tracks what each rank holds.
-void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
-  struct Held {
-    int64_t now = 0, peak = 0;
-    int64_t left = 0;  // to tensor ranks (StageTemplate::left)
-    void Add(const MemoryPass& pass) {
-      peak = std::max(peak, now + pass.peak);
-      now += pass.net;
+namespace {
+
+// What a rank holds, and the most that it has held.
+struct Held {
+  int64_t now = 0, peak = 0;
+  int64_t left = 0;  // to tensor ranks (StageTemplate::left)
+
+  void Add(const MemoryPass& pass) {
+    peak = std::max(peak, now + pass.peak);
+    now += pass.net;
+  }
+  // `released`: bytes of sent messages that are known to have arrived when the action begins.
+  void Do(const ActionMemory& action, int64_t released) {
+    Add(action.lead);
+    now -= released;
+    if (left > 0 && action.awaits_tensor) {
+      Add(action.until_awaited);
+      now -= std::exchange(left, 0);
+      Add(action.behind);
+    } else {
+      Add(action.rest);
     }
-  };
-  std::vector<Held> held(static_cast<size_t>(end - begin));
+  }
+  // Does the same `count` times.
+  template <typename Once>
+  void Repeat(int32_t count, Once do_once) {
+    for (; count > 0; --count) {
+      const Held before = *this;
+      do_once();
+      if (count < 3 || left != before.left) continue;
+      // From here on each time changes memory by as much, so the highest level is in this one or the last.
+      now += (count - 2) * (now - before.now);
+      count = 2;
+    }
+  }
+};
+
+}  // namespace
+
+void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
+  // First backwards, by class of rank and PassOrder::first.
+  std::vector<std::vector<ActionMemory>> firsts(classes.size());
   for (int rank = begin; rank < end; ++rank) {
     const RankClass& of = ClassOf(rank);
-    held[rank - begin] = {.now = of.resident - of.strategy->freed, .peak = of.resident};
-  }
-  // First backwards, by class of rank and PassOrder::first; and how many of them each rank has had.
-  std::vector<std::vector<std::optional<ActionMemory>>> firsts(classes.size());
-  std::vector<size_t> passed(static_cast<size_t>(walk->ranks));
-  const auto memory_of = [&](const PipelineEvent& event) -> const ActionMemory& {
-    const StageActions& of = ActionsOf(event);
-    if (event.kind == PipelineEvent::Kind::kForward) return of.forward.memory;
-    const StageAction& backward = of.Backward(event.backward, event.is_first);
-    if (!event.is_first) return backward.memory;
-    const RankClass& rank = ClassOf(event.rank);
-    auto& of_class = firsts[static_cast<size_t>(class_of[event.rank])];
-    of_class.resize(rank.passes.first.size());
-    const size_t pass = passed[static_cast<size_t>(event.rank)]++;
-    if (!of_class[pass])
-      of_class[pass] = MemoryOfFirst(backward.runs, *rank.strategy, FirstGroup(rank, pass));
-    return *of_class[pass];
-  };
-  const bool is_first_alone = begin == 0 && end == 1;
-  const size_t events = is_first_alone ? walk->of_first_rank.size() : walk->events.size();
-  for (size_t i = 0; i < events; ++i) {
-    const PipelineEvent& event =
-        walk->events[is_first_alone ? static_cast<size_t>(walk->of_first_rank[i]) : i];
-    const bool is_message = event.kind == PipelineEvent::Kind::kMessage;
-    const int32_t rank = is_message ? walk->receivers[event.lane] : event.rank;
-    if (rank < begin || rank >= end) continue;
-    Held& of = held[rank - begin];
-    if (is_message) {
-      of.Add({received, received});
-      continue;
+    std::vector<ActionMemory>& of_class = firsts[static_cast<size_t>(class_of[rank])];
+    size_t passes = 0;  // first backwards so far
+    Held held = {.now = of.resident - of.strategy->freed, .peak = of.resident};
+    const auto do_event = [&](const MemoryEvent& event) {
+      if (event.kind == MemoryEvent::Kind::kMessage) {
+        held.Add({received, received});
+        return;
+      }
+      const StageActions& stage = *actions[static_cast<size_t>(of.stages[static_cast<size_t>(event.chunk)])];
+      const int64_t released = event.released * message;
+      if (event.kind == MemoryEvent::Kind::kForward) {
+        held.Do(stage.forward.memory, released);
+        held.left += stage.stage->left;
+        return;
+      }
+      const StageAction& backward = stage.Backward(event.backward(), event.is_first);
+      if (!event.is_first) {
+        held.Do(backward.memory, released);
+        return;
+      }
+      const size_t pass = passes++;
+      if (of_class.size() == pass) of_class.push_back(MemoryOfFirst(of, pass, backward));
+      held.Do(of_class[pass], released);
+    };
+    const MemoryTrace& trace = walk->memory[static_cast<size_t>(rank)];
+    for (const MemoryTrace::Run& run : trace.runs) {
+      const auto begins = trace.events.begin() + run.begin;
+      held.Repeat(run.count, [&] { std::for_each(begins, begins + run.length, do_event); });
+      if (held.peak <= capacity) continue;
+      peak = held.peak;
+      return;
     }
-    const ActionMemory& memory = memory_of(event);
-    of.Add(memory.lead);
-    of.now -= event.released * message;
-    if (of.left > 0 && memory.awaits_tensor) {
-      of.Add(memory.until_awaited);
-      of.now -= std::exchange(of.left, 0);
-      of.Add(memory.behind);
-    } else {
-      of.Add(memory.rest);
-    }
-    if (event.kind == PipelineEvent::Kind::kForward) of.left += ActionsOf(event).stage->left;
-    if (of.peak <= capacity) continue;
-    peak = of.peak;
-    return;
-  }
-  for (int rank = begin; rank < end; ++rank) {
-    const RankStrategy& strategy = *ClassOf(rank).strategy;
-    Held& of = held[rank - begin];
-    of.Add({strategy.net_before, strategy.peak_before});
-    of.now -= walk->unreleased[rank] * message;
-    of.Add({0, strategy.peak_after});
-    peak = std::max(peak, of.peak);
+    held.Add({of.strategy->net_before, of.strategy->peak_before});
+    held.now -= trace.unreleased * message;
+    held.Add({0, of.strategy->peak_after});
+    peak = std::max(peak, held.peak);
   }
 }
 
@@ -230,6 +254,18 @@ int64_t AssembledStep::MessageTime(int from, int to) const {
   return message_times[static_cast<size_t>(is_next ? lower : walk->ranks - 1)];
 }
 
+namespace {
+
+// Messages between two ranks in one direction, one after the other.
+struct MessageLane {
+  RankWalk* sender;
+  RankWalk* receiver;
+  int64_t time;     // of one message
+  int64_t end = 0;  // of the last one so far
+};
+
+}  // namespace
+
 Duration AssembledStep::Time() const {
   const PipelineWalk& order = *walk;
   std::vector<const RankStrategy*> strategies;
@@ -240,8 +276,11 @@ Duration AssembledStep::Time() const {
   }
   // By message: when it is made, then when it has arrived; each is written before it is read.
   const auto messages = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(order.messages));
-  // `exchanged`, by rank: when its last message ended, sent or received.
-  std::vector<int64_t> lane_end(order.receivers.size()), sent(order.ranks), exchanged(order.ranks);
+  std::vector<MessageLane> lanes;
+  for (const auto& [from, to] : order.lanes)
+    lanes.push_back({&ranks[from], &ranks[to], MessageTime(from, to)});
+  // By rank: when its last message ended, sent or received. Only kept up if hosts wait for it.
+  std::vector<int64_t> exchanged(order.ranks);
   // Indices of groups (RankStrategy), by rank.
   std::vector<size_t> next_use(order.ranks), next_first(order.ranks), next_last(order.ranks);
   const bool holds = gathers_with_forward && HoldsHosts();
@@ -249,21 +288,19 @@ Duration AssembledStep::Time() const {
   if (gathers_with_forward && !host_awaits_messages && !holds) GatherAhead(ranks);
   for (size_t i = 0; i < order.events.size(); ++i) {
     const PipelineEvent& event = order.events[i];
-    RankWalk& rank = ranks[event.rank];
     if (event.kind == PipelineEvent::Kind::kMessage) {
-      const int32_t to = order.receivers[event.lane];
-      RankWalk& receiver = ranks[to];
-      rank.AddHost(send_host);
-      receiver.AddHost(receive_host);
+      MessageLane& lane = lanes[event.lane()];
+      lane.sender->AddHost(send_host);
+      lane.receiver->AddHost(receive_host);
       const int64_t start =
-          std::max({messages[event.out], lane_end[event.lane], rank.host(), receiver.host()});
-      const int64_t end = start + MessageTime(event.rank, to);
-      messages[event.out] = lane_end[event.lane] = end;
-      sent[event.rank] = std::max(sent[event.rank], end);
-      for (const int32_t other : {event.rank, to})
-        exchanged[other] = std::max(exchanged[other], end);
+          std::max({messages[event.out], lane.end, lane.sender->host(), lane.receiver->host()});
+      messages[event.out] = lane.end = start + lane.time;
+      if (!host_awaits_messages) continue;
+      for (const int16_t end : {event.rank, order.lanes[event.lane()].to})
+        exchanged[end] = std::max(exchanged[end], lane.end);
       continue;
     }
+    RankWalk& rank = ranks[event.rank];
     if (host_awaits_messages && event.follows_messages) rank.AwaitAll(exchanged[event.rank]);
     const StageActions& of = ActionsOf(event);
     const int64_t arrival = event.in >= 0 ? messages[event.in] : 0;
@@ -290,6 +327,9 @@ Duration AssembledStep::Time() const {
   for (int rank = 0; rank < order.ranks; ++rank)
     if (host_awaits_messages && order.ends_with_messages[rank]) ranks[rank].AwaitAll(exchanged[rank]);
   for (RankWalk& rank : ranks) rank.Reduce(0);
+  std::vector<int64_t> sent(order.ranks);
+  for (size_t i = 0; i < lanes.size(); ++i)
+    sent[order.lanes[i].from] = std::max(sent[order.lanes[i].from], lanes[i].end);
   Tails(ranks, sent, strategies).Run();
   int64_t end = 0;
   for (const RankWalk& rank : ranks) end = std::max(end, rank.End());

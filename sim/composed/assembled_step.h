@@ -60,6 +60,8 @@ struct AssembledStep {
   // The index in RankStrategy::first of the first group of PassOrder::first[pass].
   size_t FirstGroup(const RankClass& of, size_t pass) const;
   size_t GroupsOf(const StageAction& action) const;
+  // The memory of a rank's PassOrder::first[pass].
+  ActionMemory MemoryOfFirst(const RankClass& of, size_t pass, const StageAction& backward) const;
 
   // Raises `peak` to that of ranks [begin, end). Stops at the first level above `capacity`. REQUIRES: the
   // actions of these ranks' stages.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +11,18 @@
 
 namespace windtunnel::composed {
 namespace {
+
+MemoryEvent MemoryOf(const PipelineEvent& action, int chunk, int32_t released) {
+  MemoryEvent event;
+  event.released = released;
+  event.chunk = static_cast<int16_t>(chunk);
+  event.kind = action.kind == PipelineEvent::Kind::kForward ? MemoryEvent::Kind::kForward
+               : action.backward == BackwardKind::kWhole    ? MemoryEvent::Kind::kBackward
+               : action.backward == BackwardKind::kInputs   ? MemoryEvent::Kind::kInputs
+                                                            : MemoryEvent::Kind::kWeights;
+  event.is_first = action.kind == PipelineEvent::Kind::kBackward && action.is_first;
+  return event;
+}
 
 PipelineWalk OnePiece(int64_t micro_batches) {
   PipelineWalk walk;
@@ -24,10 +35,11 @@ PipelineWalk OnePiece(int64_t micro_batches) {
     walk.events.push_back(forward);
     walk.events.push_back(backward);
   }
-  walk.of_first_rank.resize(walk.events.size());
-  std::iota(walk.of_first_rank.begin(), walk.of_first_rank.end(), 0);
+  std::vector<MemoryEvent> memory;
+  for (const PipelineEvent& event : walk.events)
+    memory.push_back(MemoryOf(event, /*chunk=*/0, /*released=*/0));
+  walk.memory = {Condense(memory, /*period=*/2)};
   walk.passes = {WholePasses(1)};
-  walk.unreleased = {0};
   walk.ends_with_messages = {false};
   return walk;
 }
@@ -50,9 +62,9 @@ class Walker {
         position_of_(slot_of_.size(), 0),
         lane_of_(static_cast<size_t>(ranks_) * ranks_, -1),
         done_(stages_),
-        sent_(ranks_),
         backwards_of_(ranks_),
-        has_exchanged_(ranks_, false) {
+        has_exchanged_(ranks_, false),
+        memory_(ranks_) {
     walk_.ranks = ranks_;
     walk_.stages_per_rank = stages_ / ranks_;
     walk_.rank_of_stage = schedule.rank_of_stage;
@@ -73,17 +85,34 @@ class Walker {
       if (IsSend(event.action.kind)) Exchange(event.rank, event.action);
       else Compute(event.rank, event.action);
     }
-    for (const std::vector<Sent>& sent : sent_) walk_.unreleased.push_back(static_cast<int32_t>(sent.size()));
+    for (const std::vector<MemoryEvent>& events : memory_) walk_.memory.push_back(MemoryOfRank(events));
+    for (size_t lane = 0; lane < unreleased_.size(); ++lane)
+      walk_.memory[walk_.lanes[lane].from].unreleased += unreleased_[lane].size();
     walk_.ends_with_messages = has_exchanged_;
     if (mixes_kinds_) return Unsupported("gradients that begin or end in backwards of several kinds");
     return std::move(walk_);
   }
 
  private:
-  // A message of which its sender does not know yet that it has arrived.
-  struct Sent {
-    int to;
-    int32_t needed;  // position, in the receiver's actions, of the computation that needs it
+  // The messages of a lane of which the sender does not know yet that they have arrived: for each the first
+  // position, in the receiver's actions, of a computation that needs it or a later one. So they never descend.
+  class Unreleased {
+   public:
+    void Add(int32_t needed) {
+      for (size_t i = needed_.size(); i > first_ && needed_[i - 1] > needed; --i) needed_[i - 1] = needed;
+      needed_.push_back(needed);
+    }
+    // The receiver has done the computation at `position`. Returns the number of messages that are released.
+    int32_t Release(int32_t position) {
+      const size_t before = first_;
+      while (first_ < needed_.size() && needed_[first_] <= position) ++first_;
+      return static_cast<int32_t>(first_ - before);
+    }
+    int32_t size() const { return static_cast<int32_t>(needed_.size() - first_); }
+
+   private:
+    std::vector<int32_t> needed_;
+    size_t first_ = 0;
   };
 
   struct Backward {
@@ -106,16 +135,18 @@ class Walker {
     const int to = Counterpart(send).stage, receiver = schedule_.rank_of_stage[to];
     PipelineEvent event;
     event.kind = PipelineEvent::Kind::kMessage;
-    event.rank = static_cast<int32_t>(rank);
+    event.rank = static_cast<int16_t>(rank);
     event.out = SlotOf(Index(forward, send.stage, send.micro_batch));
-    int32_t& lane = lane_of_[static_cast<size_t>(rank) * ranks_ + receiver];
+    int32_t& lane = LaneOf(rank, receiver);
     if (lane < 0) {
-      lane = static_cast<int32_t>(walk_.receivers.size());
-      walk_.receivers.push_back(static_cast<int32_t>(receiver));
+      lane = static_cast<int32_t>(walk_.lanes.size());
+      walk_.lanes.push_back({static_cast<int16_t>(rank), static_cast<int16_t>(receiver)});
+      unreleased_.emplace_back();
     }
-    event.lane = lane;
-    Add(event, rank == 0 || receiver == 0);
-    sent_[rank].push_back({receiver, position_of_[Index(forward, to, send.micro_batch)]});
+    event.in = lane;
+    walk_.events.push_back(event);
+    memory_[receiver].emplace_back();
+    unreleased_[lane].Add(position_of_[Index(forward, to, send.micro_batch)]);
     has_exchanged_[rank] = has_exchanged_[receiver] = true;
   }
 
@@ -126,8 +157,8 @@ class Walker {
 
   void Compute(int rank, const Action& action) {
     PipelineEvent event;
-    event.rank = static_cast<int32_t>(rank);
-    event.stage = static_cast<int32_t>(action.stage);
+    event.rank = static_cast<int16_t>(rank);
+    event.stage = static_cast<int16_t>(action.stage);
     event.follows_messages = has_exchanged_[rank];
     has_exchanged_[rank] = false;
     if (action.kind == ActionKind::kForward) {
@@ -137,13 +168,20 @@ class Walker {
       event.backward = KindOf(action.kind);
       CountBackward(event);
     }
-    if (action.kind != ActionKind::kWeightGradient) HandOver(action, event);
-    Add(event, rank == 0);
+    const int32_t released = action.kind == ActionKind::kWeightGradient ? 0 : HandOver(action, event);
+    walk_.events.push_back(event);
+    memory_[rank].push_back(MemoryOf(event, action.stage / ranks_, released));
   }
 
-  void Add(const PipelineEvent& event, bool is_of_first) {
-    if (is_of_first) walk_.of_first_rank.push_back(static_cast<int32_t>(walk_.events.size()));
-    walk_.events.push_back(event);
+  // Schedules repeat after each micro-batch, or where ranks have several stages after as many as there are
+  // ranks; those with all forwards first repeat a message and what it is needed for.
+  MemoryTrace MemoryOfRank(const std::vector<MemoryEvent>& events) const {
+    const size_t micro_batches = walk_.stages_per_rank == 1 ? 1 : static_cast<size_t>(ranks_);
+    const size_t period = events.size() / static_cast<size_t>(micro_batches_) * micro_batches;
+    MemoryTrace trace = Condense(events, static_cast<int32_t>(period));
+    if (2 * trace.events.size() <= events.size()) return trace;
+    MemoryTrace by_pairs = Condense(events, /*period=*/2);
+    return by_pairs.events.size() < trace.events.size() ? by_pairs : trace;
   }
 
   void CountBackward(PipelineEvent& event) {
@@ -171,35 +209,29 @@ class Walker {
   }
 
   // Notes the message that an action waits for, and the one that it makes. Stages of one rank hand over
-  // without.
-  void HandOver(const Action& action, PipelineEvent& event) {
+  // without. Returns the number of messages that the rank knows then to have arrived.
+  int32_t HandOver(const Action& action, PipelineEvent& event) {
     const bool forward = action.kind == ActionKind::kForward;
     const int from = forward ? action.stage - 1 : action.stage + 1,
               to = forward ? action.stage + 1 : action.stage - 1;
     const auto is_elsewhere = [&](int stage) {
       return stage >= 0 && stage < stages_ && schedule_.rank_of_stage[stage] != event.rank;
     };
-    if (is_elsewhere(from)) {
-      const size_t made = Index(forward, from, action.micro_batch);
-      event.in = SlotOf(made);
-      event.released = Release(event.rank, schedule_.rank_of_stage[from], position_of_[made]);
-    }
     if (is_elsewhere(to)) event.out = SlotOf(Index(forward, action.stage, action.micro_batch));
+    if (!is_elsewhere(from)) return 0;
+    const size_t made = Index(forward, from, action.micro_batch);
+    event.in = SlotOf(made);
+    return Release(event.rank, schedule_.rank_of_stage[from], position_of_[made]);
   }
 
   // Everything that `from` needed for its computation at `position` has arrived there, and so has what was
   // sent there before. Returns the number of messages released.
   int32_t Release(int rank, int from, int32_t position) {
-    std::vector<Sent>& sent = sent_[rank];
-    const auto last = std::find_if(sent.rbegin(), sent.rend(), [&](const Sent& message) {
-      return message.to == from && message.needed <= position;
-    });
-    const auto end =
-        std::remove_if(sent.begin(), last.base(), [&](const Sent& message) { return message.to == from; });
-    const auto released = static_cast<int32_t>(last.base() - end);
-    sent.erase(end, last.base());
-    return released;
+    const int32_t lane = LaneOf(rank, from);
+    return lane < 0 ? 0 : unreleased_[lane].Release(position);
   }
+
+  int32_t& LaneOf(int from, int to) { return lane_of_[static_cast<size_t>(from) * ranks_ + to]; }
 
   const Schedule& schedule_;
   const int ranks_, stages_;
@@ -207,9 +239,10 @@ class Walker {
   PipelineWalk walk_;
   std::vector<int32_t> slot_of_, position_of_, lane_of_;
   std::vector<Done> done_;  // by stage
-  std::vector<std::vector<Sent>> sent_;
+  std::vector<Unreleased> unreleased_;               // by lane
   std::vector<std::vector<Backward>> backwards_of_;  // by rank
   std::vector<bool> has_exchanged_;                  // by rank: since its last computation
+  std::vector<std::vector<MemoryEvent>> memory_;     // by rank
   bool mixes_kinds_ = false;  // some whole backward writes only some of its gradients first, or last
 };
 
@@ -223,8 +256,8 @@ Result<PipelineWalk> MakePipelineWalk(const Scenario& scenario) {
   const bool is_v = stages_per_rank == 2 && schedule.rank_of_stage == VPlacement(ranks);
   if (!is_v && schedule.rank_of_stage != LoopPlacement(ranks, stages_per_rank))
     return Unsupported("stages that are placed neither in a loop nor in a V");
-  if (stages_per_rank > std::numeric_limits<int16_t>::max())
-    return Unsupported("tens of thousands of stages a rank");
+  if (schedule.stages() > std::numeric_limits<int16_t>::max())
+    return Unsupported("tens of thousands of stages");
   return Walker(schedule).Run();
 }
 

@@ -9,26 +9,28 @@
 #include "plan/schedule.h"
 #include "scenarios/scenario.h"
 #include "sim/composed/backward_kind.h"
+#include "sim/composed/memory_trace.h"
 
 namespace windtunnel::composed {
 
 struct PipelineEvent {
   enum class Kind : uint8_t { kForward, kBackward, kMessage };
-  Kind kind = Kind::kForward;
-  BackwardKind backward = BackwardKind::kWhole;
-  // Action: the first of its stage in the step. Backward: the first or the last (PassOrder).
-  bool is_first = false, is_last = false;
-  bool follows_messages = false;  // action: the rank has sent or received since its last one
+  // The message that an action waits for; -1: none. Of a message: its lane.
+  int32_t in = -1;
+  int32_t out = -1;   // the message that the action makes, or that this event is; -1: none
+  int16_t stage = 0;  // action
+  int16_t rank = 0;   // message: the sender
   // Backward: the rank's stage whose gradients may be reduced after it (DataParallel::ReduceStage); -1: none.
   int16_t reduces = -1;
-  int32_t stage = 0;     // action
-  int32_t rank = 0;      // message: the sender
-  int32_t released = 0;  // action: sent messages of the rank that become known to have arrived when it begins
-  int32_t in = -1;       // the message that an action waits for; -1: none
-  int32_t out = -1;      // the message that the action makes, or that this event is; -1: none
-  int32_t lane = -1;     // message: index of the pair of its sender and its receiver
+  Kind kind : 2 = Kind::kForward;
+  BackwardKind backward : 2 = BackwardKind::kWhole;
+  // Action: the first of its stage in the step. Backward: the first or the last (PassOrder).
+  bool is_first : 1 = false, is_last : 1 = false;
+  bool follows_messages : 1 = false;  // action: the rank has sent or received since its last one
+
+  int32_t lane() const { return in; }  // message
 };
-static_assert(sizeof(PipelineEvent) == 32);  // walks have millions of events, and searches hundreds of walks
+static_assert(sizeof(PipelineEvent) == 16);  // walks have millions of events, and searches hundreds of walks
 
 struct PipelineWalk {
   int ranks = 1, stages_per_rank = 1;
@@ -36,16 +38,18 @@ struct PipelineWalk {
   std::vector<PassOrder> passes;  // by rank
   bool splits_backwards = false;  // some backward is not whole
   int32_t messages = 0;
-  std::vector<int32_t> receivers;  // by lane
+  struct Lane {
+    int16_t from, to;  // ranks
+  };
+  std::vector<Lane> lanes;  // a sender and a receiver each, in the order of their first messages
   std::vector<PipelineEvent> events;
-  std::vector<int32_t> of_first_rank;    // indices of the events in which the first rank takes part
-  std::vector<int32_t> unreleased;       // by rank: sent messages that no action releases
+  std::vector<MemoryTrace> memory;       // by rank
   std::vector<bool> ends_with_messages;  // by rank: it sends or receives after its last action
 };
 
 // Also for one rank without a pipeline. Errors: those of ScheduleOf; Unsupported for stages that are placed
 // neither in a loop nor in a V, for stages whose first or last gradients come partly from a whole backward and
-// partly from one that is split, and for tens of thousands of stages a rank.
+// partly from one that is split, and for tens of thousands of stages.
 Result<PipelineWalk> MakePipelineWalk(const Scenario& scenario);
 
 // Whether the scenario's schedule, by its name, has whole backwards only, and its stages are placed in a loop.

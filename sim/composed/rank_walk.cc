@@ -62,6 +62,7 @@ void RankWalk::Reset(const RankStrategy* strategy) {
   ends_ = {};
   history_ = {};
   issued_ = {};
+  flights_end_ = 0;
   for (int stream = 0; stream < kLocalStreams; ++stream) Clear(stream);
   strategy_ = strategy;
   strategy_ends_.assign(strategy == nullptr ? 0 : strategy->ops.size(), 0);
@@ -75,8 +76,12 @@ void RankWalk::Reset(const RankStrategy* strategy) {
 
 void RankWalk::AwaitAll(int64_t arrived) {
   host_ = std::max(End(), arrived);
-  for (uint32_t lanes = busy_lanes_; lanes != 0; lanes &= lanes - 1) Clear(__builtin_ctz(lanes));
+  ClearAll();
   is_idle_ = true;
+}
+
+void RankWalk::ClearAll() {
+  for (uint32_t lanes = busy_lanes_; lanes != 0; lanes &= lanes - 1) Clear(__builtin_ctz(lanes));
 }
 
 void RankWalk::Clear(int stream) {
@@ -85,17 +90,18 @@ void RankWalk::Clear(int stream) {
   busy_lanes_ &= ~(1u << stream);
 }
 
+// Whether no communication that slows kernels down, of what was issued so far, is in flight from `begin` on.
+bool RankWalk::IsAlone(int64_t begin) {
+  if (begin < flights_end_) return false;
+  ClearAll();
+  return true;
+}
+
 // Whether everything issued so far that could affect computation is done by `begin`.
 bool RankWalk::IsQuiet(int64_t begin) {
   for (int stream = kTensor; stream < kModelStreams; ++stream)
     if (ends_[stream] > begin) return false;
-  for (uint32_t lanes = busy_lanes_; lanes != 0; lanes &= lanes - 1) {
-    const int stream = __builtin_ctz(lanes);
-    Lane& lane = lanes_[stream];
-    if (!lane.flights.empty() && lane.flights.back().end > begin) return false;
-    Clear(stream);
-  }
-  return true;
+  return IsAlone(begin);
 }
 
 namespace {
@@ -315,7 +321,8 @@ void RankWalk::Issue(int32_t index, int64_t arrived) {
 // KernelCost's beside_communication.
 template <typename AnyOp>
 int64_t RankWalk::Begin(const AnyOp& op, double own_speed, int64_t start) {
-  const int64_t end = op.stream == kCompute ? KernelEnd(start, op.work, own_speed) : start + op.work;
+  const int64_t end =
+      op.stream != kCompute || IsAlone(start) ? start + op.work : KernelEnd(start, op.work, own_speed);
   ends_[op.stream] = end;
   if (op.stream < kModelStreams) history_[op.stream][issued_[op.stream]++ % kHistory] = end;
   if (op.stream != kCompute && op.efficiency < 1 && op.work > 0) {
@@ -327,6 +334,7 @@ int64_t RankWalk::Begin(const AnyOp& op, double own_speed, int64_t start) {
         lane.flights.back().holds_multiprocessors == op.holds_multiprocessors)
       lane.flights.back().end = end;
     else lane.flights.push_back({start, end, op.efficiency, op.holds_multiprocessors});
+    flights_end_ = std::max(flights_end_, end);
   }
   return end;
 }

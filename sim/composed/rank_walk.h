@@ -95,6 +95,8 @@ class RankWalk {
 
  private:
   void Clear(int stream);
+  void ClearAll();
+  bool IsAlone(int64_t begin);
   bool IsQuiet(int64_t begin);
   int64_t Walk(const StageAction& action, int64_t arrived);
   // What the next computation waits for, if the action that should have waited for it computes nothing (the
@@ -133,6 +135,7 @@ class RankWalk {
   std::array<uint32_t, kModelStreams> issued_{};
   Lanes lanes_;
   uint32_t busy_lanes_ = 0;  // one bit per lane
+  int64_t flights_end_ = 0;  // of the last flight on any lane
   const RankStrategy* strategy_ = nullptr;
   std::vector<int64_t> strategy_ends_;
   int32_t tail_ = -1;

@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include <fstream>
+#include <utility>
+#include <vector>
 
 #include "tests/plan/scenarios_for_tests.h"
 
@@ -22,12 +25,67 @@ TEST(PipelineWalk, ReleasesEachMessageOnce) {
     const auto walk = MakePipelineWalk(s);
     ASSERT_TRUE(walk) << walk.error().message;
     EXPECT_EQ(walk->messages, 2 * micro_batches);
-    int64_t released = walk->unreleased[0] + walk->unreleased[1];
-    for (const PipelineEvent& event : walk->events) {
-      EXPECT_GE(event.released, 0);
-      released += event.released;
+    int64_t released = 0;
+    for (const MemoryTrace& trace : walk->memory) {
+      released += trace.unreleased;
+      for (const MemoryTrace::Run& run : trace.runs) {
+        for (int32_t i = run.begin; i < run.begin + run.length; ++i) {
+          EXPECT_GE(trace.events[i].released, 0);
+          released += run.count * trace.events[i].released;
+        }
+      }
     }
     EXPECT_EQ(released, 2 * micro_batches);
+  }
+}
+
+std::vector<MemoryEvent> Written(const MemoryTrace& trace) {
+  std::vector<MemoryEvent> events;
+  for (const MemoryTrace::Run& run : trace.runs)
+    for (int32_t time = 0; time < run.count; ++time)
+      events.insert(events.end(), trace.events.begin() + run.begin,
+                    trace.events.begin() + run.begin + run.length);
+  return events;
+}
+
+std::vector<MemoryEvent> EventsOf(const std::vector<int>& chunks) {
+  std::vector<MemoryEvent> events;
+  for (const int chunk : chunks) events.push_back({.chunk = static_cast<int16_t>(chunk)});
+  return events;
+}
+
+TEST(MemoryTrace, WritesWhatRepeatsOnce) {
+  const MemoryTrace trace = Condense(EventsOf({7, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 5}), /*period=*/3);
+  EXPECT_EQ(trace.events, EventsOf({7, 1, 2, 3, 1, 2, 5}));
+  const std::vector<MemoryTrace::Run> runs = {{0, 1, 1}, {1, 3, 3}, {4, 3, 1}};
+  EXPECT_EQ(trace.runs, runs);
+}
+
+// Few kinds of events, so that much repeats, and at any place.
+RC_GTEST_PROP(MemoryTrace, HasTheSameEventsInTheSameOrder, ()) {
+  const auto events = EventsOf(*rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 2)));
+  const auto period = *rc::gen::inRange(0, 5);
+  const MemoryTrace trace = Condense(events, period);
+  RC_ASSERT(Written(trace) == events);
+  RC_ASSERT(trace.events.size() <= events.size());
+}
+
+// In the middle of 1F1B a rank alternates between a forward and a backward; interleaved stages go round together.
+TEST(MemoryTrace, OfAScheduleDoesNotGrowWithItsMicroBatches) {
+  Scenario s = TinyGpt();
+  s.model.layers = 8;
+  for (const auto& [schedule, virtual_stages] :
+       {std::pair("1f1b", 1), {"interleaved", 2}, {"gpipe", 1}, {"zb_h1", 1}}) {
+    s.parallel.pipeline = {.size = 4, .schedule = schedule, .virtual_stages = virtual_stages};
+    std::vector<size_t> sizes;
+    for (const int64_t micro_batches : {64, 128}) {
+      s.batch.accumulate = micro_batches;
+      const PipelineWalk walk = MakePipelineWalk(s).value();
+      size_t size = 0;
+      for (const MemoryTrace& trace : walk.memory) size += trace.events.size();
+      sizes.push_back(size);
+    }
+    EXPECT_EQ(sizes[0], sizes[1]) << schedule;
   }
 }
 
