@@ -198,10 +198,15 @@ expect 0 '1 fit only by giving back cached memory in every step' search tight.ya
 [ "$(found)" = "1 1 1" ] || { echo "FAILED: search, one is too tight: $(found)"; failures=$((failures + 1)); }
 expect 0 'x context 2, micro 2 x 4' search tight.yaml --json tight.json --set 'search={context: [2], micro: [2]}'
 [ "$(found)" = "1 2 2" ] || { echo "FAILED: search, all are too tight: $(found)"; failures=$((failures + 1)); }
-large=(--set cluster.device=h100-sxm-80g --set "model={layers: 64, hidden: 1024, heads: 16, vocab: 32000, seq_len: 512}"
-  --set batch.accumulate=4096 --set parallel.pipeline.size=64 --set cluster.nodes=8 --set cluster.devices_per_node=8 --set cluster.network=dgx-h100)
-expect 0 'the stages would go through 262144 blocks .*; what is said of it is composed' search stages.yaml "${large[@]}"
-expect 0 'predict refuses it: batch.accumulate is 4096: the stages would go through 262144 blocks' search stages.yaml "${large[@]}"
+cat > large.yaml << 'YAML'
+model: {layers: 64, hidden: 1024, heads: 16, vocab: 32000, seq_len: 512}
+batch: {micro: 1, accumulate: 4096}
+parallel: {pipeline: {size: 64, schedule: 1f1b}}
+cluster: {device: h100-sxm-80g, nodes: 8, devices_per_node: 8, network: dgx-h100}
+search: {micro: [1]}
+YAML
+expect 0 'the stages would go through 262144 blocks .*; what is said of it is composed' search large.yaml
+expect 0 'predict refuses it: batch.accumulate is 4096: the stages would go through 262144 blocks' search large.yaml
 
 # Where nothing fits, the search names what needs the least memory, whatever the order of the ranges:
 # recomputation.
