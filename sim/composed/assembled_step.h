@@ -1,4 +1,4 @@
-// A step assembled from actions, a schedule and what a strategy adds: its memory and its time.
+// A step assembled from actions, a schedule and what a strategy adds, and its memory (step_course.h has its time).
 #pragma once
 
 #include <array>
@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "base/units.h"
 #include "sim/composed/pipeline_walk.h"
 #include "sim/composed/rank_strategy.h"
 #include "sim/composed/rank_walk.h"
@@ -66,8 +65,6 @@ struct AssembledStep {
   // Raises `peak` to that of ranks [begin, end). Stops at the first level above `capacity`. REQUIRES: the
   // actions of these ranks' stages.
   void FindPeak(int begin, int end, int64_t capacity);
-  // REQUIRES: a peak within the capacity, and the messages' times.
-  Duration Time() const;
 
   // Whether the time at which the host issues gathers of values (overlap_param_gather) is known before
   // anything runs, or follows from the action alone.

@@ -15,6 +15,7 @@
 #include "plan/model.h"
 #include "scenarios/derived.h"
 #include "sim/composed/assembled_step.h"
+#include "sim/composed/step_course.h"
 #include "sim/composed/stretched_step.h"
 
 namespace windtunnel {
@@ -189,6 +190,7 @@ bool IsV(const PipelineWalk& walk) {
 
 struct ComposedSteps::Step::Content : AssembledStep {
   std::optional<StretchedStep> stretched;  // if set, only `peak` is set besides
+  std::shared_ptr<StepBeginnings> beginnings;
 };
 
 ComposedSteps::Step::Step(std::unique_ptr<Content> content) : content_(std::move(content)) {}
@@ -199,7 +201,7 @@ ComposedSteps::Step& ComposedSteps::Step::operator=(Step&&) noexcept = default;
 Bytes ComposedSteps::Step::memory() const { return Bytes(content_->peak); }
 
 Duration ComposedSteps::Step::Time() const {
-  return content_->stretched ? content_->stretched->time : content_->Time();
+  return content_->stretched ? content_->stretched->time : StepCourse(*content_).Run(*content_->beginnings);
 }
 
 class ComposedSteps::Parts {
@@ -213,6 +215,7 @@ class ComposedSteps::Parts {
                         groups_.Find(MeshKey(scenario), [&] { return MeshGroupsOf(scenario); }));
     composed::Costs costs(model);
     auto content = std::make_unique<Step::Content>();
+    content->beginnings = beginnings_;
     const int ranks = static_cast<int>(scenario.parallel.pipeline.size);
     const int chunks = ranks == 1 ? 1 : static_cast<int>(scenario.parallel.pipeline.balance.size()) / ranks;
     const size_t stages = static_cast<size_t>(ranks) * static_cast<size_t>(chunks);
@@ -487,6 +490,7 @@ class ComposedSteps::Parts {
   Shelf<StageActions> actions_;
   Shelf<RankStrategy> strategies_;
   Shelf<OncePerStep> once_;
+  const std::shared_ptr<StepBeginnings> beginnings_ = std::make_shared<StepBeginnings>();
 };
 
 ComposedSteps::ComposedSteps() : parts_(std::make_unique<Parts>()) {}

@@ -24,6 +24,13 @@ MemoryEvent MemoryOf(const PipelineEvent& action, int chunk, int32_t released) {
   return event;
 }
 
+size_t CountBeforeLastBackwards(const std::vector<PipelineEvent>& events) {
+  const auto last = std::find_if(events.begin(), events.end(), [](const PipelineEvent& event) {
+    return event.kind == PipelineEvent::Kind::kBackward && event.is_last;
+  });
+  return static_cast<size_t>(last - events.begin());
+}
+
 PipelineWalk OnePiece(int64_t micro_batches) {
   PipelineWalk walk;
   for (int64_t i = 0; i < micro_batches; ++i) {
@@ -35,6 +42,7 @@ PipelineWalk OnePiece(int64_t micro_batches) {
     walk.events.push_back(forward);
     walk.events.push_back(backward);
   }
+  walk.before_last_backwards = CountBeforeLastBackwards(walk.events);
   std::vector<MemoryEvent> memory;
   for (const PipelineEvent& event : walk.events)
     memory.push_back(MemoryOf(event, /*chunk=*/0, /*released=*/0));
@@ -88,6 +96,7 @@ class Walker {
     for (const std::vector<MemoryEvent>& events : memory_) walk_.memory.push_back(MemoryOfRank(events));
     for (size_t lane = 0; lane < unreleased_.size(); ++lane)
       walk_.memory[walk_.lanes[lane].from].unreleased += unreleased_[lane].size();
+    walk_.before_last_backwards = CountBeforeLastBackwards(walk_.events);
     walk_.ends_with_messages = has_exchanged_;
     if (mixes_kinds_) return Unsupported("gradients that begin or end in backwards of several kinds");
     return std::move(walk_);

@@ -43,6 +43,7 @@ struct PipelineWalk {
   };
   std::vector<Lane> lanes;  // a sender and a receiver each, in the order of their first messages
   std::vector<PipelineEvent> events;
+  size_t before_last_backwards = 0;      // number of events before the first of a stage's last backwards
   std::vector<MemoryTrace> memory;       // by rank
   std::vector<bool> ends_with_messages;  // by rank: it sends or receives after its last action
 };

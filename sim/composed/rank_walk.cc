@@ -64,14 +64,18 @@ void RankWalk::Reset(const RankStrategy* strategy) {
   issued_ = {};
   flights_end_ = 0;
   for (int stream = 0; stream < kLocalStreams; ++stream) Clear(stream);
-  strategy_ = strategy;
-  strategy_ends_.assign(strategy == nullptr ? 0 : strategy->ops.size(), 0);
+  Adopt(strategy);
   tail_ = -1;
   ignores_host_ = false;
   is_idle_ = false;
   gathered_ahead_ = 0;
-  unreduced_ = strategy == nullptr ? 0 : strategy->reductions.size();
   for (int32_t s = 0; strategy != nullptr && s < strategy->opening; ++s) Issue(s, 0);
+}
+
+void RankWalk::Adopt(const RankStrategy* strategy) {
+  strategy_ = strategy;
+  strategy_ends_.assign(strategy == nullptr ? 0 : strategy->ops.size(), 0);
+  unreduced_ = strategy == nullptr ? 0 : strategy->reductions.size();
 }
 
 void RankWalk::AwaitAll(int64_t arrived) {

@@ -27,6 +27,8 @@ class RankWalk {
  public:
   // Begins the step.
   void Reset(const RankStrategy* strategy);
+  // Goes on with another strategy. REQUIRES: nothing of the current one has been issued.
+  void Adopt(const RankStrategy* strategy);
 
   int64_t host() const { return host_; }
   void AddHost(int64_t time) { host_ += time; }

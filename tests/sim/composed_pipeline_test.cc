@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <utility>
 
 #include "cost_models/cost_model.h"
 #include "plan/plan.h"
@@ -22,6 +23,32 @@ TEST(ComposedPipeline, IsPredictInPipelines) {
     s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
     s.search->overlap = {true, false};
     ExpectSameInSpace(s);
+  }
+}
+
+// Steps that differ in their reductions alone go the same way up to the first of these, which is done once; not
+// so if parameters come with the first forwards.
+TEST(ComposedPipeline, IsPredictWhereStepsShareTheirBeginning) {
+  for (const Framework framework : {Framework::kWindtunnel, Framework::kMegatron}) {
+    for (const int virtual_stages : {1, 2}) {
+      Scenario s = Base(/*wide=*/true);
+      s.framework = framework;
+      s.batch.accumulate = 32;
+      s.parallel.data = {.kind = DataParallelKind::kZero1, .size = 2};
+      s.parallel.pipeline = {.size = 4, .schedule = virtual_stages == 1 ? "1f1b" : "interleaved"};
+      s.parallel.pipeline.virtual_stages = virtual_stages;
+      s.parallel.pipeline.balance.assign(4 * virtual_stages, 2 / virtual_stages);
+      ComposedSteps steps;
+      for (const auto& [overlap, gathers] :
+           {std::pair(true, false), {false, false}, {true, true}, {true, false}}) {
+        s.parallel.data.overlap = overlap;
+        s.parallel.data.overlap_param_gather = gathers;
+        ExpectSame(steps, s,
+                   fmt::format("{} stages, overlap {}, gathers {}", virtual_stages, overlap, gathers));
+      }
+      s.recompute = Recompute::kFull;
+      ExpectSame(steps, s, "recomputed");
+    }
   }
 }
 

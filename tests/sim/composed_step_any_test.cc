@@ -293,6 +293,7 @@ SearchSpec AnyRanges() {
   ranges.schedule = Some<std::string>({"interleaved", "1f1b", "zb_h1", "zb_v", "dualpipe_v"});
   ranges.micro = Some<int64_t>({1, 2});
   ranges.kind = Some<DataParallelKind>({DataParallelKind::kZero1, DataParallelKind::kDdp});
+  ranges.overlap = {true, false};
   ranges.recompute = {Any({Recompute::kNone, Recompute::kFull})};
   ranges.recompute_layers = Some<int64_t>({0, 1, 2});
   return ranges;
@@ -313,7 +314,7 @@ RC_GTEST_PROP(ComposedStep, IsPredictOfConfigurationsThatShareParts, ()) {
   s.recompute_modules.clear();
   s.recompute_layers = 0;
   s.parallel = {};
-  s.batch = {.micro = 2, .accumulate = Any<int64_t>({1, 2, 4, 8})};
+  s.batch = {.micro = 2, .accumulate = Any<int64_t>({1, 2, 8, 16})};
   s.cluster.nodes = Any<int64_t>({1, 2});
   s.cluster.devices_per_node = 8 / s.cluster.nodes;
   s.search = AnyRanges();
