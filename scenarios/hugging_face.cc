@@ -37,12 +37,23 @@ class Config {
     const YamlNode* node = Get(key);
     return node == nullptr ? fallback : NumberOf(key, *node, bounds);
   }
-  // The base of rotary positions. Newer versions of transformers have it in an object of its own.
-  Result<double> RopeTheta(double fallback = 10'000) const {
-    const YamlNode* node = Get("rope_theta");
+  // Whichever of two spellings of a key is there; the first if neither is.
+  std::string_view Spelling(std::string_view first, std::string_view second) const {
+    return Get(first) == nullptr && Get(second) != nullptr ? second : first;
+  }
+
+  // A key of rotary positions; null if it is missing. Newer versions of transformers have these in an object of
+  // their own.
+  const YamlNode* Rotary(std::string_view key) const {
+    const YamlNode* node = Get(key);
     const YamlNode* rotary = Get("rope_parameters");
-    if (node == nullptr && rotary != nullptr) node = rotary->Find("rope_theta");
-    return node == nullptr || node->is_null() ? fallback : NumberOf("rope_theta", *node, AtLeast(1));
+    if (node == nullptr && rotary != nullptr) node = rotary->Find(key);
+    return node == nullptr || node->is_null() ? nullptr : node;
+  }
+  // The base of rotary positions.
+  Result<double> RopeTheta(double fallback = 10'000) const {
+    const YamlNode* node = Rotary("rope_theta");
+    return node == nullptr ? fallback : NumberOf("rope_theta", *node, AtLeast(1));
   }
 
   Result<bool> Flag(std::string_view key, bool fallback) const {
@@ -114,7 +125,7 @@ class Config {
 
  private:
   std::string PlaceOf(std::string_view key) const {
-    const YamlNode* node = Get(key);
+    const YamlNode* node = Rotary(key);
     return At(path_, node != nullptr ? node->place : root_.place);
   }
   Result<double> NumberOf(std::string_view key, const YamlNode& node, const Bounds& bounds) const {
@@ -128,6 +139,16 @@ class Config {
   const YamlNode& root_;
 };
 
+// An activation without a gate. GELU's tanh approximation counts as GELU.
+Result<ActivationKind> ReadUngated(const Config& config, std::string_view key) {
+  return config.Activation(key, ActivationKind::kGelu,
+                           {{"gelu_new", ActivationKind::kGelu},
+                            {"gelu", ActivationKind::kGelu},
+                            {"gelu_pytorch_tanh", ActivationKind::kGelu},
+                            {"relu", ActivationKind::kRelu},
+                            {"relu2", ActivationKind::kSquaredRelu}});
+}
+
 // transformers' GPT2Config: names and defaults.
 Result<ModelSpec> ReadGpt2(const Config& config) {
   ModelSpec model;
@@ -137,12 +158,7 @@ Result<ModelSpec> ReadGpt2(const Config& config) {
   WT_ASSIGN_OR_RETURN(model.ffn, config.Size("n_inner", 0));
   WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
   WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("n_positions"));
-  WT_ASSIGN_OR_RETURN(model.activation, config.Activation("activation_function", ActivationKind::kGelu,
-                                                          {{"gelu_new", ActivationKind::kGelu},
-                                                           {"gelu", ActivationKind::kGelu},
-                                                           {"gelu_pytorch_tanh", ActivationKind::kGelu},
-                                                           {"relu", ActivationKind::kRelu},
-                                                           {"relu2", ActivationKind::kSquaredRelu}}));
+  WT_ASSIGN_OR_RETURN(model.activation, ReadUngated(config, "activation_function"));
   WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("layer_norm_epsilon", 1e-5, FromToBelow(0, 1)));
   WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", true));
   WT_ASSIGN_OR_RETURN(const bool has_cross_attention, config.Flag("add_cross_attention", false));
@@ -161,10 +177,15 @@ Result<ActivationKind> ReadGate(const Config& config, std::string_view key) {
                             {"gelu_pytorch_tanh", ActivationKind::kGeglu}});
 }
 
-// The keys that Llama's configuration shares with those made after it, with transformers' defaults. Biases
-// and experts differ per model. `kv_heads`: the default if the configuration does not say; 0: as many as
-// heads.
-Result<ModelSpec> ReadLlamaDimensions(const Config& config, int64_t kv_heads = 0) {
+// What a configuration of Llama's keys leaves out.
+struct LlamaDefaults {
+  int64_t kv_heads = 0;  // 0: as many as heads
+  int64_t head_dim = 0;  // 0: the heads' share of the width
+  double epsilon = 1e-6, rope_theta = 10'000;
+};
+
+// The keys that Llama's configuration shares with those made after it. Biases and experts differ per model.
+Result<ModelSpec> ReadLlamaDimensions(const Config& config, const LlamaDefaults& defaults = {}) {
   ModelSpec model;
   model.norm = NormKind::kRmsNorm;
   model.position = PositionKind::kRope;
@@ -172,24 +193,24 @@ Result<ModelSpec> ReadLlamaDimensions(const Config& config, int64_t kv_heads = 0
   WT_ASSIGN_OR_RETURN(model.layers, config.Size("num_hidden_layers"));
   WT_ASSIGN_OR_RETURN(model.hidden, config.Size("hidden_size"));
   WT_ASSIGN_OR_RETURN(model.heads, config.Size("num_attention_heads"));
-  WT_ASSIGN_OR_RETURN(model.kv_heads, config.Size("num_key_value_heads", kv_heads));
+  WT_ASSIGN_OR_RETURN(model.kv_heads, config.Size("num_key_value_heads", defaults.kv_heads));
   WT_ASSIGN_OR_RETURN(model.ffn, config.Size("intermediate_size"));
   WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
   WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("max_position_embeddings"));
   // Gemma's configurations use another key.
   const bool has_other_key = config.Get("hidden_activation") != nullptr;
   WT_ASSIGN_OR_RETURN(model.activation, ReadGate(config, has_other_key ? "hidden_activation" : "hidden_act"));
-  WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("rms_norm_eps", 1e-6, FromToBelow(0, 1)));
-  WT_ASSIGN_OR_RETURN(model.rope_theta, config.RopeTheta());
+  WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("rms_norm_eps", defaults.epsilon, FromToBelow(0, 1)));
+  WT_ASSIGN_OR_RETURN(model.rope_theta, config.RopeTheta(defaults.rope_theta));
   WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", false));
-  if (const YamlNode* share = config.Get("partial_rotary_factor");
+  if (const YamlNode* share = config.Rotary("partial_rotary_factor");
       share && share->text != "1.0" && share->text != "1")
     return config.NotModelled("partial_rotary_factor", "is {}, expected 1.0: all of a head is rotated",
                               share->text);
-  if (config.Get("head_dim") == nullptr && model.hidden % model.heads != 0)
+  WT_ASSIGN_OR_RETURN(model.head_dim, config.Size("head_dim", defaults.head_dim));
+  if (model.head_dim == 0 && model.hidden % model.heads != 0)
     return config.Wrong("hidden_size", "is {}, expected a multiple of num_attention_heads ({}), or head_dim",
                         model.hidden, model.heads);
-  WT_ASSIGN_OR_RETURN(model.head_dim, config.Size("head_dim", 0));
   return model;
 }
 
@@ -247,10 +268,10 @@ Status ReadWindow(const Config& config, std::optional<int64_t> fallback, int64_t
   return Ok();
 }
 
-// MistralConfig and MixtralConfig: eight key/value heads unless the configuration says otherwise.
-Result<ModelSpec> ReadMistral(const Config& config, std::optional<int64_t> window,
-                              std::optional<int64_t> seq_len) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, 8));
+// MistralConfig and MixtralConfig.
+Result<ModelSpec> ReadMistral(const Config& config, const LlamaDefaults& defaults,
+                              std::optional<int64_t> window, std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, defaults));
   WT_RETURN_IF_ERROR(ExpectNoBias(config, "Mistral"));
   WT_RETURN_IF_ERROR(ReadWindow(config, window, 0, seq_len, model));
   return model;
@@ -272,15 +293,18 @@ Result<ExpertsSpec> ReadExperts(const Config& config, std::string_view count_key
 }
 
 Result<ModelSpec> ReadMixtral(const Config& config, std::optional<int64_t> seq_len) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadMistral(config, std::nullopt, seq_len));
+  WT_ASSIGN_OR_RETURN(
+      ModelSpec model,
+      ReadMistral(config, {.kv_heads = 8, .epsilon = 1e-5, .rope_theta = 1e6}, std::nullopt, seq_len));
   WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, "num_local_experts", 8, 2));
   return model;
 }
 
 // The keys that Qwen's configurations share. A window exists only if use_sliding_window is set, and only in
 // layers from max_window_layers on.
-Result<ModelSpec> ReadQwen(const Config& config, int64_t kv_heads, std::optional<int64_t> seq_len) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, kv_heads));
+Result<ModelSpec> ReadQwen(const Config& config, const LlamaDefaults& defaults,
+                           std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, defaults));
   WT_ASSIGN_OR_RETURN(const bool has_window, config.Flag("use_sliding_window", false));
   constexpr int64_t kWindow = 4096, kLayersWithout = 28;
   WT_ASSIGN_OR_RETURN(const int64_t without,
@@ -296,13 +320,14 @@ Result<ModelSpec> ReadQwen(const Config& config, int64_t kv_heads, std::optional
 }
 
 Result<ModelSpec> ReadQwen2(const Config& config, std::optional<int64_t> seq_len) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadQwen(config, 32, seq_len));
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadQwen(config, {.kv_heads = 32}, seq_len));
   model.qkv_bias = true;
   return model;
 }
 
-Result<ModelSpec> ReadQwen3(const Config& config, int64_t kv_heads, std::optional<int64_t> seq_len) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadQwen(config, kv_heads, seq_len));
+Result<ModelSpec> ReadQwen3(const Config& config, const LlamaDefaults& defaults,
+                            std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadQwen(config, defaults, seq_len));
   WT_RETURN_IF_ERROR(ExpectNoBias(config, "Qwen3"));
   model.qk_norm = true;
   return model;
@@ -310,8 +335,9 @@ Result<ModelSpec> ReadQwen3(const Config& config, int64_t kv_heads, std::optiona
 
 // Qwen3MoeConfig: experts in every layer, with a width of their own.
 Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_len) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadQwen3(config, 4, seq_len));
-  WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, "num_experts", 128, 8));
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadQwen3(config, {.kv_heads = 4}, seq_len));
+  const std::string_view count = config.Spelling("num_experts", "num_local_experts");
+  WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, count, 128, 8));
   const int64_t dense_ffn = model.ffn;
   WT_ASSIGN_OR_RETURN(model.ffn, config.Size("moe_intermediate_size", 768));
   WT_ASSIGN_OR_RETURN(model.experts->every, config.Size("decoder_sparse_step", 1));
@@ -328,16 +354,22 @@ Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_
 // changes no shape is not modelled: attention sinks (a logit per head without a token), the router's bias,
 // the scaling of positions.
 Result<ModelSpec> ReadGptOss(const Config& config, std::optional<int64_t> seq_len) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, 8));
+  constexpr LlamaDefaults kDefaults{.kv_heads = 8, .head_dim = 64, .epsilon = 1e-5, .rope_theta = 150'000};
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, kDefaults));
   WT_ASSIGN_OR_RETURN(model.bias, config.Flag("attention_bias", true));
   model.qkv_bias = model.bias;
   WT_RETURN_IF_ERROR(ReadWindow(config, 128, 2, seq_len, model));
-  WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, "num_local_experts", 128, 4));
+  const std::string_view count = config.Spelling("num_local_experts", "num_experts");
+  WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, count, 128, 4));
   model.experts->bias = true;
   WT_ASSIGN_OR_RETURN(const double limit, config.Number("swiglu_limit", kGateLimit, FromToBelow(0, 1e6)));
   if (limit != kGateLimit)
     return config.NotModelled("swiglu_limit", "is {}, expected {}: gpt-oss's activation has no other", limit,
                               kGateLimit);
+  WT_ASSIGN_OR_RETURN(const double alpha, config.Number("swiglu_alpha", kGateSteepness, FromToBelow(0, 1e6)));
+  if (static_cast<float>(alpha) != kGateSteepness)
+    return config.NotModelled("swiglu_alpha", "is {}, expected {}: gpt-oss's activation has no other", alpha,
+                              kGateSteepness);
   model.activation = ActivationKind::kClampedSwiglu;
   return model;
 }
@@ -454,7 +486,8 @@ Status CheckLayersWithExperts(const Config& config, int64_t every, int64_t layer
 // (attention_chunk_size). As in the presets, what changes no shape is not modelled: that every fourth layer
 // has no positions, norms of heads without weights, and how tokens are scored.
 Result<ModelSpec> ReadLlama4(const Config& config, std::optional<int64_t> seq_len) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, 8));
+  constexpr LlamaDefaults kDefaults{.kv_heads = 8, .head_dim = 128, .epsilon = 1e-5, .rope_theta = 500'000};
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, kDefaults));
   WT_RETURN_IF_ERROR(ExpectNoBias(config, "Llama 4"));
   WT_ASSIGN_OR_RETURN(const std::optional<int64_t> chunk, config.SizeOrNull("attention_chunk_size", 8192));
   if (chunk && seq_len.value_or(0) > *chunk)
@@ -480,8 +513,33 @@ Result<ModelSpec> ReadLlama4(const Config& config, std::optional<int64_t> seq_le
 
 // Phi3Config: Llama's operators.
 Result<ModelSpec> ReadPhi3(const Config& config, std::optional<int64_t> seq_len) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config));
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, {.epsilon = 1e-5}));
   WT_RETURN_IF_ERROR(ExpectNoBias(config, "Phi-3"));
+  WT_RETURN_IF_ERROR(ReadWindow(config, std::nullopt, 0, seq_len, model));
+  return model;
+}
+
+// Starcoder2Config: layer norms and biases as GPT-2, everything else as Llama; a window in all layers.
+Result<ModelSpec> ReadStarcoder2(const Config& config, std::optional<int64_t> seq_len) {
+  ModelSpec model;
+  model.position = PositionKind::kRope;
+  WT_ASSIGN_OR_RETURN(model.layers, config.Size("num_hidden_layers"));
+  WT_ASSIGN_OR_RETURN(model.hidden, config.Size("hidden_size"));
+  WT_ASSIGN_OR_RETURN(model.heads, config.Size("num_attention_heads"));
+  WT_ASSIGN_OR_RETURN(model.kv_heads, config.Size("num_key_value_heads", 2));
+  WT_ASSIGN_OR_RETURN(model.ffn, config.Size("intermediate_size"));
+  WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
+  WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("max_position_embeddings"));
+  WT_ASSIGN_OR_RETURN(model.activation, ReadUngated(config, "hidden_act"));
+  WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("norm_epsilon", 1e-5, FromToBelow(0, 1)));
+  WT_ASSIGN_OR_RETURN(model.rope_theta, config.RopeTheta());
+  WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", true));
+  WT_ASSIGN_OR_RETURN(const bool has_bias, config.Flag("use_bias", true));
+  if (!has_bias)
+    return config.NotModelled("use_bias", "is false, expected true: norms have biases without it, too");
+  if (model.hidden % model.heads != 0)
+    return config.Wrong("hidden_size", "is {}, expected a multiple of num_attention_heads ({})", model.hidden,
+                        model.heads);
   WT_RETURN_IF_ERROR(ReadWindow(config, std::nullopt, 0, seq_len, model));
   return model;
 }
@@ -504,12 +562,15 @@ constexpr ModelType kModelTypes[] = {
     {.name = "llama4", .read = ReadLlama4, .has_part = true},
     {.name = "llama4_text", .read = ReadLlama4, .is_of_text = true},
     // 4096: where the configuration says nothing.
-    {"mistral", [](const Config& c, SeqLen seq_len) { return ReadMistral(c, 4096, seq_len); }},
+    {"mistral",
+     [](const Config& c, SeqLen seq_len) { return ReadMistral(c, {.kv_heads = 8}, 4096, seq_len); }},
     {"mixtral", ReadMixtral},
     {"phi3", ReadPhi3},
     {"qwen2", ReadQwen2},
-    {"qwen3", [](const Config& c, SeqLen seq_len) { return ReadQwen3(c, 32, seq_len); }},
+    {"qwen3", [](const Config& c,
+                 SeqLen seq_len) { return ReadQwen3(c, {.kv_heads = 32, .head_dim = 128}, seq_len); }},
     {"qwen3_moe", ReadQwen3Moe},
+    {"starcoder2", ReadStarcoder2},
     {"deepseek_v2", [](const Config& c, SeqLen) { return ReadDeepseek(c); }},
     {"deepseek_v3", [](const Config& c, SeqLen) { return ReadDeepseek(c); }},
     {"kimi_k2", [](const Config& c, SeqLen) { return ReadDeepseek(c); }},

@@ -122,7 +122,8 @@ TEST(HuggingFace, OtherModelsAreUnsupported) {
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
             path +
                 ":6:17: model_type is 'bert', expected gemma, gemma3, gpt2, gpt_oss, llama, llama4, "
-                "mistral, mixtral, phi3, qwen2, qwen3, qwen3_moe, deepseek_v2, deepseek_v3 or kimi_k2");
+                "mistral, mixtral, phi3, qwen2, qwen3, qwen3_moe, starcoder2, deepseek_v2, deepseek_v3 or "
+                "kimi_k2");
 }
 
 TEST(HuggingFace, HeadsHaveTheWidthThatTheConfigurationSays) {
@@ -148,6 +149,31 @@ TEST(HuggingFace, Phi3IsALlamaWithAWindow) {
   const std::string path = Write(Replaced(kPhi3Config, "_factor\": 1.0", "_factor\": 0.75"));
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
             path + ":4:97: partial_rotary_factor is 0.75, expected 1.0: all of a head is rotated");
+  Write(Replaced(kPhi3Config, "\"partial_rotary_factor\": 1.0",
+                 "\"rope_parameters\": {\"partial_rotary_factor\": 0.75}"));
+  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("partial_rotary_factor is 0.75, expected 1.0"),
+            std::string::npos);
+}
+
+// bigcode/starcoder2-3b.
+TEST(HuggingFace, Starcoder2HasGpt2sBlocksAndLlamasAttention) {
+  constexpr char kStarcoder2Config[] = R"({
+  "model_type": "starcoder2", "hidden_act": "gelu_pytorch_tanh", "hidden_size": 3072, "intermediate_size": 12288,
+  "num_hidden_layers": 30, "num_attention_heads": 24, "num_key_value_heads": 2, "vocab_size": 49152,
+  "max_position_embeddings": 16384, "norm_epsilon": 1e-05, "rope_theta": 999999.4420358813,
+  "sliding_window": 4096, "use_bias": true
+})";
+  const ModelSpec model = ModelOf(kStarcoder2Config);
+  EXPECT_EQ(model.norm, NormKind::kLayerNorm);
+  EXPECT_EQ(model.position, PositionKind::kRope);
+  EXPECT_EQ(model.activation, ActivationKind::kGelu);
+  EXPECT_EQ(model.kv_heads, 2);
+  EXPECT_EQ(model.head_dim, 128);
+  EXPECT_TRUE(model.bias && model.qkv_bias && model.tie_embeddings);
+  EXPECT_EQ(model.sliding_window, (SlidingWindowSpec{.tokens = 4096, .full_every = 0}));
+  const std::string path = Write(Replaced(kStarcoder2Config, "\"use_bias\": true", "\"use_bias\": false"));
+  EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
+            path + ":5:39: use_bias is false, expected true: norms have biases without it, too");
 }
 
 TEST(HuggingFace, TheBaseOfRotaryPositionsIsWhereEitherVersionHasIt) {
@@ -384,6 +410,26 @@ TEST(HuggingFace, Qwen3HasNormsOfHeadsAndExpertsOfAWidthOfTheirOwn) {
   EXPECT_EQ(dense.head_dim, 128);
   EXPECT_EQ(dense.ffn, 6144);
   EXPECT_FALSE(dense.experts);
+}
+
+// As transformers' classes have it. The number of experts has two names, which stand for each other there.
+TEST(HuggingFace, WhatAConfigurationLeavesOutIsItsClasssDefault) {
+  const std::string dense = Replaced(kQwen3MoeConfig, "\"qwen3_moe\"", "\"qwen3\"");
+  const std::string width = "\"head_dim\": 128,";
+  EXPECT_EQ(ModelOf(Replaced(dense, width, "")).head_dim, 128);
+  EXPECT_EQ(ModelOf(Replaced(kQwen3MoeConfig, width, "")).head_dim, 2048 / 32);
+  std::string gpt_oss = kGptOssConfig;
+  for (const char* key : {"head_dim", "rope_theta", "rms_norm_eps"}) {
+    const size_t begin = gpt_oss.find(std::string("  \"") + key);
+    gpt_oss.erase(begin, gpt_oss.find('\n', begin) + 1 - begin);
+  }
+  EXPECT_EQ(ModelOf(gpt_oss), ModelOf(kGptOssConfig));
+  EXPECT_EQ(ModelOf(Replaced(kQwen3MoeConfig, "\"num_experts\"", "\"num_local_experts\"")).experts->count,
+            128);
+  const std::string path =
+      Write(Replaced(kGptOssConfig, "\"swiglu_limit\"", "\"swiglu_alpha\": 1.5,\n  \"swiglu_limit\""));
+  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("swiglu_alpha is 1.5, expected 1.702"),
+            std::string::npos);
 }
 
 constexpr char kLlama4Config[] = R"({
