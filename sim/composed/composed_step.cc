@@ -56,48 +56,6 @@ class Shelf {
   std::map<std::string, Place> places_;
 };
 
-// Keys of everything that determines the operators; the cluster is part of all of them.
-std::string ClusterKey(const Scenario& s) {
-  return fmt::format("{}x{}", s.cluster.nodes, s.cluster.devices_per_node);
-}
-// Tensor ranks and how they split tokens; context ranks, and how they combine tokens; expert ranks.
-std::string ModelAxesKey(const Scenario& s) {
-  const TensorParallelSpec& tensor = s.parallel.tensor;
-  const ContextParallelSpec& context = s.parallel.context;
-  const ExpertParallelSpec& expert = s.parallel.expert;
-  return fmt::format("t{}{} c{}k{} e{}t{}d{}", tensor.size,
-                     tensor.overlap    ? "o"
-                     : tensor.sequence ? "s"
-                                       : "",
-                     context.size, static_cast<int>(context.kind), expert.size,
-                     s.parallel.TensorRanksHaveExperts(), static_cast<int>(expert.dispatcher));
-}
-// How a scenario's layers run, as far as a cost model depends on it (CostModel::layer_factor).
-std::string LayerCostKey(const CostModel& model) {
-  return model.layer_factor() == 1 ? "" : fmt::format(" f{}", model.layer_factor());
-}
-// Whether a stage's gradients lie as ZeRO has them, which is all that its operators know of the strategy.
-bool HasZerosGradients(const Scenario& s) {
-  return s.parallel.data.kind == DataParallelKind::kZero1 || HasMegatronsBuffers(s);
-}
-// (The recomputed modules are the same for all configurations of a search.)
-std::string StageKey(const Scenario& s, const StageKind& kind, const CostModel& model) {
-  // Weights are converted once for all micro-batches, each of which takes a share of the time.
-  const bool shares = s.framework == Framework::kMegatronCore && s.precision.fp8_recipe != Fp8Recipe::kNone;
-  return fmt::format("{} {} m{} r{}s{} z{} w{} v{}{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s), s.batch.micro,
-                     static_cast<int>(s.recompute), s.RecomputedShare(), HasZerosGradients(s),
-                     shares ? s.batch.accumulate : 1, model.product_speed(), LayerCostKey(model),
-                     kind.is_first, kind.is_last, kind.splits_backwards, UnitsKey(s.model, kind.layers));
-}
-std::string ShapeKey(const Scenario& s, const StageKind& kind) {
-  return fmt::format("{} {} z{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s), HasZerosGradients(s),
-                     kind.is_first, kind.is_last, kind.splits_backwards, UnitsKey(s.model, kind.layers));
-}
-std::string MeshKey(const Scenario& s) {
-  return fmt::format("{} t{} c{} e{}t{} d{} p{}", ClusterKey(s), s.parallel.tensor.size,
-                     s.parallel.context.size, s.parallel.expert.size, s.parallel.TensorRanksHaveExperts(),
-                     s.parallel.data.size, s.parallel.pipeline.size);
-}
 // How a rank's layers are spread over its stages makes no difference, unless stages reduce their gradients
 // one by one or split their backwards: gradients come in the same order, which follows from the kinds of the
 // layers.
@@ -124,20 +82,75 @@ std::string PassesKey(const PassOrder& passes) {
   }
   return key;
 }
-std::string StrategyKey(const Scenario& s, const std::vector<StageKind>& of_rank, const PassOrder& passes,
-                        const CostModel& model) {
-  const bool by_stage = AlignsReductions(s) || passes.splits();
-  return fmt::format("{} {} d{} p{} k{} o{}a{}g{}{} l{} {}{}{}{}", ClusterKey(s), ModelAxesKey(s),
-                     s.parallel.data.size, s.parallel.pipeline.size, static_cast<int>(s.parallel.data.kind),
-                     s.parallel.data.overlap, AlignsReductions(s), s.parallel.data.overlap_param_gather,
-                     LayerCostKey(model),
-                     LayersKey(s.model, of_rank, by_stage), of_rank.front().is_first, of_rank.back().is_last,
-                     s.batch.accumulate == 1, PassesKey(passes));
+// How a scenario's layers run, as far as a cost model depends on it (CostModel::layer_factor).
+std::string LayerCostKey(const CostModel& model) {
+  return model.layer_factor() == 1 ? "" : fmt::format(" f{}", model.layer_factor());
 }
-std::string WalkKey(const Scenario& s) {
-  const PipelineSpec& p = s.parallel.pipeline;
-  return fmt::format("{} {} {} {}", p.schedule, p.size, p.virtual_stages, s.batch.accumulate);
-}
+
+// Keys of everything that a scenario's parts depend on.
+class Keys {
+ public:
+  Keys(const Scenario& scenario, const CostModel& model)
+      : scenario_(scenario), model_(model), axes_(AxesOf(scenario)), layer_cost_(LayerCostKey(model)) {}
+
+  std::string Mesh() const {
+    const ParallelSpec& parallel = scenario_.parallel;
+    return fmt::format("{} d{} p{}", axes_, parallel.data.size, parallel.pipeline.size);
+  }
+  // (The recomputed modules are the same for all configurations of a search.)
+  std::string Stage(const StageKind& kind) const {
+    const Scenario& s = scenario_;
+    // Weights are converted once for all micro-batches, each of which takes a share of the time.
+    const bool shares = s.framework == Framework::kMegatronCore && s.precision.fp8_recipe != Fp8Recipe::kNone;
+    return fmt::format("{} m{} r{}s{} z{} w{} v{}{} {}{}{}{}", axes_, s.batch.micro,
+                       static_cast<int>(s.recompute), s.RecomputedShare(), HasZerosGradients(),
+                       shares ? s.batch.accumulate : 1, model_.product_speed(), layer_cost_, kind.is_first,
+                       kind.is_last, kind.splits_backwards, UnitsKey(s.model, kind.layers));
+  }
+  // A stage's parameters and gradients do not depend on micro-batch and recomputation.
+  std::string Shape(const StageKind& kind) const {
+    return fmt::format("{} z{} {}{}{}{}", axes_, HasZerosGradients(), kind.is_first, kind.is_last,
+                       kind.splits_backwards, UnitsKey(scenario_.model, kind.layers));
+  }
+  std::string Strategy(const std::vector<StageKind>& of_rank, const PassOrder& passes) const {
+    const Scenario& s = scenario_;
+    const DataParallelSpec& data = s.parallel.data;
+    const bool aligns = AlignsReductions(s);
+    return fmt::format("{} d{} p{} k{} o{}a{}g{}{} l{} {}{}{}{}", axes_, data.size, s.parallel.pipeline.size,
+                       static_cast<int>(data.kind), data.overlap, aligns, data.overlap_param_gather,
+                       layer_cost_, LayersKey(s.model, of_rank, aligns || passes.splits()),
+                       of_rank.front().is_first, of_rank.back().is_last, s.batch.accumulate == 1,
+                       PassesKey(passes));
+  }
+  std::string Walk() const {
+    const PipelineSpec& p = scenario_.parallel.pipeline;
+    return fmt::format("{} {} {} {}", p.schedule, p.size, p.virtual_stages, scenario_.batch.accumulate);
+  }
+
+ private:
+  // The cluster; tensor ranks and how they split tokens; context ranks, and how they combine tokens; expert
+  // ranks.
+  static std::string AxesOf(const Scenario& s) {
+    const TensorParallelSpec& tensor = s.parallel.tensor;
+    const ContextParallelSpec& context = s.parallel.context;
+    const ExpertParallelSpec& expert = s.parallel.expert;
+    return fmt::format("{}x{} t{}{} c{}k{} e{}t{}d{}", s.cluster.nodes, s.cluster.devices_per_node,
+                       tensor.size,
+                       tensor.overlap    ? "o"
+                       : tensor.sequence ? "s"
+                                         : "",
+                       context.size, static_cast<int>(context.kind), expert.size,
+                       s.parallel.TensorRanksHaveExperts(), static_cast<int>(expert.dispatcher));
+  }
+  // Whether a stage's gradients lie as ZeRO has them, which is all that its operators know of the strategy.
+  bool HasZerosGradients() const {
+    return scenario_.parallel.data.kind == DataParallelKind::kZero1 || HasMegatronsBuffers(scenario_);
+  }
+
+  const Scenario& scenario_;
+  const CostModel& model_;
+  const std::string axes_, layer_cost_;
+};
 
 Status CheckAlike(const ClusterSpec& cluster, const CostModel& model) {
   const bool has_topology = !cluster.topology.preset.empty() || !cluster.topology.links.empty();
@@ -211,8 +224,8 @@ class ComposedSteps::Parts {
     if (scenario.parallel.data.kind == DataParallelKind::kFsdp)
       return ComposeStretched(scenario, model, capacity);
     WT_RETURN_IF_ERROR(CheckComposable(scenario));
-    WT_ASSIGN_OR_RETURN(const auto groups,
-                        groups_.Find(MeshKey(scenario), [&] { return MeshGroupsOf(scenario); }));
+    const Keys keys(scenario, model);
+    WT_ASSIGN_OR_RETURN(const auto groups, groups_.Find(keys.Mesh(), [&] { return MeshGroupsOf(scenario); }));
     composed::Costs costs(model);
     auto content = std::make_unique<Step::Content>();
     content->beginnings = beginnings_;
@@ -220,7 +233,7 @@ class ComposedSteps::Parts {
     const int chunks = ranks == 1 ? 1 : static_cast<int>(scenario.parallel.pipeline.balance.size()) / ranks;
     const size_t stages = static_cast<size_t>(ranks) * static_cast<size_t>(chunks);
     const auto find_walk = [&] {
-      return walks_.Find(WalkKey(scenario), [&] { return MakePipelineWalk(scenario); });
+      return walks_.Find(keys.Walk(), [&] { return MakePipelineWalk(scenario); });
     };
     if (!HasWholePasses(scenario.parallel.pipeline)) {
       WT_ASSIGN_OR_RETURN(content->walk, find_walk());
@@ -232,7 +245,7 @@ class ComposedSteps::Parts {
     // Resident memory comes first: most configurations have too much of it.
     AddClasses(ranks, kinds, *content);
     for (Step::Content::RankClass& of : content->classes) {
-      WT_ASSIGN_OR_RETURN(of.strategy, FindStrategy(scenario, of, kinds, *groups, costs, capacity));
+      WT_ASSIGN_OR_RETURN(of.strategy, FindStrategy(scenario, keys, of, kinds, *groups, costs, capacity));
       of.resident = of.strategy->resident;
       if (of.resident <= capacity.count()) continue;
       content->peak = of.resident;
@@ -248,7 +261,7 @@ class ComposedSteps::Parts {
     KnownActions known;
     for (const auto& [begin, end] : {std::pair(0, 1), std::pair(1, ranks)}) {
       if (begin == end) continue;
-      WT_RETURN_IF_ERROR(AddActions(scenario, begin, end, kinds, *groups, costs, known, *content));
+      WT_RETURN_IF_ERROR(AddActions(scenario, keys, begin, end, kinds, *groups, costs, known, *content));
       if (begin == 0) WT_RETURN_IF_ERROR(AddProtocol(scenario, *content));
       AddOtherMemory(scenario, begin, end, kinds, *content);
       content->FindPeak(begin, end, capacity.count());
@@ -320,16 +333,16 @@ class ComposedSteps::Parts {
   using KnownActions = std::map<StageKind, const StageActions*>;
 
   // For the stages of ranks [begin, end).
-  Status AddActions(const Scenario& scenario, int begin, int end, const std::vector<StageKind>& kinds,
-                    const MeshGroups& groups, composed::Costs& costs, KnownActions& known,
-                    Step::Content& content) {
+  Status AddActions(const Scenario& scenario, const Keys& keys, int begin, int end,
+                    const std::vector<StageKind>& kinds, const MeshGroups& groups, composed::Costs& costs,
+                    KnownActions& known, Step::Content& content) {
     for (size_t stage = 0; stage < kinds.size(); ++stage) {
       const int rank = content.walk->rank_of_stage[stage];
       if (rank < begin || rank >= end) continue;
       const StageActions*& found = known[kinds[stage]];
       if (found == nullptr) {
-        WT_ASSIGN_OR_RETURN(
-            auto actions, FindActions(scenario, kinds[stage], static_cast<int>(kinds.size()), groups, costs));
+        WT_ASSIGN_OR_RETURN(auto actions, FindActions(scenario, keys, kinds[stage],
+                                                      static_cast<int>(kinds.size()), groups, costs));
         found = actions.get();
         content.kept_actions.push_back(std::move(actions));
       }
@@ -355,10 +368,10 @@ class ComposedSteps::Parts {
     return Ok();
   }
 
-  Result<std::shared_ptr<const StageActions>> FindActions(const Scenario& scenario, const StageKind& kind,
-                                                          int stages, const MeshGroups& groups,
-                                                          composed::Costs& costs) {
-    const std::string key = StageKey(scenario, kind, costs.model());
+  Result<std::shared_ptr<const StageActions>> FindActions(const Scenario& scenario, const Keys& keys,
+                                                          const StageKind& kind, int stages,
+                                                          const MeshGroups& groups, composed::Costs& costs) {
+    const std::string key = keys.Stage(kind);
     WT_ASSIGN_OR_RETURN(std::shared_ptr<const StageTemplate> stage,
                         stages_.Find(key, [&] { return MakeStageTemplate(scenario, kind, groups, costs); }));
     const MessageProtocol protocol = MessageProtocolOf(scenario, stages, stage->message_elements);
@@ -388,17 +401,18 @@ class ComposedSteps::Parts {
 
   // A stage's parameters and gradients do not depend on micro-batch and recomputation, so any template that
   // differs only in these will do.
-  Result<std::shared_ptr<const StageTemplate>> FindShape(const Scenario& scenario, const StageKind& kind,
-                                                         const MeshGroups& groups, composed::Costs& costs) {
-    return shapes_.Find(ShapeKey(scenario, kind), [&]() -> Result<StageTemplate> {
-      WT_ASSIGN_OR_RETURN(const auto stage, stages_.Find(StageKey(scenario, kind, costs.model()), [&] {
+  Result<std::shared_ptr<const StageTemplate>> FindShape(const Scenario& scenario, const Keys& keys,
+                                                         const StageKind& kind, const MeshGroups& groups,
+                                                         composed::Costs& costs) {
+    return shapes_.Find(keys.Shape(kind), [&]() -> Result<StageTemplate> {
+      WT_ASSIGN_OR_RETURN(const auto stage, stages_.Find(keys.Stage(kind), [&] {
         return MakeStageTemplate(scenario, kind, groups, costs);
       }));
       return *stage;
     });
   }
 
-  Result<std::shared_ptr<const RankStrategy>> FindStrategy(const Scenario& scenario,
+  Result<std::shared_ptr<const RankStrategy>> FindStrategy(const Scenario& scenario, const Keys& keys,
                                                            const Step::Content::RankClass& of,
                                                            const std::vector<StageKind>& kinds,
                                                            const MeshGroups& groups, composed::Costs& costs,
@@ -412,7 +426,7 @@ class ComposedSteps::Parts {
       shape.has_last = of_rank.back().is_last;
       std::vector<std::shared_ptr<const StageTemplate>> of_stages;
       for (const StageKind& kind : of_rank) {
-        WT_ASSIGN_OR_RETURN(auto found, FindShape(scenario, kind, groups, costs));
+        WT_ASSIGN_OR_RETURN(auto found, FindShape(scenario, keys, kind, groups, costs));
         of_stages.push_back(std::move(found));
         shape.stages.push_back(of_stages.back().get());
         shape.units.push_back(UnitsOf(scenario.model, kind.layers));
@@ -422,7 +436,7 @@ class ComposedSteps::Parts {
       RunCopiesAhead(strategy);
       return strategy;
     };
-    WT_ASSIGN_OR_RETURN(auto found, strategies_.Find(StrategyKey(scenario, of_rank, of.passes, costs.model()), make));
+    WT_ASSIGN_OR_RETURN(auto found, strategies_.Find(keys.Strategy(of_rank, of.passes), make));
     // One that did not fit into less memory is known in part only.
     if (!found->is_whole && found->resident <= capacity.count()) {
       WT_ASSIGN_OR_RETURN(RankStrategy whole, make());

@@ -63,6 +63,7 @@ void RankWalk::Reset(const RankStrategy* strategy) {
   history_ = {};
   issued_ = {};
   flights_end_ = 0;
+  beside_ = {};
   for (int stream = 0; stream < kLocalStreams; ++stream) Clear(stream);
   Adopt(strategy);
   tail_ = -1;
@@ -339,15 +340,20 @@ int64_t RankWalk::Begin(const AnyOp& op, double own_speed, int64_t start) {
       lane.flights.back().end = end;
     else lane.flights.push_back({start, end, op.efficiency, op.holds_multiprocessors});
     flights_end_ = std::max(flights_end_, end);
+    beside_ = {};
   }
   return end;
 }
 
 // The speed of a kernel from `now` on, until `change`.
 double RankWalk::SpeedAt(int64_t now, double own_speed, int64_t& change) {
-  double speed = 1;
-  bool holds = false;
-  change = kNever;
+  if (now < beside_.begin || now >= beside_.end) FindBeside(now);
+  change = beside_.end;
+  return beside_.holds && own_speed > 0 ? std::min(own_speed, beside_.speed) : beside_.speed;
+}
+
+void RankWalk::FindBeside(int64_t now) {
+  beside_ = {.begin = now, .end = kNever, .speed = 1};
   for (uint32_t lanes = busy_lanes_; lanes != 0; lanes &= lanes - 1) {
     const int stream = __builtin_ctz(lanes);
     Lane& lane = lanes_[stream];
@@ -358,12 +364,11 @@ double RankWalk::SpeedAt(int64_t now, double own_speed, int64_t& change) {
     }
     const Lane::Flight& flight = lane.flights[lane.head];
     if (flight.start <= now) {
-      speed *= flight.efficiency;
-      holds |= flight.holds_multiprocessors;
+      beside_.speed *= flight.efficiency;
+      beside_.holds |= flight.holds_multiprocessors;
     }
-    change = std::min(change, flight.start > now ? flight.start : flight.end);
+    beside_.end = std::min(beside_.end, flight.start > now ? flight.start : flight.end);
   }
-  return holds && own_speed > 0 ? std::min(own_speed, speed) : speed;
 }
 
 int64_t RankWalk::KernelEnd(int64_t start, int64_t work, double own_speed) {

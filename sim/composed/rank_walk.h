@@ -129,6 +129,7 @@ class RankWalk {
   int64_t Begin(const AnyOp& op, double own_speed, int64_t start);
   int64_t KernelEnd(int64_t start, int64_t work, double own_speed);
   double SpeedAt(int64_t now, double own_speed, int64_t& change);
+  void FindBeside(int64_t now);
   int32_t RunCopies(int32_t begin, int64_t sends_arrived);
 
   int64_t host_ = 0;
@@ -138,6 +139,14 @@ class RankWalk {
   Lanes lanes_;
   uint32_t busy_lanes_ = 0;  // one bit per lane
   int64_t flights_end_ = 0;  // of the last flight on any lane
+  // What kernels have beside them from `begin` to `end`, if nothing more is issued: their speed, and whether
+  // some of it holds multiprocessors.
+  struct Beside {
+    int64_t begin = 0, end = 0;
+    double speed = 1;
+    bool holds = false;
+  };
+  Beside beside_;
   const RankStrategy* strategy_ = nullptr;
   std::vector<int64_t> strategy_ends_;
   int32_t tail_ = -1;
