@@ -1,143 +1,22 @@
 #include "scenarios/hugging_face.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/read_file.h"
+#include "scenarios/hugging_face_keys.h"
 #include "scenarios/rules.h"
 #include "scenarios/scalars.h"
 #include "scenarios/yaml_tree.h"
 
 namespace windtunnel {
+
+using hugging_face::Config;
+
 namespace {
-
-// The values of one config.json (JSON is YAML). A null counts as missing, as in transformers.
-class Config {
- public:
-  Config(const std::string& path, const YamlNode& root) : path_(path), root_(root) {}
-
-  // A size, or `fallback` if the key is missing. Without a fallback the key must be there.
-  Result<int64_t> Size(std::string_view key, std::optional<int64_t> fallback = std::nullopt,
-                       const Bounds& bounds = kSize) const {
-    const YamlNode* node = Get(key);
-    if (node == nullptr && fallback) return *fallback;
-    if (node == nullptr) return Wrong(key, "is missing, expected a whole number");
-    Reading<int64_t> value = ReadInteger(*node);
-    std::string expected = value ? bounds.Violation(static_cast<double>(*value)) : value.error();
-    if (expected.empty()) return *value;
-    return Wrong(key, "is {}, expected {}", Found(*node), expected);
-  }
-
-  Result<double> Number(std::string_view key, double fallback, const Bounds& bounds) const {
-    const YamlNode* node = Get(key);
-    return node == nullptr ? fallback : NumberOf(key, *node, bounds);
-  }
-  // Whichever of two spellings of a key is there; the first if neither is.
-  std::string_view Spelling(std::string_view first, std::string_view second) const {
-    return Get(first) == nullptr && Get(second) != nullptr ? second : first;
-  }
-
-  // A key of rotary positions; null if it is missing. Newer versions of transformers have these in an object of
-  // their own.
-  const YamlNode* Rotary(std::string_view key) const {
-    const YamlNode* node = Get(key);
-    const YamlNode* rotary = Get("rope_parameters");
-    if (node == nullptr && rotary != nullptr) node = rotary->Find(key);
-    return node == nullptr || node->is_null() ? nullptr : node;
-  }
-  // The base of rotary positions.
-  Result<double> RopeTheta(double fallback = 10'000) const {
-    const YamlNode* node = Rotary("rope_theta");
-    return node == nullptr ? fallback : NumberOf("rope_theta", *node, AtLeast(1));
-  }
-
-  Result<bool> Flag(std::string_view key, bool fallback) const {
-    const YamlNode* node = Get(key);
-    if (node == nullptr) return fallback;
-    Reading<bool> value = ReadBoolean(*node);
-    if (value) return *value;
-    return Wrong(key, "is {}, expected {}", Found(*node), value.error());
-  }
-
-  // The activation that `choices` map the key's word to; `fallback` if the key is missing.
-  struct Choice {
-    std::string_view word;
-    ActivationKind kind;
-  };
-  Result<ActivationKind> Activation(std::string_view key, ActivationKind fallback,
-                                    std::initializer_list<Choice> choices) const {
-    const YamlNode* node = Get(key);
-    if (node == nullptr) return fallback;
-    for (const Choice& choice : choices) {
-      if (node->text == choice.word) return choice.kind;
-    }
-    return NotModelled(key, "is {}, expected {} or another spelling of it", Found(*node),
-                       choices.begin()->word);
-  }
-
-  // A size, or nothing if the key is null; `fallback` if it is missing.
-  Result<std::optional<int64_t>> SizeOrNull(std::string_view key, std::optional<int64_t> fallback,
-                                            const Bounds& bounds = kSize) const {
-    const YamlNode* node = root_.Find(key);
-    if (node == nullptr) return fallback;
-    if (node->is_null()) return std::optional<int64_t>();
-    WT_ASSIGN_OR_RETURN(const int64_t value, Size(key, std::nullopt, bounds));
-    return std::optional<int64_t>(value);
-  }
-
-  // The length of a list of layers, which must be the first layers (0, 1, …); 0 if the key is missing.
-  Result<int64_t> Leading(std::string_view key) const {
-    const YamlNode* node = Get(key);
-    if (node == nullptr) return 0;
-    int64_t next = 0;
-    for (const YamlNode& item : node->items) {
-      const Reading<int64_t> layer = ReadInteger(item);
-      if (!layer || *layer != next++)
-        return NotModelled(key, "is not a list of the first layers (0, 1, ...), which only are supported");
-    }
-    return next;
-  }
-
-  bool Has(std::string_view key) const { return root_.Find(key) != nullptr; }  // also as null
-  // Null if the key is missing or null.
-  const YamlNode* Get(std::string_view key) const {
-    const YamlNode* node = root_.Find(key);
-    return node == nullptr || node->is_null() ? nullptr : node;
-  }
-
-  // Errors about a key, "FILE:LINE:COLUMN: KEY …". The place is its value's, or the whole configuration's if it
-  // is missing.
-  template <typename... Args>
-  tl::unexpected<Error> Wrong(std::string_view key, fmt::format_string<Args...> format,
-                              Args&&... args) const {
-    return InvalidInput("{}: {} {}", PlaceOf(key), key, fmt::format(format, std::forward<Args>(args)...));
-  }
-  template <typename... Args>
-  tl::unexpected<Error> NotModelled(std::string_view key, fmt::format_string<Args...> format,
-                                    Args&&... args) const {
-    return Unsupported("{}: {} {}", PlaceOf(key), key, fmt::format(format, std::forward<Args>(args)...));
-  }
-
- private:
-  std::string PlaceOf(std::string_view key) const {
-    const YamlNode* node = Rotary(key);
-    return At(path_, node != nullptr ? node->place : root_.place);
-  }
-  Result<double> NumberOf(std::string_view key, const YamlNode& node, const Bounds& bounds) const {
-    Reading<double> value = ReadNumber(node);
-    std::string expected = value ? bounds.Violation(*value) : value.error();
-    if (expected.empty()) return *value;
-    return InvalidInput("{}: {} is {}, expected {}", At(path_, node.place), key, Found(node), expected);
-  }
-
-  const std::string& path_;
-  const YamlNode& root_;
-};
 
 // An activation without a gate. GELU's tanh approximation counts as GELU.
 Result<ActivationKind> ReadUngated(const Config& config, std::string_view key) {
@@ -182,14 +61,13 @@ struct LlamaDefaults {
   int64_t kv_heads = 0;  // 0: as many as heads
   int64_t head_dim = 0;  // 0: the heads' share of the width
   double epsilon = 1e-6, rope_theta = 10'000;
+  bool ties_embeddings = false;
 };
 
-// The keys that Llama's configuration shares with those made after it. Biases and experts differ per model.
-Result<ModelSpec> ReadLlamaDimensions(const Config& config, const LlamaDefaults& defaults = {}) {
+// The sizes and rotary positions of a configuration of Llama's keys.
+Result<ModelSpec> ReadSizes(const Config& config, const LlamaDefaults& defaults) {
   ModelSpec model;
-  model.norm = NormKind::kRmsNorm;
   model.position = PositionKind::kRope;
-  model.bias = model.qkv_bias = false;
   WT_ASSIGN_OR_RETURN(model.layers, config.Size("num_hidden_layers"));
   WT_ASSIGN_OR_RETURN(model.hidden, config.Size("hidden_size"));
   WT_ASSIGN_OR_RETURN(model.heads, config.Size("num_attention_heads"));
@@ -197,12 +75,8 @@ Result<ModelSpec> ReadLlamaDimensions(const Config& config, const LlamaDefaults&
   WT_ASSIGN_OR_RETURN(model.ffn, config.Size("intermediate_size"));
   WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
   WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("max_position_embeddings"));
-  // Gemma's configurations use another key.
-  const bool has_other_key = config.Get("hidden_activation") != nullptr;
-  WT_ASSIGN_OR_RETURN(model.activation, ReadGate(config, has_other_key ? "hidden_activation" : "hidden_act"));
-  WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("rms_norm_eps", defaults.epsilon, FromToBelow(0, 1)));
   WT_ASSIGN_OR_RETURN(model.rope_theta, config.RopeTheta(defaults.rope_theta));
-  WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", false));
+  WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", defaults.ties_embeddings));
   if (const YamlNode* share = config.Rotary("partial_rotary_factor");
       share && share->text != "1.0" && share->text != "1")
     return config.NotModelled("partial_rotary_factor", "is {}, expected 1.0: all of a head is rotated",
@@ -211,6 +85,18 @@ Result<ModelSpec> ReadLlamaDimensions(const Config& config, const LlamaDefaults&
   if (model.head_dim == 0 && model.hidden % model.heads != 0)
     return config.Wrong("hidden_size", "is {}, expected a multiple of num_attention_heads ({}), or head_dim",
                         model.hidden, model.heads);
+  return model;
+}
+
+// The keys that Llama's configuration shares with those made after it. Biases and experts differ per model.
+Result<ModelSpec> ReadLlamaDimensions(const Config& config, const LlamaDefaults& defaults = {}) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadSizes(config, defaults));
+  model.norm = NormKind::kRmsNorm;
+  model.bias = model.qkv_bias = false;
+  // Gemma's configurations use another key.
+  const bool has_other_key = config.Get("hidden_activation") != nullptr;
+  WT_ASSIGN_OR_RETURN(model.activation, ReadGate(config, has_other_key ? "hidden_activation" : "hidden_act"));
+  WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("rms_norm_eps", defaults.epsilon, FromToBelow(0, 1)));
   return model;
 }
 
@@ -519,27 +405,14 @@ Result<ModelSpec> ReadPhi3(const Config& config, std::optional<int64_t> seq_len)
   return model;
 }
 
-// Starcoder2Config: layer norms and biases as GPT-2, everything else as Llama; a window in all layers.
+// Starcoder2Config: Llama's keys for GPT-2's layer norms, biases and MLPs.
 Result<ModelSpec> ReadStarcoder2(const Config& config, std::optional<int64_t> seq_len) {
-  ModelSpec model;
-  model.position = PositionKind::kRope;
-  WT_ASSIGN_OR_RETURN(model.layers, config.Size("num_hidden_layers"));
-  WT_ASSIGN_OR_RETURN(model.hidden, config.Size("hidden_size"));
-  WT_ASSIGN_OR_RETURN(model.heads, config.Size("num_attention_heads"));
-  WT_ASSIGN_OR_RETURN(model.kv_heads, config.Size("num_key_value_heads", 2));
-  WT_ASSIGN_OR_RETURN(model.ffn, config.Size("intermediate_size"));
-  WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
-  WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("max_position_embeddings"));
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadSizes(config, {.kv_heads = 2, .ties_embeddings = true}));
   WT_ASSIGN_OR_RETURN(model.activation, ReadUngated(config, "hidden_act"));
   WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("norm_epsilon", 1e-5, FromToBelow(0, 1)));
-  WT_ASSIGN_OR_RETURN(model.rope_theta, config.RopeTheta());
-  WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", true));
   WT_ASSIGN_OR_RETURN(const bool has_bias, config.Flag("use_bias", true));
   if (!has_bias)
     return config.NotModelled("use_bias", "is false, expected true: norms have biases without it, too");
-  if (model.hidden % model.heads != 0)
-    return config.Wrong("hidden_size", "is {}, expected a multiple of num_attention_heads ({})", model.hidden,
-                        model.heads);
   WT_RETURN_IF_ERROR(ReadWindow(config, std::nullopt, 0, seq_len, model));
   return model;
 }

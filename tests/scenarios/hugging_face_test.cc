@@ -174,6 +174,9 @@ TEST(HuggingFace, Starcoder2HasGpt2sBlocksAndLlamasAttention) {
   const std::string path = Write(Replaced(kStarcoder2Config, "\"use_bias\": true", "\"use_bias\": false"));
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
             path + ":5:39: use_bias is false, expected true: norms have biases without it, too");
+  Write(Replaced(kStarcoder2Config, "\"use_bias\"", "\"partial_rotary_factor\": 0.5, \"use_bias\""));
+  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("partial_rotary_factor is 0.5"),
+            std::string::npos);
 }
 
 TEST(HuggingFace, TheBaseOfRotaryPositionsIsWhereEitherVersionHasIt) {
