@@ -175,7 +175,7 @@ void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
         held.left += stage.stage->left;
         return;
       }
-      const StageAction& backward = stage.Backward(event.backward(), event.is_first);
+      const StageAction& backward = stage.Backward(event.backward, event.is_first);
       if (!event.is_first) {
         held.Do(backward.memory, released);
         return;

@@ -13,21 +13,17 @@ struct MemoryEvent {
   enum class Kind : uint8_t {
     kMessage,
     kForward,
-    kBackward,
-    kInputs,
-    kWeights
-  };                     // the last three as BackwardKind
+    kBackward
+  };                     // a message that the rank receives; its actions
   int32_t released = 0;  // action: sent messages of the rank that become known to have arrived when it begins
   int16_t chunk = 0;     // action: which of the rank's stages
-  Kind kind = Kind::kMessage;  // kMessage: one that the rank receives
-  bool is_first = false;       // backward: the first of its kind in the stage
+  Kind kind : 2 = Kind::kMessage;
+  BackwardKind backward : 2 = BackwardKind::kWhole;
+  bool is_first : 1 = false;  // backward: the first of its kind in the stage
 
-  BackwardKind backward() const {  // REQUIRES: kBackward, kInputs or kWeights
-    return static_cast<BackwardKind>(static_cast<int>(kind) - static_cast<int>(Kind::kBackward));
-  }
   bool operator==(const MemoryEvent&) const = default;
 };
-static_assert(sizeof(MemoryEvent) == 8);  // searches go through hundreds of millions
+static_assert(sizeof(MemoryEvent) == 8);  // walks have millions before they are condensed
 
 struct MemoryTrace {
   // `length` events from index `begin` on, `count` times in a row.

@@ -13,14 +13,13 @@ namespace windtunnel::composed {
 namespace {
 
 MemoryEvent MemoryOf(const PipelineEvent& action, int chunk, int32_t released) {
+  const bool is_backward = action.kind == PipelineEvent::Kind::kBackward;
   MemoryEvent event;
   event.released = released;
   event.chunk = static_cast<int16_t>(chunk);
-  event.kind = action.kind == PipelineEvent::Kind::kForward ? MemoryEvent::Kind::kForward
-               : action.backward == BackwardKind::kWhole    ? MemoryEvent::Kind::kBackward
-               : action.backward == BackwardKind::kInputs   ? MemoryEvent::Kind::kInputs
-                                                            : MemoryEvent::Kind::kWeights;
-  event.is_first = action.kind == PipelineEvent::Kind::kBackward && action.is_first;
+  event.kind = is_backward ? MemoryEvent::Kind::kBackward : MemoryEvent::Kind::kForward;
+  event.backward = action.backward;
+  event.is_first = is_backward && action.is_first;
   return event;
 }
 

@@ -8,7 +8,7 @@
 namespace windtunnel::composed {
 namespace {
 
-constexpr size_t kEventsOfRank = 16;        // copying a rank's state takes about as long as so many events
+constexpr size_t kEventsOfRank = 16;        // with fewer, copying a rank's state may cost more than it saves
 constexpr int32_t kMostMessages = 1 << 20;  // of a state that is kept: 8 MiB
 
 // Runs what follows the backwards on all ranks, which meet at some operators.

@@ -50,7 +50,7 @@ std::vector<MemoryEvent> Written(const MemoryTrace& trace) {
 
 std::vector<MemoryEvent> EventsOf(const std::vector<int>& chunks) {
   std::vector<MemoryEvent> events;
-  for (const int chunk : chunks) events.push_back({.chunk = static_cast<int16_t>(chunk)});
+  for (const int chunk : chunks) events.emplace_back().chunk = static_cast<int16_t>(chunk);
   return events;
 }
 
