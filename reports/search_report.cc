@@ -263,11 +263,11 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
     const FoundConfiguration& best = report.pareto.front();
     // What a search composes may be too large for predict.
     const Status can_predict = CheckSize(best.scenario);
-    const std::string words =
-        can_predict ? "the fastest again: windtunnel predict" : "the fastest is written";
-    text += "\n" + ink.Bold(fmt::format("{} {}", words, ShellWord(best.scenario.source_file))) +
+    text += "\n" +
+            ink.Bold((can_predict ? "the fastest again: windtunnel predict " : "the fastest: ") +
+                     ShellWord(best.scenario.source_file)) +
             OptionsOf(report, best) + "\n";
-    if (!can_predict) text += fmt::format("  predict refuses it: {}\n", can_predict.error().message);
+    if (!can_predict) text += fmt::format("  too large for predict: {}\n", can_predict.error().message);
     text += fmt::format("  {}", ThroughputOf(best));
     if (const auto reserved = ReservedBy(best))
       text += fmt::format(

@@ -206,7 +206,7 @@ cluster: {device: h100-sxm-80g, nodes: 8, devices_per_node: 8, network: dgx-h100
 search: {micro: [1]}
 YAML
 expect 0 'the stages would go through 262144 blocks .*; what is said of it is composed' search large.yaml
-expect 0 'predict refuses it: batch.accumulate is 4096: the stages would go through 262144 blocks' search large.yaml
+expect 0 'too large for predict: batch.accumulate is 4096: the stages would go through 262144 blocks' search large.yaml
 
 # Where nothing fits, the search names what needs the least memory, whatever the order of the ranges:
 # recomputation.
