@@ -58,6 +58,9 @@ std::vector<ScheduleEvent> InOneOrder(const Schedule& schedule) {
   const size_t moments = 2 * (static_cast<size_t>(times.makespan.picoseconds()) + 1);
   std::vector<size_t> next(moments + 1);  // by moment: the index of its next event
   std::vector<std::pair<size_t, ScheduleEvent>> by_rank;
+  size_t actions = 0;
+  for (const std::vector<Action>& of_rank : schedule.ranks) actions += of_rank.size();
+  by_rank.reserve(2 * actions);
   ForEachMoment(schedule, times, [&](size_t moment, const Action& action, int rank) {
     by_rank.push_back({moment, {action, rank}});
     ++next[moment + 1];

@@ -70,12 +70,16 @@ std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
     }
     run.clear();
   };
+  // Stages from the last to the first, and so are each stage's parameters.
   std::vector<int> order(role_.parameters.size());
   std::iota(order.rbegin(), order.rend(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    const int of_a = StageOf(a), of_b = StageOf(b);
-    return of_a != of_b ? of_a > of_b : role_.parameters[a].is_factor > role_.parameters[b].is_factor;
-  });
+  for (auto begin = order.begin(); begin != order.end();) {
+    const auto end = std::find_if(begin, order.end(), [&, stage = StageOf(*begin)](int parameter) {
+      return StageOf(parameter) != stage;
+    });
+    std::stable_partition(begin, end, [&](int parameter) { return role_.parameters[parameter].is_factor; });
+    begin = end;
+  }
   for (const int parameter : order) {
     const Parameter& next = role_.parameters[parameter];
     const bool is_of_others =

@@ -1,10 +1,13 @@
 #include "sim/composed/composed_step.h"
 
+#include <fmt/compile.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,10 +69,10 @@ std::string LayersKey(const ModelSpec& model, const std::vector<StageKind>& of_r
     layers += stage.layers.layers;
     if (stage.layers.layers == 0) key += " none";
     if (model.HasAlikeLayers() && !by_stage) continue;
-    key += fmt::format(" {}+{}@{}", stage.layers.dense, stage.layers.layers - stage.layers.dense,
+    key += fmt::format(FMT_COMPILE(" {}+{}@{}"), stage.layers.dense, stage.layers.layers - stage.layers.dense,
                        stage.layers.phase);
   }
-  return fmt::format("{}{}", layers, key);
+  return fmt::format(FMT_COMPILE("{}{}"), layers, key);
 }
 // Empty for WholePasses.
 std::string PassesKey(const PassOrder& passes) {
@@ -77,14 +80,14 @@ std::string PassesKey(const PassOrder& passes) {
   if (!passes.splits()) return key;
   for (const std::vector<BackwardPass>* order : {&passes.first, &passes.last}) {
     for (const BackwardPass pass : *order)
-      key += fmt::format(" {}{}", pass.chunk, "biw"[static_cast<int>(pass.kind)]);
+      key += fmt::format(FMT_COMPILE(" {}{}"), pass.chunk, "biw"[static_cast<int>(pass.kind)]);
     key += '/';
   }
   return key;
 }
 // How a scenario's layers run, as far as a cost model depends on it (CostModel::layer_factor).
 std::string LayerCostKey(const CostModel& model) {
-  return model.layer_factor() == 1 ? "" : fmt::format(" f{}", model.layer_factor());
+  return model.layer_factor() == 1 ? "" : fmt::format(FMT_COMPILE(" f{}"), model.layer_factor());
 }
 
 // Keys of everything that a scenario's parts depend on.
@@ -95,36 +98,37 @@ class Keys {
 
   std::string Mesh() const {
     const ParallelSpec& parallel = scenario_.parallel;
-    return fmt::format("{} d{} p{}", axes_, parallel.data.size, parallel.pipeline.size);
+    return fmt::format(FMT_COMPILE("{} d{} p{}"), axes_, parallel.data.size, parallel.pipeline.size);
   }
   // (The recomputed modules are the same for all configurations of a search.)
   std::string Stage(const StageKind& kind) const {
     const Scenario& s = scenario_;
     // Weights are converted once for all micro-batches, each of which takes a share of the time.
     const bool shares = s.framework == Framework::kMegatronCore && s.precision.fp8_recipe != Fp8Recipe::kNone;
-    return fmt::format("{} m{} r{}s{} z{} w{} v{}{} {}{}{}{}", axes_, s.batch.micro,
+    return fmt::format(FMT_COMPILE("{} m{} r{}s{} z{} w{} v{}{} {}{}{}{}"), axes_, s.batch.micro,
                        static_cast<int>(s.recompute), s.RecomputedShare(), HasZerosGradients(),
                        shares ? s.batch.accumulate : 1, model_.product_speed(), layer_cost_, kind.is_first,
                        kind.is_last, kind.splits_backwards, UnitsKey(s.model, kind.layers));
   }
   // A stage's parameters and gradients do not depend on micro-batch and recomputation.
   std::string Shape(const StageKind& kind) const {
-    return fmt::format("{} z{} {}{}{}{}", axes_, HasZerosGradients(), kind.is_first, kind.is_last,
-                       kind.splits_backwards, UnitsKey(scenario_.model, kind.layers));
+    return fmt::format(FMT_COMPILE("{} z{} {}{}{}{}"), axes_, HasZerosGradients(), kind.is_first,
+                       kind.is_last, kind.splits_backwards, UnitsKey(scenario_.model, kind.layers));
   }
   std::string Strategy(const std::vector<StageKind>& of_rank, const PassOrder& passes) const {
     const Scenario& s = scenario_;
     const DataParallelSpec& data = s.parallel.data;
     const bool aligns = AlignsReductions(s);
-    return fmt::format("{} d{} p{} k{} o{}a{}g{}{} l{} {}{}{}{}", axes_, data.size, s.parallel.pipeline.size,
-                       static_cast<int>(data.kind), data.overlap, aligns, data.overlap_param_gather,
-                       layer_cost_, LayersKey(s.model, of_rank, aligns || passes.splits()),
-                       of_rank.front().is_first, of_rank.back().is_last, s.batch.accumulate == 1,
-                       PassesKey(passes));
+    return fmt::format(FMT_COMPILE("{} d{} p{} k{} o{}a{}g{}{} l{} {}{}{}{}"), axes_, data.size,
+                       s.parallel.pipeline.size, static_cast<int>(data.kind), data.overlap, aligns,
+                       data.overlap_param_gather, layer_cost_,
+                       LayersKey(s.model, of_rank, aligns || passes.splits()), of_rank.front().is_first,
+                       of_rank.back().is_last, s.batch.accumulate == 1, PassesKey(passes));
   }
   std::string Walk() const {
     const PipelineSpec& p = scenario_.parallel.pipeline;
-    return fmt::format("{} {} {} {}", p.schedule, p.size, p.virtual_stages, scenario_.batch.accumulate);
+    return fmt::format(FMT_COMPILE("{} {} {} {}"), p.schedule, p.size, p.virtual_stages,
+                       scenario_.batch.accumulate);
   }
 
  private:
@@ -134,8 +138,8 @@ class Keys {
     const TensorParallelSpec& tensor = s.parallel.tensor;
     const ContextParallelSpec& context = s.parallel.context;
     const ExpertParallelSpec& expert = s.parallel.expert;
-    return fmt::format("{}x{} t{}{} c{}k{} e{}t{}d{}", s.cluster.nodes, s.cluster.devices_per_node,
-                       tensor.size,
+    return fmt::format(FMT_COMPILE("{}x{} t{}{} c{}k{} e{}t{}d{}"), s.cluster.nodes,
+                       s.cluster.devices_per_node, tensor.size,
                        tensor.overlap    ? "o"
                        : tensor.sequence ? "s"
                                          : "",
@@ -301,32 +305,39 @@ class ComposedSteps::Parts {
 
   static void AddClasses(int ranks, const std::vector<StageKind>& kinds, Step::Content& content) {
     const PipelineWalk* walk = content.walk.get();
-    std::vector<Step::Content::RankClass> all(static_cast<size_t>(ranks));
+    const size_t chunks = kinds.size() / static_cast<size_t>(ranks);
+    std::vector<int> stages(kinds.size());  // by rank and chunk
+    std::vector<size_t> known_stages(static_cast<size_t>(ranks));
     for (size_t stage = 0; stage < kinds.size(); ++stage) {
       const size_t rank =
-          walk == nullptr ? stage % all.size() : static_cast<size_t>(walk->rank_of_stage[stage]);
-      all[rank].stages.push_back(static_cast<int>(stage));
+          walk == nullptr ? stage % known_stages.size() : static_cast<size_t>(walk->rank_of_stage[stage]);
+      stages[rank * chunks + known_stages[rank]++] = static_cast<int>(stage);
     }
-    // A rank's class is mostly that of the rank before it.
-    using Kind = std::pair<std::vector<StageKind>, PassOrder>;
-    std::map<Kind, int> known;
-    Kind kind;
-    auto last = known.end();
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      Step::Content::RankClass& of = all[rank];
-      of.rank = static_cast<int>(rank);
-      kind.first.clear();
-      for (const int stage : of.stages) kind.first.push_back(kinds[static_cast<size_t>(stage)]);
-      if (walk != nullptr) kind.second = of.passes = walk->passes[rank];
-      if (last == known.end() || last->first != kind) {
-        const auto [found, is_new] = known.try_emplace(kind, static_cast<int>(content.classes.size()));
-        last = found;
-        if (is_new) {
-          if (walk == nullptr) of.passes = WholePasses(static_cast<int>(of.stages.size()));
-          content.classes.push_back(std::move(of));
+    const auto kind_of = [&](int stage) -> const StageKind& { return kinds[static_cast<size_t>(stage)]; };
+    std::map<std::pair<std::vector<StageKind>, PassOrder>, int> known;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::span of_rank = std::span(stages).subspan(static_cast<size_t>(rank) * chunks, chunks);
+      // A rank's class is mostly that of the rank before it.
+      if (rank > 0) {
+        const Step::Content::RankClass& last = content.ClassOf(rank - 1);
+        const bool has_same_stages =
+            std::equal(of_rank.begin(), of_rank.end(), last.stages.begin(),
+                       [&](int stage, int other) { return kind_of(stage) == kind_of(other); });
+        if (has_same_stages && (walk == nullptr || walk->passes[static_cast<size_t>(rank)] == last.passes)) {
+          content.class_of.push_back(content.class_of.back());
+          continue;
         }
       }
-      content.class_of.push_back(last->second);
+      PassOrder passes =
+          walk == nullptr ? WholePasses(static_cast<int>(chunks)) : walk->passes[static_cast<size_t>(rank)];
+      std::vector<StageKind> kinds_of_rank;
+      for (const int stage : of_rank) kinds_of_rank.push_back(kind_of(stage));
+      const auto [found, is_new] =
+          known.try_emplace({std::move(kinds_of_rank), passes}, static_cast<int>(content.classes.size()));
+      if (is_new)
+        content.classes.push_back(
+            {.rank = rank, .stages = {of_rank.begin(), of_rank.end()}, .passes = std::move(passes)});
+      content.class_of.push_back(found->second);
     }
   }
 
@@ -382,8 +393,8 @@ class ComposedSteps::Parts {
       }));
     }
     const int64_t layers = kind.layers.layers;
-    return actions_.Find(fmt::format("{} l{}.{}.{}{}", key, kind.layers.dense, kind.layers.recomputed, layers,
-                                     from_idle ? " i" : ""),
+    return actions_.Find(fmt::format(FMT_COMPILE("{} l{}.{}.{}{}"), key, kind.layers.dense,
+                                     kind.layers.recomputed, layers, from_idle ? " i" : ""),
                          [&]() -> Result<StageActions> {
                            const std::vector<LayerUnit> units = UnitsOf(scenario.model, kind.layers);
                            int64_t kept = 0;

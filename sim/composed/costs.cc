@@ -1,5 +1,8 @@
 #include "sim/composed/costs.h"
 
+#include <algorithm>
+#include <tuple>
+
 namespace windtunnel::composed {
 namespace {
 
@@ -10,12 +13,30 @@ Result<int64_t> Constant(const Distribution& time) {
   return time.p50().picoseconds();
 }
 
+bool AreEqual(const Copy& a, const Copy& b) {
+  const auto of = [](const Copy& copy) {
+    return std::tie(copy.elements, copy.from, copy.to, copy.scale, copy.accumulate, copy.crosses);
+  };
+  return of(a) == of(b);
+}
+
 }  // namespace
 
-Result<KernelTime> Costs::Kernel(const Op& op) const {
+Result<LocalCost> Costs::Local(const Op& op) {
+  const Copy* const copy = op.on_host || op.graph != 0 ? nullptr : std::get_if<Copy>(&op.kind);
+  if (copy == nullptr) return AskForLocal(op);
+  const auto known = std::find_if(copies_.begin(), copies_.end(),
+                                  [&](const auto& entry) { return AreEqual(entry.first, *copy); });
+  if (known != copies_.end()) return known->second;
+  WT_ASSIGN_OR_RETURN(const LocalCost cost, AskForLocal(op));
+  return copies_.emplace_back(*copy, cost).second;
+}
+
+Result<LocalCost> Costs::AskForLocal(const Op& op) const {
+  WT_ASSIGN_OR_RETURN(const int64_t host, Host(op));
   WT_ASSIGN_OR_RETURN(const KernelCost cost, model_.Kernel(op));
   WT_ASSIGN_OR_RETURN(const int64_t time, Constant(cost.time));
-  return KernelTime{time, cost.beside_communication};
+  return LocalCost{host, {time, cost.beside_communication}};
 }
 
 Result<int64_t> Costs::Host(const Op& op) const { return Constant(model_.DispatchOf(op).time); }

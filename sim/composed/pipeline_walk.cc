@@ -96,7 +96,7 @@ class Walker {
     for (size_t lane = 0; lane < unreleased_.size(); ++lane)
       walk_.memory[walk_.lanes[lane].from].unreleased += unreleased_[lane].size();
     walk_.before_last_backwards = CountBeforeLastBackwards(walk_.events);
-    walk_.ends_with_messages = has_exchanged_;
+    walk_.ends_with_messages.assign(has_exchanged_.begin(), has_exchanged_.end());
     if (mixes_kinds_) return Unsupported("gradients that begin or end in backwards of several kinds");
     return std::move(walk_);
   }
@@ -140,11 +140,11 @@ class Walker {
 
   void Exchange(int rank, const Action& send) {
     const bool forward = send.kind == ActionKind::kSendActivation;
-    const int to = Counterpart(send).stage, receiver = schedule_.rank_of_stage[to];
+    const int to = forward ? send.stage + 1 : send.stage - 1, receiver = schedule_.rank_of_stage[to];
     PipelineEvent event;
     event.kind = PipelineEvent::Kind::kMessage;
     event.rank = static_cast<int16_t>(rank);
-    event.out = SlotOf(Index(forward, send.stage, send.micro_batch));
+    event.out = slot_of_[Index(forward, send.stage, send.micro_batch)];
     int32_t& lane = LaneOf(rank, receiver);
     if (lane < 0) {
       lane = static_cast<int32_t>(walk_.lanes.size());
@@ -158,9 +158,12 @@ class Walker {
     has_exchanged_[rank] = has_exchanged_[receiver] = true;
   }
 
-  int32_t SlotOf(size_t index) {
-    if (slot_of_[index] < 0) slot_of_[index] = walk_.messages++;
-    return slot_of_[index];
+  int32_t NewSlot(size_t index) {
+    int32_t& slot = slot_of_[index];
+    if (free_slots_.empty()) return slot = walk_.message_slots++;
+    slot = free_slots_.back();
+    free_slots_.pop_back();
+    return slot;
   }
 
   void Compute(int rank, const Action& action) {
@@ -225,10 +228,11 @@ class Walker {
     const auto is_elsewhere = [&](int stage) {
       return stage >= 0 && stage < stages_ && schedule_.rank_of_stage[stage] != event.rank;
     };
-    if (is_elsewhere(to)) event.out = SlotOf(Index(forward, action.stage, action.micro_batch));
+    if (is_elsewhere(to)) event.out = NewSlot(Index(forward, action.stage, action.micro_batch));
     if (!is_elsewhere(from)) return 0;
     const size_t made = Index(forward, from, action.micro_batch);
-    event.in = SlotOf(made);
+    event.in = slot_of_[made];
+    free_slots_.push_back(event.in);  // event.out, which is written later, has another
     return Release(event.rank, schedule_.rank_of_stage[from], position_of_[made]);
   }
 
@@ -245,11 +249,11 @@ class Walker {
   const int ranks_, stages_;
   const int64_t micro_batches_;
   PipelineWalk walk_;
-  std::vector<int32_t> slot_of_, position_of_, lane_of_;
+  std::vector<int32_t> slot_of_, position_of_, lane_of_, free_slots_;
   std::vector<Done> done_;  // by stage
   std::vector<Unreleased> unreleased_;               // by lane
   std::vector<std::vector<Backward>> backwards_of_;  // by rank
-  std::vector<bool> has_exchanged_;                  // by rank: since its last computation
+  std::vector<char> has_exchanged_;                  // by rank: whether it has since its last computation
   std::vector<std::vector<MemoryEvent>> memory_;     // by rank
   bool mixes_kinds_ = false;  // some whole backward writes only some of its gradients first, or last
 };

@@ -15,9 +15,10 @@ namespace windtunnel::composed {
 
 struct PipelineEvent {
   enum class Kind : uint8_t { kForward, kBackward, kMessage };
-  // The message that an action waits for; -1: none. Of a message: its lane.
+  // The slot of the message that an action waits for; -1: none. Of a message: its lane. Messages have a slot
+  // from the action that makes them to the one that waits for them.
   int32_t in = -1;
-  int32_t out = -1;   // the message that the action makes, or that this event is; -1: none
+  int32_t out = -1;   // the slot of the message that the action makes, or that this event is; -1: none
   int16_t stage = 0;  // action
   int16_t rank = 0;   // message: the sender
   // Backward: the rank's stage whose gradients may be reduced after it (DataParallel::ReduceStage); -1: none.
@@ -37,7 +38,7 @@ struct PipelineWalk {
   std::vector<int> rank_of_stage = {0};
   std::vector<PassOrder> passes;  // by rank
   bool splits_backwards = false;  // some backward is not whole
-  int32_t messages = 0;
+  int32_t message_slots = 0;      // the most messages that are made and still needed at once
   struct Lane {
     int16_t from, to;  // ranks
   };

@@ -67,6 +67,14 @@ class Driver {
   // ---- what is driven -----------------------------------------------------------------------------------------------
 
   void AddParameters() {
+    size_t parameters = 0;
+    for (size_t i = 0; i < shape_.stages.size(); ++i) {
+      const StageTemplate& stage = *shape_.stages[i];
+      parameters += stage.head.size() + stage.tail.size();
+      for (size_t unit = 0; unit < stage.units.size(); ++unit)
+        parameters += stage.units[unit].size() * static_cast<size_t>(shape_.units[i][unit].count);
+    }
+    role_.parameters.reserve(parameters);
     for (size_t i = 0; i < shape_.stages.size(); ++i) {
       const StageTemplate* stage = shape_.stages[i];
       first_parameter_.push_back(static_cast<int>(role_.parameters.size()));
@@ -353,14 +361,15 @@ class Driver {
   }
 
   Status Cost(const Op& op, StrategyOp& added) {
-    WT_ASSIGN_OR_RETURN(added.host, costs_.Host(op));
     const AxisId axis = axes_[op.stream];
     if (axis < 0) {
-      WT_ASSIGN_OR_RETURN(const KernelTime kernel, costs_.Kernel(op));
-      added.work = kernel.time;
-      WT_CHECK_EQ(kernel.beside_communication, 0);  // strategies add no products
+      WT_ASSIGN_OR_RETURN(const LocalCost cost, costs_.Local(op));
+      added.host = cost.host;
+      added.work = cost.kernel.time;
+      WT_CHECK_EQ(cost.kernel.beside_communication, 0);  // strategies add no products
       return Ok();
     }
+    WT_ASSIGN_OR_RETURN(added.host, costs_.Host(op));
     WT_ASSIGN_OR_RETURN(const TransferCost cost, costs_.Communication(op, axis, groups_.Of(axis)));
     added.work = cost.time;
     added.efficiency = cost.efficiency;

@@ -98,7 +98,7 @@ void RankWalk::Clear(int stream) {
 // Whether no communication that slows kernels down, of what was issued so far, is in flight from `begin` on.
 bool RankWalk::IsAlone(int64_t begin) {
   if (begin < flights_end_) return false;
-  ClearAll();
+  if (busy_lanes_ != 0) ClearAll();
   return true;
 }
 

@@ -126,12 +126,13 @@ class Dissection {
 
   Status Cost(const Op& op, LocalStream stream, TimedOp& timed) {
     timed.stream = stream;
-    WT_ASSIGN_OR_RETURN(timed.host, costs_.Host(op));
     if (stream == kCompute) {
-      WT_ASSIGN_OR_RETURN(const KernelTime kernel, costs_.Kernel(op));
-      timed.work = kernel.time;
-      timed.beside_communication = kernel.beside_communication;
+      WT_ASSIGN_OR_RETURN(const LocalCost cost, costs_.Local(op));
+      timed.host = cost.host;
+      timed.work = cost.kernel.time;
+      timed.beside_communication = cost.kernel.beside_communication;
     } else {
+      WT_ASSIGN_OR_RETURN(timed.host, costs_.Host(op));
       const AxisId axis = stream == kTensor ? kTensorAxis : stream == kContext ? kContextAxis : kExpertAxis;
       WT_ASSIGN_OR_RETURN(const TransferCost cost, costs_.Communication(op, axis, groups_.Of(axis)));
       timed.work = cost.time;
@@ -372,7 +373,10 @@ void SortParameters(const SmallStage& small, StageTemplate& stage, Dissection& d
     const size_t before = &list == &stage.tail ? stage.head.size() : 0;
     unit_of.push_back(unit);
     local.push_back(static_cast<int>(before + list.size()));
-    list.push_back(parameter);
+    Parameter& added = list.emplace_back(parameter);
+    added.name.clear();
+    added.shape.clear();
+    added.whole_shape.clear();
   }
   const int last = std::max(small.layers() - 1, 0);
   WT_CHECK_EQ(layer, last);

@@ -9,7 +9,7 @@ namespace windtunnel::composed {
 namespace {
 
 constexpr size_t kEventsOfRank = 16;        // with fewer, copying a rank's state may cost more than it saves
-constexpr int32_t kMostMessages = 1 << 20;  // of a state that is kept: 8 MiB
+constexpr int32_t kMostSlots = 1 << 20;     // of a state that is kept: 8 MiB
 
 // Runs what follows the backwards on all ranks, which meet at some operators.
 class Tails {
@@ -98,7 +98,7 @@ StepCourse::StepCourse(const AssembledStep& step)
 
 Duration StepCourse::Run(StepBeginnings& beginnings) {
   const size_t shared = order_.before_last_backwards;
-  const bool is_shared = BeginsAlike() && order_.messages <= kMostMessages &&
+  const bool is_shared = BeginsAlike() && order_.message_slots <= kMostSlots &&
                          shared >= kEventsOfRank * static_cast<size_t>(order_.ranks);
   if (const auto known = is_shared ? beginnings.Find(step_) : nullptr) {
     state_ = *known;
@@ -106,7 +106,7 @@ Duration StepCourse::Run(StepBeginnings& beginnings) {
   } else {
     state_.ranks.resize(order_.ranks);
     for (size_t rank = 0; rank < state_.ranks.size(); ++rank) state_.ranks[rank].Reset(strategies_[rank]);
-    state_.messages.resize(static_cast<size_t>(order_.messages));
+    state_.messages.resize(static_cast<size_t>(order_.message_slots));
     state_.lane_ends.resize(order_.lanes.size());
     state_.exchanged.resize(order_.ranks);
     if (step_.gathers_with_forward && !step_.host_awaits_messages && !holds_) step_.GatherAhead(state_.ranks);
@@ -125,33 +125,38 @@ bool StepCourse::BeginsAlike() const {
 }
 
 void StepCourse::GoOn(size_t begin, size_t end) {
+  RankWalk* const ranks = state_.ranks.data();
+  int64_t* const messages = state_.messages.data();
+  const bool host_awaits_messages = step_.host_awaits_messages;
   for (size_t i = begin; i < end; ++i) {
     const PipelineEvent& event = order_.events[i];
     if (event.kind == PipelineEvent::Kind::kMessage) {
-      Exchange(event);
+      int64_t& message = messages[event.out];
+      message = Exchange(static_cast<size_t>(event.lane()), message);
       continue;
     }
-    RankWalk& rank = state_.ranks[event.rank];
-    if (step_.host_awaits_messages && event.follows_messages) rank.AwaitAll(state_.exchanged[event.rank]);
-    const int64_t arrival = event.in >= 0 ? state_.messages[event.in] : 0;
+    RankWalk& rank = ranks[event.rank];
+    if (host_awaits_messages && event.follows_messages) rank.AwaitAll(state_.exchanged[event.rank]);
+    const int64_t arrival = event.in >= 0 ? messages[event.in] : 0;
     const int64_t made =
         event.kind == PipelineEvent::Kind::kForward ? Forward(i, arrival) : Backward(event, arrival);
-    if (event.out >= 0) state_.messages[event.out] = made;
+    if (event.out >= 0) messages[event.out] = made;
     if (event.reduces >= 0) rank.Reduce(static_cast<size_t>(event.reduces));
   }
 }
 
-void StepCourse::Exchange(const PipelineEvent& message) {
-  const auto [from, to] = order_.lanes[message.lane()];
+int64_t StepCourse::Exchange(size_t lane, int64_t made) {
+  const auto [from, to] = order_.lanes[lane];
   RankWalk& sender = state_.ranks[from];
   RankWalk& receiver = state_.ranks[to];
-  int64_t& lane_end = state_.lane_ends[message.lane()];
   sender.AddHost(step_.send_host);
   receiver.AddHost(step_.receive_host);
-  const int64_t start = std::max({state_.messages[message.out], lane_end, sender.host(), receiver.host()});
-  state_.messages[message.out] = lane_end = start + message_times_[message.lane()];
-  if (!step_.host_awaits_messages) return;
-  for (const int16_t rank : {from, to}) state_.exchanged[rank] = std::max(state_.exchanged[rank], lane_end);
+  const int64_t end =
+      std::max({made, state_.lane_ends[lane], sender.host(), receiver.host()}) + message_times_[lane];
+  state_.lane_ends[lane] = end;
+  if (step_.host_awaits_messages)
+    for (const int16_t rank : {from, to}) state_.exchanged[rank] = std::max(state_.exchanged[rank], end);
+  return end;
 }
 
 int64_t StepCourse::Forward(size_t index, int64_t arrival) {

@@ -19,7 +19,7 @@ namespace windtunnel::composed {
 // Where a step has got to.
 struct StepState {
   std::vector<RankWalk> ranks;
-  // By message: when it is made, then when it has arrived; each is written before it is read.
+  // By message slot: when its message is made, then when it has arrived; written before it is read.
   std::vector<int64_t> messages;
   std::vector<int64_t> lane_ends;  // by PipelineWalk::lanes: when the last message so far has arrived
   // By rank: when its last message ended, sent or received. Only kept up if hosts wait for it.
@@ -68,7 +68,8 @@ class StepCourse {
   // Whether the strategies do nothing before the first of a stage's last backwards.
   bool BeginsAlike() const;
   void GoOn(size_t begin, size_t end);
-  void Exchange(const PipelineEvent& message);
+  // A message that was made at `made`. Returns when it has arrived.
+  int64_t Exchange(size_t lane, int64_t made);
   // Return when the action's message is made. `event`: its index.
   int64_t Forward(size_t event, int64_t arrival);
   int64_t Backward(const PipelineEvent& event, int64_t arrival);

@@ -49,7 +49,9 @@ Result<Evaluation> EvaluateInFull(const Scenario& scenario, const Profile& profi
 class Evaluator::State {
  public:
   State(const Scenario& base, const Profile& profile, const EvaluatorOptions& options)
-      : base_(base), profile_(profile), options_(options) {}
+      : base_(base), profile_(profile), options_(options) {
+    base_.search.reset();  // rather than of each configuration's copy
+  }
 
   Evaluation Evaluate(const Configuration& configuration) {
     const Scenario scenario = ScenarioOf(base_, configuration);
@@ -78,7 +80,7 @@ class Evaluator::State {
                       .memory = memory};
   }
 
-  const Scenario& base_;
+  Scenario base_;
   const Profile& profile_;
   const EvaluatorOptions options_;
   ComposedSteps steps_;

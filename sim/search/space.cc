@@ -45,10 +45,15 @@ std::vector<int64_t> EvenBalance(const Scenario& base, int64_t stages) {
   return std::vector<int64_t>(static_cast<size_t>(stages), layers / stages);
 }
 
+Scenario WithoutRanges(Scenario scenario) {
+  scenario.search.reset();
+  return scenario;
+}
+
 class Enumeration {
  public:
   Enumeration(const Scenario& base, const ChooseStages& choose)
-      : base_(base),
+      : base_(WithoutRanges(base)),
         ranges_(*base.search),
         choose_(choose),
         global_batch_(base.batch.micro * base.batch.accumulate * base.parallel.data.size) {}
@@ -449,7 +454,7 @@ class Enumeration {
                : nullptr;
   }
 
-  const Scenario& base_;
+  const Scenario base_;
   const SearchSpec& ranges_;
   const ChooseStages& choose_;
   const int64_t global_batch_;

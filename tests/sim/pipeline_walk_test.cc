@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,7 +27,6 @@ TEST(PipelineWalk, ReleasesEachMessageOnce) {
     s.batch.accumulate = micro_batches;
     const auto walk = MakePipelineWalk(s);
     ASSERT_TRUE(walk) << walk.error().message;
-    EXPECT_EQ(walk->messages, 2 * micro_batches);
     int64_t released = 0;
     for (const MemoryTrace& trace : walk->memory) {
       released += trace.unreleased;
@@ -36,6 +38,46 @@ TEST(PipelineWalk, ReleasesEachMessageOnce) {
       }
     }
     EXPECT_EQ(released, 2 * micro_batches);
+  }
+}
+
+// An action writes when its message is made, the message when it has arrived, and another action reads that.
+// With more micro-batches there are no more messages on their way.
+TEST(PipelineWalk, KeepsEachMessageInASlotUntilItIsNeeded) {
+  enum class Slot { kFree, kMade, kArrived };
+  Scenario s = TinyGpt();
+  s.model.layers = 8;
+  for (const auto& [schedule, virtual_stages, boundaries] : {std::tuple("1f1b", 1, 3),
+                                                             {"interleaved", 2, 7},
+                                                             {"gpipe", 1, 3},
+                                                             {"zb_h1", 1, 3},
+                                                             {"zb_v", 2, 6},
+                                                             {"dualpipe_v", 2, 6}}) {
+    std::vector<int32_t> slots;
+    for (const int64_t micro_batches : {8, 16}) {
+      s.batch.accumulate = micro_batches;
+      s.parallel.pipeline = {.size = 4, .schedule = schedule, .virtual_stages = virtual_stages};
+      const PipelineWalk walk = MakePipelineWalk(s).value();
+      std::vector<Slot> state(static_cast<size_t>(walk.message_slots), Slot::kFree);
+      const auto advance = [&](int32_t slot, Slot from, Slot to) {
+        EXPECT_EQ(state.at(static_cast<size_t>(slot)), from) << schedule;
+        state.at(static_cast<size_t>(slot)) = to;
+      };
+      int64_t messages = 0;
+      for (const PipelineEvent& event : walk.events) {
+        if (event.kind == PipelineEvent::Kind::kMessage) {
+          ++messages;
+          advance(event.out, Slot::kMade, Slot::kArrived);
+          continue;
+        }
+        if (event.out >= 0) advance(event.out, Slot::kFree, Slot::kMade);
+        if (event.in >= 0) advance(event.in, Slot::kArrived, Slot::kFree);
+      }
+      EXPECT_EQ(messages, 2 * boundaries * micro_batches) << schedule;
+      EXPECT_EQ(std::count(state.begin(), state.end(), Slot::kFree), walk.message_slots) << schedule;
+      slots.push_back(walk.message_slots);
+    }
+    EXPECT_EQ(slots[0], slots[1]) << schedule;
   }
 }
 
