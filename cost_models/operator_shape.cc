@@ -113,6 +113,7 @@ class Shaper {
     Says("adam", o.spec.kind != OptimizerKind::kSgd);
     Says("fused", o.spec.fused);
     Says("momentum", o.spec.kind == OptimizerKind::kSgd && o.spec.momentum > 0);
+    Says("narrow_moments", SizeOf(MomentsOf(o.spec)) < SizeOf(o.dtype));
     const bool decays = o.spec.weight_decay > 0, is_decoupled = o.spec.kind == OptimizerKind::kAdamW;
     Says("decay", decays && is_decoupled);
     Says("l2", decays && !is_decoupled);

@@ -83,10 +83,12 @@ StateBytes StateBytesOf(const Scenario& scenario, bool of_experts) {
   const DType stored = TypesOf(scenario.precision).storage, updated = TypeOf(scenario.precision.optimizer);
   const double values = bytes(stored), reduced = bytes(TypeOf(scenario.precision.reduce));
   const OptimizerSpec& spec = scenario.optimizer;
-  const int moments = spec.kind != OptimizerKind::kSgd ? 2 : spec.momentum > 0;
+  const double moments = bytes(MomentsOf(spec)) * (spec.kind != OptimizerKind::kSgd ? 2
+                                                   : spec.momentum > 0              ? 1
+                                                                                    : 0);
   const bool has_masters = stored != updated;
   // With the optimizer's own copy of the values, if there is one.
-  const double optimizer = bytes(updated) * (moments + (has_masters ? 1 : 0));
+  const double optimizer = moments + (has_masters ? bytes(updated) : 0);
   // The roots of all second moments, which PyTorch's foreach optimizer computes at once.
   const double roots = UpdatesForeach(scenario.framework, spec) ? bytes(updated) : 0;
   const DataParallelSpec& data = scenario.parallel.data;
@@ -95,7 +97,7 @@ StateBytes StateBytesOf(const Scenario& scenario, bool of_experts) {
   const double ranks = static_cast<double>(std::max<int64_t>(ShardRanks(scenario) / same, 1));
   switch (data.kind) {
     case DataParallelKind::kFsdp:  // values and gradients as the optimizer has them
-      return {bytes(updated) * (2 + moments) / ranks, roots / ranks};
+      return {(2 * bytes(updated) + moments) / ranks, roots / ranks};
     case DataParallelKind::kZero1:
       return {values + reduced + optimizer / ranks, roots / ranks};
     case DataParallelKind::kZero2:

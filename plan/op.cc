@@ -290,8 +290,8 @@ std::string KeyOf(const ClipGradients& c) {
 }
 
 std::string KeyOf(const OptimizerUpdate& o) {
-  return fmt::format("optimizer {} n={} tensors={} states={}", WordOf(o.spec.kind), o.elements, o.tensors,
-                     o.state_tensors);
+  return fmt::format("optimizer{} {} n={} tensors={} states={}", OtherThanFp32(MomentsOf(o.spec)),
+                     WordOf(o.spec.kind), o.elements, o.tensors, o.state_tensors);
 }
 
 std::string KeyOf(const InitializeParameter& i) {

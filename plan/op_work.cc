@@ -159,7 +159,9 @@ Bytes BytesOf(const UpdateLossScale&) { return F32(1 + 2 * kLossScaleNumbers); }
 Bytes BytesOf(const GradientNorm& g) { return SizeOf(g.dtype) * g.elements; }
 Bytes BytesOf(const SquareRoot&) { return Bytes(8); }
 Bytes BytesOf(const ClipGradients& c) { return SizeOf(c.dtype) * (2 * c.elements); }
-Bytes BytesOf(const OptimizerUpdate& o) { return F32(o.elements * (3 + 2 * o.state_tensors)); }
+Bytes BytesOf(const OptimizerUpdate& o) {
+  return SizeOf(o.dtype) * (3 * o.elements) + SizeOf(MomentsOf(o.spec)) * (2 * o.state_tensors * o.elements);
+}
 Bytes BytesOf(const InitializeParameter& i) { return F32(i.elements); }
 Bytes BytesOf(const LoadBatch& l) {
   return F32(l.rows * (l.columns + (l.targets > 0 ? l.targets : (1 + l.further) * l.columns)));

@@ -400,8 +400,13 @@ struct OptimizerUpdate {
   int64_t tensors = 0;
   int state_tensors = 0;  // per parameter: 0, 1 or 2
   bool guarded = false;
-  DType dtype = DType::kFloat32;  // of parameters and moments; other types are predicted only
+  DType dtype = DType::kFloat32;  // of parameters and gradients; other types are predicted only
 };
+
+// The type of the moments, which are rounded to nearest when they are written.
+inline DType MomentsOf(const OptimizerSpec& spec) {
+  return spec.moments == MomentsType::kBf16 ? DType::kBFloat16 : DType::kFloat32;
+}
 
 // `count` runs of `length` elements, which begin `stride` apart in the whole tensor and are contiguous in the
 // rank's part. The first run of the rank at `position` on the tensor axis is at first + position * length.

@@ -43,10 +43,10 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, Collective
       targets_(targets),
       states_per_target_(StatesPerTarget(spec)) {
   static constexpr const char* kNames[] = {".exp_avg", ".exp_avg_sq"};
+  const DType dtype = MomentsOf(spec);
   for (int state = 0; state < states_per_target_; ++state) {
     const char* name = spec.kind == OptimizerKind::kSgd ? ".momentum" : kNames[state];
     for (const OptimizerTarget& target : targets_) {
-      const DType dtype = role.buffers[target.values.buffer].dtype;
       const MemorySpace space = role.buffers[target.values.buffer].space;
       states_.push_back(
           NewBuffer(role, target.name + name, target.values.elements, Category::kOptimizer, dtype, space));
@@ -211,7 +211,8 @@ OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int 
   if (first) {
     for (size_t i = static_cast<size_t>(end - begin); i < writes.size(); ++i) {
       b.Alloc(writes[i].buffer);
-      b.Add(Fill{writes[i].elements}, role_.buffers[writes[i].buffer].name, {}, {writes[i]});
+      b.Add(Fill{.elements = writes[i].elements, .dtype = MomentsOf(spec_)},
+            role_.buffers[writes[i].buffer].name, {}, {writes[i]});
     }
   }
   const std::string roots = fmt::format("roots of second moments ({})", name);

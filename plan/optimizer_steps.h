@@ -9,7 +9,7 @@
 
 namespace windtunnel {
 
-// What the optimizer updates as one tensor: a parameter, or a shard of several. All fp32.
+// What the optimizer updates as one tensor: a parameter, or a shard of several.
 struct OptimizerTarget {
   std::string name;
   Slice values, gradient;

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "base/check.h"
+#include "runtime/cpu/element.h"
 #include "runtime/imitation.h"
 #include "runtime/learning_rate.h"
 #include "runtime/queued_run.h"
@@ -263,31 +264,53 @@ Status Executor::Finish(Run_& run) {
   return Ok();
 }
 
-Result<std::span<const float>> Executor::Values(const Slice& slice) const {
-  const auto* data = reinterpret_cast<const float*>(pool_.address(slice.buffer));
+template <typename T>
+Result<std::span<const T>> Executor::Fetch(const Slice& slice, std::vector<T>& fetched) const {
   const auto [first, elements] = Locate(slice, PositionOn(slice.axis));
-  if (DeviceQueues* queues = device_.queues(); queues != nullptr) {
-    fetched_.resize(static_cast<size_t>(elements));
-    const Bytes bytes(elements * static_cast<int64_t>(sizeof(float)));
-    WT_RETURN_IF_ERROR(queues->Copy(DeviceQueues::kCompute, fetched_.data(), data + first, bytes));
-    WT_RETURN_IF_ERROR(queues->Restart());  // which waits
-    return std::span<const float>(fetched_);
-  }
-  return std::span(data + first, static_cast<size_t>(elements));
+  const auto* data = reinterpret_cast<const T*>(pool_.address(slice.buffer)) + first;
+  DeviceQueues* queues = device_.queues();
+  if (queues == nullptr) return std::span(data, static_cast<size_t>(elements));
+  fetched.resize(static_cast<size_t>(elements));
+  const Bytes bytes(elements * static_cast<int64_t>(sizeof(T)));
+  WT_RETURN_IF_ERROR(queues->Copy(DeviceQueues::kCompute, fetched.data(), data, bytes));
+  WT_RETURN_IF_ERROR(queues->Restart());  // which waits
+  return std::span<const T>(fetched);
 }
 
-Status Executor::SetValues(const Slice& slice, std::span<const float> values) {
+Result<std::span<const float>> Executor::Values(const Slice& slice) const {
+  if (!HasBFloat16(slice)) return Fetch(slice, fetched_);
+  std::vector<cpu::BFloat16> of_device;
+  WT_ASSIGN_OR_RETURN(const std::span<const cpu::BFloat16> values, Fetch(slice, of_device));
+  fetched_.resize(values.size());
+  std::transform(values.begin(), values.end(), fetched_.begin(),
+                 [](cpu::BFloat16 value) { return cpu::ToFloat(value); });
+  return std::span<const float>(fetched_);
+}
+
+template <typename T>
+Status Executor::Write(const Slice& slice, std::span<const T> values) {
   const auto [first, elements] = Locate(slice, PositionOn(slice.axis));
   WT_CHECK_EQ(static_cast<size_t>(elements), values.size());
-  auto* place = reinterpret_cast<float*>(pool_.address(slice.buffer)) + first;
+  auto* place = reinterpret_cast<T*>(pool_.address(slice.buffer)) + first;
   DeviceQueues* queues = device_.queues();
   if (queues == nullptr) {
     std::copy(values.begin(), values.end(), place);
     return Ok();
   }
-  const Bytes bytes(elements * static_cast<int64_t>(sizeof(float)));
+  const Bytes bytes(elements * static_cast<int64_t>(sizeof(T)));
   WT_RETURN_IF_ERROR(queues->Copy(DeviceQueues::kCompute, place, values.data(), bytes));
   return queues->Restart();  // which waits
+}
+
+Status Executor::SetValues(const Slice& slice, std::span<const float> values) {
+  if (!HasBFloat16(slice)) return Write(slice, values);
+  std::vector<cpu::BFloat16> rounded(values.size());
+  std::transform(values.begin(), values.end(), rounded.begin(), cpu::FromFloat<cpu::BFloat16>);
+  return Write(slice, std::span<const cpu::BFloat16>(rounded));
+}
+
+bool Executor::HasBFloat16(const Slice& slice) const {
+  return role_.buffers[static_cast<size_t>(slice.buffer)].dtype == DType::kBFloat16;
 }
 
 Result<std::vector<double>> Executor::Losses() const {

@@ -84,10 +84,10 @@ class Executor {
 
   BufferPool& pool() { return pool_; }
   const Role& role() const { return role_; }
-  // The values of a slice of an fp32 buffer. On a device with memory of its own they are valid until the next
-  // call. Errors, here and above: the device's, when a copy fails.
+  // The values of a slice of an fp32 or bf16 buffer, as fp32. They may be valid only until the next call.
+  // Errors, here and above: the device's, when a copy fails.
   Result<std::span<const float>> Values(const Slice& slice) const;
-  // Writes the values of a slice, between programs. REQUIRES: as many values as the slice has elements.
+  // Writes the values of a slice, between programs; to a bf16 buffer, rounded to nearest. REQUIRES: as many values as the slice has elements.
   Status SetValues(const Slice& slice, std::span<const float> values);
   // Called when the data position changes: drops what was loaded ahead of time for the next step.
   void ForgetBatches();
@@ -111,6 +111,12 @@ class Executor {
   friend class QueuedRun;
   struct Run_;  // the state of one Run
 
+  bool HasBFloat16(const Slice& slice) const;
+  // The elements of a slice of a buffer of T; on a device with memory of its own in `fetched`.
+  template <typename T>
+  Result<std::span<const T>> Fetch(const Slice& slice, std::vector<T>& fetched) const;
+  template <typename T>
+  Status Write(const Slice& slice, std::span<const T> values);
   void KeepTimesOfPrograms();
   Status Execute(Run_& run, OpIndex index);
   Status ExecuteMemory(Run_& run, int32_t index);

@@ -137,6 +137,9 @@ void CheckPureBf16(const Scenario& scenario, Checker& check) {
                  "precision.optimizer is bf16, expected parallel.data.kind none, ddp or fsdp, not {}",
                  WordOf(kind));
   }
+  check.Expect(scenario.optimizer.moments == MomentsType::kBf16, {"optimizer.moments", "precision.optimizer"},
+               "optimizer.moments is {}, expected bf16 with precision.optimizer: bf16",
+               WordOf(scenario.optimizer.moments));
   check.Expect(data.offload == Offload::kNone, {"precision.optimizer", "parallel.data.offload"},
                "precision.optimizer is bf16, expected parallel.data.offload: none, not {}",
                WordOf(data.offload));
@@ -409,8 +412,9 @@ void CheckPipeline(const Scenario& scenario, Checker& check) {
 }
 
 void CheckLink(const LinkSpec& link, const std::string& path, const TextRule& kinds, Checker& check) {
-  check.Expect(link.kind.empty() || kinds.Accepts(link.kind), {path + ".kind", path},
-               "{} is '{}', expected {}", path, link.kind, kinds.Expected());
+  const bool is_known = link.kind.empty() || kinds.Accepts(link.kind);
+  check.Expect(is_known, {path + ".kind", path}, "{} is '{}', expected {}", path, link.kind,
+               is_known ? "" : kinds.Expected());
   bool named = !link.kind.empty() || link.gbytes_per_s > 0 || link.gbits_per_nic > 0;
   for (const auto& [key, rate] :
        {std::pair("gbytes_per_s", link.gbytes_per_s), std::pair("gbits_per_nic", link.gbits_per_nic)}) {
@@ -506,6 +510,11 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   bool momentum = scenario.optimizer.momentum > 0;
   check.Expect(!momentum || scenario.optimizer.kind == OptimizerKind::kSgd, {"optimizer.momentum"},
                "optimizer.momentum is {}, expected 0 unless kind is sgd", scenario.optimizer.momentum);
+  const bool has_moments = scenario.optimizer.kind != OptimizerKind::kSgd || momentum;
+  check.Expect(has_moments || scenario.optimizer.moments == MomentsType::kFp32 ||
+                   scenario.precision.optimizer == Precision::kBf16,
+               {"optimizer.moments"}, "optimizer.moments is {}, expected fp32 for sgd without momentum",
+               WordOf(scenario.optimizer.moments));
   CheckScheduler(scenario, check);
   CheckData(scenario.parallel, check);
   CheckBucketView(scenario, check);

@@ -126,6 +126,9 @@ void CompleteDefaults(const YamlNode& root, const std::string& name, Scenario& s
   // torch.optim's defaults: AdamW decays by 0.01, Adam and SGD do not.
   bool adamw = scenario.optimizer.kind == OptimizerKind::kAdamW;
   if (adamw && !given("optimizer.weight_decay")) scenario.optimizer.weight_decay = 0.01;
+  // Beside parameters that are updated in bf16, torch.optim has moments in bf16.
+  if (scenario.precision.optimizer == Precision::kBf16 && !given("optimizer.moments"))
+    scenario.optimizer.moments = MomentsType::kBf16;
   CompleteCluster(given, scenario.parallel, scenario.cluster);
   scenario.derived = NotGiven(given, scenario.parallel);
   DataParallelSpec& data = scenario.parallel.data;

@@ -213,6 +213,10 @@ void Describe(V& v, OptimizerSpec& optimizer) {
   v.Number("eps", optimizer.eps, AtLeast(0), "adam, adamw (default 1e-8)");
   v.Number("weight_decay", optimizer.weight_decay, AtLeast(0), "default 0.01 for adamw, else 0");
   v.Number("momentum", optimizer.momentum, FromToBelow(0, 1), "sgd (default 0)");
+  v.Word(
+      "moments", optimizer.moments,
+      "what adam's and adamw's moments, and sgd's momentum, are stored in between updates, which compute in "
+      "fp32 (default precision.optimizer)");
   v.Number("clip_norm", optimizer.clip_norm, AtLeast(0), "largest gradient norm; 0 does not clip (default)");
   v.Flag("fused", optimizer.fused,
          "torch.optim's fused=True, for framework pytorch and pytorch_compile; default false (foreach)");

@@ -18,7 +18,18 @@ void AddPrecision(const Scenario& s, Lines& lines) {
   const Fp8Recipe recipe = s.precision.fp8_recipe;
   if (s.framework == Framework::kMegatronCore && recipe == Fp8Recipe::kRowwise)
     lines.emplace_back("megatron_core has no recipe rowwise (precision.fp8_recipe); it is torchtitan's");
+  const bool has_narrow_moments =
+      s.optimizer.moments == MomentsType::kBf16 && s.precision.optimizer == Precision::kFp32;
+  if (is_older && has_narrow_moments)
+    lines.push_back(
+        fmt::format("{} is that of 2021 and 2022, whose moments are fp32 (optimizer.moments): "
+                    "megatron_core has --use-precision-aware-optimizer",
+                    WordOf(s.framework)));
   if (!IsPytorch(s.framework)) return;
+  if (has_narrow_moments)
+    lines.emplace_back(
+        "moments in bf16 beside fp32 parameters (optimizer.moments) are not torch.optim's, which have the "
+        "parameters' type: Transformer Engine's FusedAdam has them");
   if (recipe == Fp8Recipe::kDelayed || recipe == Fp8Recipe::kBlock)
     lines.push_back(
         fmt::format("torchao's float8 has no recipe {} (precision.fp8_recipe), but tensorwise and rowwise; "

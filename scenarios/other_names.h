@@ -246,6 +246,10 @@ inline constexpr Alias kAliases[] = {
     {"accumulate_allreduce_grads_in_fp32", "precision.reduce", "fp32"},
     {"grad_reduce_in_bf16", "precision.reduce", "bf16"},
     {"optimizer_cpu_offload", "parallel.data.offload", "optimizer"},
+    {"use_precision_aware_optimizer", "optimizer.moments", "bf16"},
+    {"exp_avg_dtype", "optimizer.moments"},
+    {"exp_avg_sq_dtype", "optimizer.moments"},
+    {"main_grads_dtype", "precision.reduce"},
     {"use_torch_fsdp2", "parallel.data.kind", "fsdp"},
     {"ddp_bucket_size", "parallel.data.bucket_cap_mb", "", "Megatron counts parameters, this MiB"},
     {"fp8_format", "precision.compute", "fp8"},
@@ -267,7 +271,7 @@ struct NotModelled {
 };
 inline constexpr NotModelled kNotModelled[] = {
     {"first_last_layers_bf16", "layers of another precision are not modelled"},
-    {"use_precision_aware_optimizer", "moments in 16 bits beside master weights in fp32 are not modelled"},
+    {"main_params_dtype", "master weights of another type than fp32 are not modelled"},
     {"moe_shared_expert_overlap", "a shared expert beside the exchange of tokens is not modelled"},
     {"hierarchical_context_parallel_sizes", "several kinds of context parallelism at once are not modelled"},
     {"cpu_offloading", "activations in host memory are not modelled"},

@@ -81,6 +81,10 @@ struct Words<OptimizerKind> {
       {"sgd", OptimizerKind::kSgd}, {"adam", OptimizerKind::kAdam}, {"adamw", OptimizerKind::kAdamW}};
 };
 template <>
+struct Words<MomentsType> {
+  static constexpr Word<MomentsType> table[] = {{"fp32", MomentsType::kFp32}, {"bf16", MomentsType::kBf16}};
+};
+template <>
 struct Words<LearningRateDecay> {
   static constexpr Word<LearningRateDecay> table[] = {{"none", LearningRateDecay::kNone},
                                                       {"linear", LearningRateDecay::kLinear},

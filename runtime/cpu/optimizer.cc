@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "runtime/adam_constants.h"
+#include "runtime/cpu/element.h"
 #include "runtime/cpu/isa.h"
 #include "runtime/loss_scale.h"
 
@@ -34,17 +35,19 @@ WT_CPU_KERNEL bool MultiplyFinite(int64_t n, float factor, float* x) {
   return largest < 0x7f800000u;
 }
 
-// One parameter's tensors in the update; m is SGD's momentum or Adam's first moment.
+// One parameter's tensors in the update; m is SGD's momentum or Adam's first moment. M: float or BFloat16.
+template <typename M>
 struct Tensors {
   const float* gradient;
-  float *parameter, *m, *v;
+  float* parameter;
+  M *m, *v;
 };
 
 struct SgdConstants {
   float lr, weight_decay, momentum;
 };
 
-WT_CPU_KERNEL void Sgd(int64_t n, SgdConstants c, Tensors t) {
+WT_CPU_KERNEL void Sgd(int64_t n, SgdConstants c, Tensors<float> t) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const float g = t.gradient[i] + c.weight_decay * t.parameter[i];
@@ -53,26 +56,28 @@ WT_CPU_KERNEL void Sgd(int64_t n, SgdConstants c, Tensors t) {
 }
 
 // momentum = momentum * mu + g. It starts at zero, which gives torch's first step (momentum = g).
-WT_CPU_KERNEL void SgdWithMomentum(int64_t n, SgdConstants c, Tensors t) {
+template <typename M>
+WT_CPU_KERNEL void SgdWithMomentum(int64_t n, SgdConstants c, Tensors<M> t) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const float g = t.gradient[i] + c.weight_decay * t.parameter[i];
-    const float m = c.momentum * t.m[i] + g;
-    t.m[i] = m;
+    const float m = c.momentum * ToFloat(t.m[i]) + g;
+    t.m[i] = FromFloat<M>(m);
     t.parameter[i] -= c.lr * m;
   }
 }
 
 // runtime/adam_constants.h has the formulas.
-WT_CPU_KERNEL void Adam(int64_t n, AdamConstants c, Tensors t) {
+template <typename M>
+WT_CPU_KERNEL void Adam(int64_t n, AdamConstants c, Tensors<M> t) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const float p = t.parameter[i];
     const float g = t.gradient[i] + c.coupled_decay * p;
-    const float m = c.beta1 * t.m[i] + c.one_minus_beta1 * g;
-    const float v = c.beta2 * t.v[i] + c.one_minus_beta2 * g * g;
-    t.m[i] = m;
-    t.v[i] = v;
+    const float m = c.beta1 * ToFloat(t.m[i]) + c.one_minus_beta1 * g;
+    const float v = c.beta2 * ToFloat(t.v[i]) + c.one_minus_beta2 * g * g;
+    t.m[i] = FromFloat<M>(m);
+    t.v[i] = FromFloat<M>(v);
     t.parameter[i] = p * c.decoupled_decay - c.step_size * m / (std::sqrt(v) * c.v_correction + c.eps);
   }
 }
@@ -140,19 +145,20 @@ Status Run(const OptimizerUpdate& op, int64_t step, double lr_factor, const Oper
   spec.lr *= lr_factor;
   const AdamConstants adam = AdamConstantsOf(spec, step);
   const SgdConstants sgd = SgdConstantsOf(spec);
-  for (size_t i = 0; i < tensors; ++i) {
-    const int64_t n = operands.reads[i].elements;
-    const auto write = [&](int part) { return operands.Out(static_cast<size_t>(part) * tensors + i, n); };
-    const Tensors t = {operands.reads[i].f32(), write(0), states_needed > 0 ? write(1) : nullptr,
-                       states_needed > 1 ? write(2) : nullptr};
-    if (!is_sgd) {
-      Adam(n, adam, t);
-    } else if (states_needed == 1) {
-      SgdWithMomentum(n, sgd, t);
-    } else {
-      Sgd(n, sgd, t);
+  const auto update = [&]<typename M>(M) {
+    for (size_t i = 0; i < tensors; ++i) {
+      const int64_t n = operands.reads[i].elements;
+      const auto moments = [&](size_t which) { return operands.Out<M>(which * tensors + i, n); };
+      const float* const gradient = operands.reads[i].f32();
+      float* const parameter = operands.Out(i, n);
+      if (!is_sgd) Adam(n, adam, Tensors<M>{gradient, parameter, moments(1), moments(2)});
+      else if (states_needed == 1)
+        SgdWithMomentum(n, sgd, Tensors<M>{gradient, parameter, moments(1), nullptr});
+      else Sgd(n, sgd, {gradient, parameter, nullptr, nullptr});
     }
-  }
+  };
+  if (MomentsOf(op.spec) == DType::kBFloat16) update(BFloat16());
+  else update(float());
   return Ok();
 }
 

@@ -284,8 +284,16 @@ TEST(FrameworkKernels, OptimizersPayForWhatTheyAreAskedFor) {
     EXPECT_NEAR(microseconds(with_momentum(fused), framework) - microseconds(fused, framework), 2 * kPass,
                 0.5);
   }
-  for (const char* framework : {"megatron", "megatron_core", "deepspeed"})
+  const auto with_narrow_moments = [](OptimizerSpec spec) { return spec.moments = MomentsType::kBf16, spec; };
+  for (const char* framework : {"megatron", "megatron_core", "deepspeed"}) {
     EXPECT_NEAR(microseconds(with_momentum(sgd), framework) - microseconds(sgd, framework), 2 * kPass, 0.5);
+    EXPECT_NEAR(microseconds(adamw, framework) - microseconds(with_narrow_moments(adamw), framework),
+                2 * kPass, 0.5)
+        << "two moments that are read and written in half as many bytes";
+    EXPECT_NEAR(microseconds(with_momentum(sgd), framework) -
+                    microseconds(with_narrow_moments(with_momentum(sgd)), framework),
+                kPass, 0.5);
+  }
 }
 
 // For a billion parameters, SGD's update moves 12 B each, momentum 20 B more and decay 12 B more. A single
@@ -306,6 +314,7 @@ TEST(FrameworkKernels, HostsGoThroughMemoryForEveryOperatorOfAnOptimizer) {
   sgd.fused = true;
   EXPECT_EQ(bytes(sgd, "pytorch", 1), 20);
   EXPECT_EQ(bytes({.kind = OptimizerKind::kAdamW}, "deepspeed", 2), 28);
+  EXPECT_EQ(bytes({.kind = OptimizerKind::kAdamW, .moments = MomentsType::kBf16}, "deepspeed", 2), 20);
 }
 
 // The optimizer kernels of Megatron and DeepSpeed already include the norm (and DeepSpeed's the clipping).

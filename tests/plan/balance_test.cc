@@ -144,6 +144,7 @@ TEST(ChooseBalance, CountsStatesInTheirTypes) {
   s.parallel.pipeline.size = 4;
   const auto least = [&](Precision type) {
     s.precision.param = s.precision.compute = s.precision.reduce = s.precision.optimizer = type;
+    s.optimizer.moments = type == Precision::kBf16 ? MomentsType::kBf16 : MomentsType::kFp32;
     const std::vector<int64_t> by_time = *ChooseBalance(s, {RoughTime});
     int64_t kib = 20'000;
     while (kib > 10 && *ChooseBalance(s, {RoughTime}, KiB(kib)) == by_time) kib -= 10;

@@ -62,7 +62,8 @@ TEST(OptimizerMemory, RootsAreTensorByTensor) {
 // Bytes per parameter (Megatron's README, "Distributed Optimizer"): parameters and gradients, the optimizer's
 // copies and moments.
 TEST(OptimizerMemory, MegatronsReplicasHaveOneBufferOfGradients) {
-  const auto bytes_a_parameter = [](DataParallelKind kind, Precision reduce) {
+  const auto bytes_a_parameter = [](DataParallelKind kind, Precision reduce,
+                                    MomentsType moments = MomentsType::kFp32) {
     Scenario s = TinyGpt(2);
     s.model.layers = 8;  // so that one parameter's gradient in flight is little
     s.model.hidden = 512;
@@ -73,6 +74,7 @@ TEST(OptimizerMemory, MegatronsReplicasHaveOneBufferOfGradients) {
     s.framework = Framework::kMegatronCore;
     s.precision.param = s.precision.compute = Precision::kBf16;
     s.precision.reduce = reduce;
+    s.optimizer.moments = moments;
     const Plan plan = CompilePlan(s).value();
     double parameters = 0;
     for (const Parameter& parameter : plan.roles[0].parameters)
@@ -82,6 +84,8 @@ TEST(OptimizerMemory, MegatronsReplicasHaveOneBufferOfGradients) {
   EXPECT_NEAR(bytes_a_parameter(DataParallelKind::kDdp, Precision::kFp32), 18, 0.5);
   EXPECT_NEAR(bytes_a_parameter(DataParallelKind::kDdp, Precision::kBf16), 20, 0.5);
   EXPECT_NEAR(bytes_a_parameter(DataParallelKind::kZero1, Precision::kFp32), 12, 0.5);
+  EXPECT_NEAR(bytes_a_parameter(DataParallelKind::kDdp, Precision::kFp32, MomentsType::kBf16), 14, 0.5);
+  EXPECT_NEAR(bytes_a_parameter(DataParallelKind::kZero1, Precision::kFp32, MomentsType::kBf16), 10, 0.5);
 }
 
 // In pure bf16: parameters, gradients and two moments of two bytes each, divided by the ranks that share
@@ -102,6 +106,7 @@ TEST(OptimizerMemory, OfPureBf16TakesEightBytesAParameter) {
                    .compute = Precision::kBf16,
                    .reduce = Precision::kBf16,
                    .optimizer = optimizer};
+    if (optimizer == Precision::kBf16) s.optimizer.moments = MomentsType::kBf16;
     const Plan plan = CompilePlan(s).value();
     double parameters = 0;
     for (const Parameter& parameter : plan.roles[0].parameters)

@@ -111,11 +111,17 @@ Scenario Optimized(Scenario s) {
   return s;
 }
 
+Scenario NarrowMoments(Scenario s) {
+  s.optimizer.moments = MomentsType::kBf16;
+  return s;
+}
+
 // Compares the mixed-precision run with the fp32 run of the same layout. Losses are means of many, so they
 // differ by less than one rounding.
 void ExpectTrainsAlong(const Scenario& mixed, double tolerance) {
   Scenario fp32 = mixed;
   fp32.precision = {};
+  fp32.optimizer.moments = MomentsType::kFp32;
   const auto plan = CompilePlan(mixed), exact = CompilePlan(fp32);
   ASSERT_TRUE(plan) << plan.error().message;
   const Trained rounded = Train(*plan, kSteps), whole = Train(*exact, kSteps);
@@ -135,7 +141,12 @@ TEST_P(MixedPrecision, Fp16WithMastersTrainsAlongFp32) {
   ExpectTrainsAlong(Optimized(InFp16(GetParam().scenario)), 1e-3);
 }
 
+TEST_P(MixedPrecision, MomentsInBf16TrainAlongFp32) {
+  ExpectTrainsAlong(NarrowMoments(Optimized(GetParam().scenario)), 4e-3);
+}
+
 TEST_P(MixedPrecision, MemoryIsPredictedToTheByte) {
+  ExpectExactPeaks(*CompilePlan(NarrowMoments(Optimized(GetParam().scenario))));
   ExpectExactPeaks(*CompilePlan(Optimized(Autocast(GetParam().scenario, Precision::kBf16))));
   ExpectExactPeaks(*CompilePlan(Optimized(InFp16(GetParam().scenario))));
 }

@@ -35,6 +35,12 @@ TEST(FrameworkDoubts, NameWhatAFrameworkDoesNotRun) {
               ElementsAre("megatron is that of 2021 and 2022, which had no fp8: megatron_core has"));
   EXPECT_THAT(DoubtsOf({"framework=megatron_core", "precision.compute=fp8", "precision.fp8_recipe=rowwise"}),
               ElementsAre(HasSubstr("no recipe rowwise")));
+  const std::string narrow = "optimizer.moments=bf16";
+  EXPECT_THAT(DoubtsOf({"framework=megatron_core", narrow}), IsEmpty());
+  EXPECT_THAT(DoubtsOf({"framework=megatron", narrow}), ElementsAre(HasSubstr("precision-aware")));
+  EXPECT_THAT(DoubtsOf({"framework=pytorch", "parallel.data.kind=fsdp", "parallel.pipeline.size=1",
+                        "parallel.data.size=8", narrow}),
+              ElementsAre(HasSubstr("not torch.optim's")));
   const std::string ddp = "parallel.data.kind=ddp", pytorch = "framework=pytorch";
   EXPECT_THAT(DoubtsOf({pytorch, "parallel.pipeline.schedule=zb_h1", ddp, "precision.optimizer=bf16"}),
               IsEmpty());

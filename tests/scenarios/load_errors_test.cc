@@ -260,6 +260,20 @@ TEST(LoadErrors, OptimizersOfBf16UpdateParametersOfBf16) {
             "s.yaml:2:37: precision.optimizer is bf16, expected parallel.data.offload: none, not param");
   EXPECT_EQ(MistakesOf(Gpt("precision: {optimizer: bf16}\nframework: pytorch\n")),
             "s.yaml:2:24: precision.optimizer is bf16, expected precision.param: bf16, not fp32");
+  EXPECT_EQ(of("framework: pytorch\noptimizer: {moments: bf16}\n"), "(no error)");
+  EXPECT_EQ(of("framework: pytorch\noptimizer: {moments: fp32}\n"),
+            "s.yaml:4:22: optimizer.moments is fp32, expected bf16 with precision.optimizer: bf16");
+}
+
+TEST(LoadErrors, MomentsOfBf16AreOfOptimizersThatHaveMoments) {
+  const auto of = [](const std::string& optimizer) {
+    return MistakesOf(Gpt("optimizer: {" + optimizer + "}\n"));
+  };
+  EXPECT_EQ(of("moments: bf16"), "(no error)");
+  EXPECT_EQ(of("kind: sgd, momentum: 0.9, moments: bf16"), "(no error)");
+  EXPECT_EQ(of("kind: sgd, moments: bf16"),
+            "s.yaml:2:33: optimizer.moments is bf16, expected fp32 for sgd without momentum");
+  EXPECT_EQ(of("moments: fp8"), "s.yaml:2:22: optimizer.moments is 'fp8', expected fp32 or bf16");
 }
 
 TEST(LoadErrors, FusedLossesAreOfFrameworksThatHaveThem) {

@@ -153,6 +153,7 @@ Scenario AnyScenario() {
   s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd});
   s.optimizer.fused = Any({true, false});
   s.optimizer.clip_norm = Any({0.0, 1.0});
+  s.optimizer.moments = Any({MomentsType::kFp32, MomentsType::kBf16});
   s.framework = Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kMegatronCore,
                      Framework::kDeepspeed, Framework::kPytorch});
   if (s.framework == Framework::kMegatronCore && s.precision.compute == Precision::kFp8 &&
@@ -227,6 +228,7 @@ Scenario AnyShardedScenario() {
   const bool is_pytorch = s.framework != Framework::kWindtunnel && data.offload == Offload::kNone;
   if (is_pytorch && s.precision.param == Precision::kBf16)
     s.precision.optimizer = Any({Precision::kFp32, Precision::kBf16});
+  if (s.precision.optimizer == Precision::kBf16) s.optimizer.moments = MomentsType::kBf16;
   s.cluster.devices_per_node = Any<int64_t>({1, 2, 4, 8});
   const int64_t ranks = data.size * parallel.tensor.size * parallel.context.size;
   s.cluster.nodes = std::max<int64_t>(ranks / s.cluster.devices_per_node, 1);

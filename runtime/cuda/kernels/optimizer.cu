@@ -176,15 +176,16 @@ struct AdamRule {
   }
 };
 
-template <typename Rule>
+// M: the type of moments.
+template <typename Rule, typename M>
 struct UpdateKernel {
   static constexpr int kThreads = 512, kMost = 72;
   ChunkTable<kMost> table = {};
   Rule rule;
   const float* gradient[kMost] = {};
   float* parameter[kMost] = {};
-  float* m[kMost] = {};  // if the rule has them
-  float* v[kMost] = {};
+  M* m[kMost] = {};  // if the rule has them
+  M* v[kMost] = {};
   const float* found_inf = nullptr;  // null: not guarded
   const float* loss_scale = nullptr;
 
@@ -197,8 +198,8 @@ struct UpdateKernel {
     table.ForEachOfBlock([&](int tensor, int64_t begin, int64_t end) {
       const float* const of_gradient = gradient[tensor] + begin;
       float* const of_parameter = parameter[tensor] + begin;
-      float* const of_m = Rule::kStates > 0 ? m[tensor] + begin : nullptr;
-      float* const of_v = Rule::kStates > 1 ? v[tensor] + begin : nullptr;
+      M* const of_m = Rule::kStates > 0 ? m[tensor] + begin : nullptr;
+      M* const of_v = Rule::kStates > 1 ? v[tensor] + begin : nullptr;
       ForEachPiece<kFloats>(end - begin, AlignedHere(of_gradient, of_parameter, of_m, of_v), Thread(),
                             kThreads, [&](auto width, int64_t i) {
                               constexpr int kPiece = decltype(width)::value;
@@ -296,10 +297,10 @@ void Run(Queue& queue, const UpdateLossScale& op, const Operands& operands) {
   queue.Launch(UpdateScaleKernel{op, operands.In(0, 1), operands.Out(0, kLossScaleNumbers)}, {});
 }
 
-template <typename Rule>
+template <typename M, typename Rule>
 void Update(Queue& queue, const OptimizerUpdate& op, const Rule& rule, const Operands& operands) {
   const size_t tensors = operands.reads.size() - (op.guarded ? 2 : 0);
-  UpdateKernel<Rule> kernel{.rule = rule};
+  UpdateKernel<Rule, M> kernel{.rule = rule};
   if (op.guarded) {
     kernel.found_inf = operands.In(tensors, 1);
     kernel.loss_scale = operands.In(tensors + 1, kLossScaleNumbers);
@@ -310,8 +311,8 @@ void Update(Queue& queue, const OptimizerUpdate& op, const Rule& rule, const Ope
         const int64_t n = operands.reads[i].elements;
         kernel.gradient[at] = operands.reads[i].f32();
         kernel.parameter[at] = operands.Out(i, n);
-        if (Rule::kStates > 0) kernel.m[at] = operands.Out(tensors + i, n);
-        if (Rule::kStates > 1) kernel.v[at] = operands.Out(2 * tensors + i, n);
+        if (Rule::kStates > 0) kernel.m[at] = operands.Out<M>(tensors + i, n);
+        if (Rule::kStates > 1) kernel.v[at] = operands.Out<M>(2 * tensors + i, n);
       },
       [&] { queue.Launch(kernel, {ChunkBlocks(queue, kernel.table)}); });
 }
@@ -320,14 +321,18 @@ void Run(Queue& queue, const OptimizerUpdate& op, const KernelContext& context, 
   OptimizerSpec spec = op.spec;
   spec.lr *= context.lr_factor;
   const float lr = static_cast<float>(spec.lr), decay = static_cast<float>(spec.weight_decay);
+  const auto update = [&](const auto& rule) {
+    if (MomentsOf(spec) == DType::kBFloat16) return Update<BFloat16>(queue, op, rule, operands);
+    return Update<float>(queue, op, rule, operands);
+  };
   if (spec.kind != OptimizerKind::kSgd) {
     const AdamRule rule{AdamConstantsOf(spec, context.step), spec.lr, spec.beta1, spec.beta2,
                         static_cast<double>(context.step + 1)};
-    Update(queue, op, rule, operands);
+    update(rule);
   } else if (spec.momentum != 0.0) {
-    Update(queue, op, MomentumRule{lr, decay, static_cast<float>(spec.momentum)}, operands);
+    update(MomentumRule{lr, decay, static_cast<float>(spec.momentum)});
   } else {
-    Update(queue, op, SgdRule{lr, decay}, operands);
+    Update<float>(queue, op, SgdRule{lr, decay}, operands);
   }
 }
 

@@ -33,6 +33,11 @@ Scenario Changed(Scenario s, const std::function<void(Scenario&)>& change) {
   return s;
 }
 
+Scenario NarrowMoments(Scenario s) {
+  s.optimizer.moments = MomentsType::kBf16;
+  return s;
+}
+
 Scenario Bf16(Scenario s) {
   s.precision.param = s.precision.compute = Precision::kBf16;
   return s;
@@ -70,6 +75,8 @@ std::vector<Layout> Layouts() {
       {"Fsdp2", Changed(TinyGpt(2), kind(DataParallelKind::kFsdp))},
       {"DdpAutocastFp16", Fp16(Changed(TinyGpt(2), keep), Precision::kFp32)},
       {"Fsdp2Fp16", Fp16(Changed(TinyGpt(2), kind(DataParallelKind::kFsdp)))},
+      {"Zero1NarrowMoments", NarrowMoments(Bf16(Changed(TinyGpt(2), kind(DataParallelKind::kZero1))))},
+      {"Fsdp2NarrowMoments", NarrowMoments(Changed(TinyGpt(2), kind(DataParallelKind::kFsdp)))},
       {"Fsdp2Of3", Changed(TinyGpt(3), kind(DataParallelKind::kFsdp))},
       {"Fsdp2Offload", Changed(TinyGpt(2),
                                [](Scenario& s) {
@@ -141,10 +148,13 @@ TEST(LossScaleInCheckpoints, GoesOnWhereItWas) {
 TEST_P(EveryLayout, LoadsWhatEveryOtherLayoutHasSaved) {
   const Plan ddp = *CompilePlan(Changed(TinyGpt(2), [](Scenario&) {}));
   const Plan own = *CompilePlan(GetParam().scenario);
+  // Moments of fewer bits than those that it reads would be rounded.
+  const Plan saves = *CompilePlan(
+      Changed(TinyGpt(2), [](Scenario& s) { s.optimizer.moments = GetParam().scenario.optimizer.moments; }));
   const std::string saved = EmptyDirectory(std::string("saved") + GetParam().name);
   const std::string once = EmptyDirectory(std::string("once") + GetParam().name);
   const std::string back = EmptyDirectory(std::string("back") + GetParam().name);
-  RunSteps(ddp, {.checkpoints = saved}, 3);
+  RunSteps(saves, {.checkpoints = saved}, 3);
   SaveWhatIsLoaded(own, saved, once);
   ExpectSameTensors(saved, once);
   SaveWhatIsLoaded(ddp, once, back);

@@ -73,6 +73,33 @@ TEST_P(OptimizerKernel, FollowsTheReferenceOverFiveSteps) {
   }
 }
 
+// The update is that of fp32 moments which begin as the same numbers; only what is kept of them is rounded.
+TEST_P(OptimizerKernel, RoundsMomentsInBf16AfterAnUpdateInFp32) {
+  OptimizerSpec spec;
+  spec.kind = GetParam().kind;
+  spec.lr = 0.01;
+  spec.momentum = GetParam().momentum;
+  spec.weight_decay = GetParam().weight_decay;
+  constexpr int64_t kElements = 333;
+  Values squares = RandomValues(3, kElements);
+  for (double& value : squares) value *= value;
+  using Narrow = test::TensorOf<cpu::BFloat16>;
+  Tensor gradient = RandomValues(0, kElements), p = RandomValues(1, kElements), p32 = p;
+  Narrow m = RandomValues(2, kElements), v = squares;
+  Tensor m32 = test::ValuesOf(m), v32 = test::ValuesOf(v);
+  const auto run = [&](MomentsType moments, std::vector<TensorRef> writes) {
+    spec.moments = moments;
+    writes.resize(static_cast<size_t>(1 + GetParam().states));
+    const OptimizerUpdate op{spec, kElements, 1, GetParam().states};
+    ASSERT_EQ(Launch(op, {gradient.ref()}, writes, KernelContext{.step = 7}), "");
+  };
+  run(MomentsType::kBf16, {p.ref(), m.ref(), v.ref()});
+  run(MomentsType::kFp32, {p32.ref(), m32.ref(), v32.ref()});
+  EXPECT_EQ(p, p32);
+  EXPECT_EQ(m, Narrow(test::ValuesOf(m32)));
+  EXPECT_EQ(v, Narrow(test::ValuesOf(v32)));
+}
+
 TEST(GradientNormKernel, IsTheNormOverAllTensors) {
   // 3^2 + 4^2 + 12^2 = 13^2.
   Tensor a = Values{3, 4}, b = Values{12}, norm(1);

@@ -461,10 +461,13 @@ void AddOptimizers(Cases& c) {
   momentum.momentum = 0.9;
   adam.kind = OptimizerKind::kAdam;
   adamw.kind = OptimizerKind::kAdamW;
-  for (OptimizerSpec* spec : {&sgd, &momentum, &adam, &adamw}) {
+  OptimizerSpec narrow_momentum = momentum, narrow_adamw = adamw;
+  narrow_momentum.moments = narrow_adamw.moments = MomentsType::kBf16;
+  for (OptimizerSpec* spec : {&sgd, &momentum, &adam, &adamw, &narrow_momentum, &narrow_adamw}) {
     spec->lr = 0.01;
     spec->weight_decay = 0.1;
-    const int states = spec == &sgd ? 0 : spec == &momentum ? 1 : 2;
+    const int states = spec == &sgd ? 0 : spec->kind == OptimizerKind::kSgd ? 1 : 2;
+    const DType moments = MomentsOf(*spec);
     for (int guard : {-1, 0, 1}) {  // not guarded; guarded, without and with an overflow
       auto& update = c.Add("optimizer update", OptimizerUpdate{*spec, elements, tensors, states, guard >= 0},
                            {.step = 3});
@@ -479,9 +482,11 @@ void AddOptimizers(Cases& c) {
       for (int64_t length : lengths) update.Update(kFloat, length);
       for (int state = 0; state < states; ++state) {
         for (int64_t length : lengths) {
-          update.Update(kFloat, length, 0.1);
-          auto* values = reinterpret_cast<float*>(update.buffers.back().bytes.data());
-          for (int64_t i = 0; state == 1 && i < length; ++i) values[i] *= values[i];  // averages of squares
+          update.Update(moments, length, 0.1);
+          // Averages of squares have no sign, which is in the last byte of an element.
+          std::vector<uint8_t>& bytes = update.buffers.back().bytes;
+          const auto size = static_cast<size_t>(SizeOf(moments).count());
+          for (size_t i = size - 1; state == 1 && i < bytes.size(); i += size) bytes[i] &= 0x7f;
         }
       }
     }
