@@ -37,9 +37,10 @@ Result<Allocation> CachingAllocator::Take(Bytes bytes, MemoryOwner) {
     NoteReserved(segment);
     place = blocks_.AddSegment(address, segment, pool, BlockState::kFree);
   }
-  if (IsWorthSplitting(pool.size, blocks_.at(place).bytes - rounded)) blocks_.Split(place, rounded);
-  blocks_.SetState(place, BlockState::kUsed);
-  return Allocation{blocks_.at(place).address, blocks_.at(place).bytes, place};
+  const Bytes whole = blocks_.at(place).bytes;
+  const bool splits = IsWorthSplitting(pool.size, whole - rounded);
+  const MemoryBlock& used = blocks_.Use(place, splits ? rounded : whole);
+  return Allocation{used.address, used.bytes, place};
 }
 
 // The program frees memory only where its edges order the next use after the last, on whatever stream: no event is needed.

@@ -22,13 +22,11 @@ Place ExpandableSegments::BestFit(PoolKey pool, Bytes bytes) const {
   const MemoryBlocks::FreeSet& free = blocks_.FreeOf(pool);
   auto fit = free.lower_bound({bytes, 0});
   if (fit == free.end()) return 0;
-  auto room = [&](Place place) {
-    const MemoryBlock& block = blocks_.at(place);
+  auto room = [&](const MemoryBlock& block) {
     const bool grows = block.next != 0 && blocks_.at(block.next).state == BlockState::kUnmapped;
     return grows ? block.bytes + blocks_.at(block.next).bytes : block.bytes;
   };
-  for (auto next = std::next(fit); next != free.end() && room(next->place) < room(fit->place); ++next)
-    fit = next;
+  for (auto next = std::next(fit); next != free.end() && room(*next) < room(*fit); ++next) fit = next;
   return fit->place;
 }
 
@@ -91,7 +89,7 @@ Result<Place> ExpandableSegments::MapFirst(Place unmapped, Bytes bytes) {
 void ExpandableSegments::UnmapFreePages(PoolKey pool) {
   const MemoryBlocks::FreeSet& free = blocks_.FreeOf(pool);
   std::vector<Place> places;  // unmapping changes the set
-  for (const MemoryBlocks::FreeBlock& block : free) places.push_back(block.place);
+  for (const MemoryBlock& block : free) places.push_back(block.place);
   for (Place place : places) UnmapWithin(place);
 }
 

@@ -31,91 +31,122 @@ bool IsWorthSplitting(PoolSize pool, Bytes rest) {
 Place MemoryBlocks::AddSegment(uint64_t address, Bytes bytes, PoolKey pool, BlockState state) {
   const Place place = next_place_;
   next_place_ += static_cast<Place>(bytes.count());
-  blocks_.emplace(place, MemoryBlock{address, bytes, pool, state, 0, 0});
-  Index(place);
+  Entry& block = blocks_[place];
+  block.place = place;
+  block.address = address;
+  block.bytes = bytes;
+  block.pool = pool;
+  block.state = state;
+  block.of = &pools_[pool];
+  Index(block);
   return place;
 }
 
 void MemoryBlocks::RemoveSegment(Place place) {
-  const MemoryBlock& block = at(place);
+  Entry& block = blocks_.at(place);
   WT_CHECK(block.state == BlockState::kFree && block.previous == 0 && block.next == 0);
-  Unindex(place);
+  Unindex(block);
   blocks_.erase(place);
 }
 
 Place MemoryBlocks::BestFit(PoolKey pool, Bytes bytes) const {
   const FreeSet& free = FreeOf(pool);
-  auto fit = free.lower_bound(FreeBlock{bytes, 0});
+  const auto fit = free.lower_bound({bytes, 0});
   return fit == free.end() ? 0 : fit->place;
 }
 
+const MemoryBlock& MemoryBlocks::Use(Place place, Bytes bytes) {
+  Entry& block = blocks_.at(place);
+  WT_CHECK(block.state == BlockState::kFree && bytes <= block.bytes);
+  Unindex(block);
+  if (bytes < block.bytes) Index(CutOff(block, bytes));
+  block.state = BlockState::kUsed;
+  return block;
+}
+
 void MemoryBlocks::Split(Place place, Bytes bytes) {
-  MemoryBlock& block = blocks_.at(place);
+  Entry& block = blocks_.at(place);
   WT_CHECK(bytes > Bytes(0) && bytes < block.bytes);
-  Unindex(place);
-  const uint64_t count = static_cast<uint64_t>(bytes.count());
-  const Place rest = place + count;
-  blocks_[rest] =
-      MemoryBlock{block.address + count, block.bytes - bytes, block.pool, block.state, place, block.next};
-  if (block.next != 0) blocks_.at(block.next).previous = rest;
-  block.next = rest;
+  Unindex(block);
+  Index(CutOff(block, bytes));
+  Index(block);
+}
+
+MemoryBlocks::Entry& MemoryBlocks::CutOff(Entry& block, Bytes bytes) {
+  const auto count = static_cast<uint64_t>(bytes.count());
+  Entry& rest = blocks_[block.place + count];
+  rest.place = block.place + count;
+  rest.address = block.address + count;
+  rest.bytes = block.bytes - bytes;
+  rest.pool = block.pool;
+  rest.of = block.of;
+  rest.state = block.state;
+  rest.previous = block.place;
+  rest.next = block.next;
+  if (block.next != 0) blocks_.at(block.next).previous = rest.place;
+  block.next = rest.place;
   block.bytes = bytes;
-  Index(place);
-  Index(rest);
+  return rest;
 }
 
 Place MemoryBlocks::SetState(Place place, BlockState state) {
-  Unindex(place);
-  MemoryBlock& block = blocks_.at(place);
-  block.state = state;
-  auto joins = [&](Place neighbour) { return neighbour != 0 && at(neighbour).state == state; };
+  Entry* block = &blocks_.at(place);
+  Unindex(*block);
+  block->state = state;
+  // The neighbour if the block is to merge with it, else null. It is not indexed then.
+  const auto joined = [&](Place neighbour) -> Entry* {
+    if (neighbour == 0) return nullptr;
+    Entry& other = blocks_.at(neighbour);
+    if (other.state != state) return nullptr;
+    Unindex(other);
+    return &other;
+  };
   if (state == BlockState::kFree || state == BlockState::kUnmapped) {
-    if (joins(block.next)) {
-      Unindex(block.next);
-      MergeWithNext(place);
-    }
-    if (joins(block.previous)) {
-      place = block.previous;
-      Unindex(place);
-      MergeWithNext(place);
+    if (joined(block->next) != nullptr) MergeWithNext(*block);
+    if (Entry* const previous = joined(block->previous)) {
+      block = previous;
+      MergeWithNext(*block);
     }
   }
-  Index(place);
-  return place;
+  Index(*block);
+  return block->place;
 }
 
-void MemoryBlocks::MergeWithNext(Place place) {
-  MemoryBlock& block = blocks_.at(place);
-  const Place merged = block.next;
-  const MemoryBlock& next = at(merged);
+void MemoryBlocks::MergeWithNext(Entry& block) {
+  const auto merged = blocks_.find(block.next);
+  const Entry& next = merged->second;
   block.bytes += next.bytes;
   block.next = next.next;
-  if (next.next != 0) blocks_.at(next.next).previous = place;
+  if (next.next != 0) blocks_.at(next.next).previous = block.place;
   blocks_.erase(merged);
+}
+
+std::vector<PoolKey> MemoryBlocks::pools() const {
+  std::vector<PoolKey> keys;
+  for (const auto& [key, pool] : pools_) keys.push_back(key);
+  return keys;
 }
 
 const MemoryBlocks::FreeSet& MemoryBlocks::FreeOf(PoolKey pool) const {
   static const FreeSet kNone;
-  auto found = free_.find(pool);
-  return found == free_.end() ? kNone : found->second;
+  const auto found = pools_.find(pool);
+  return found == pools_.end() ? kNone : found->second.free;
 }
 
 const std::set<Place>& MemoryBlocks::UnmappedOf(PoolKey pool) const {
   static const std::set<Place> kNone;
-  auto found = unmapped_.find(pool);
-  return found == unmapped_.end() ? kNone : found->second;
+  const auto found = pools_.find(pool);
+  return found == pools_.end() ? kNone : found->second.unmapped;
 }
 
-void MemoryBlocks::Index(Place place) {
-  const MemoryBlock& block = at(place);
-  if (block.state == BlockState::kFree) free_[block.pool].insert({block.bytes, place});
-  if (block.state == BlockState::kUnmapped) unmapped_[block.pool].insert(place);
+void MemoryBlocks::Index(Entry& block) {
+  if (block.state == BlockState::kFree) block.of->free.insert(block);
+  if (block.state == BlockState::kUnmapped) block.of->unmapped.insert(block.place);
 }
 
-void MemoryBlocks::Unindex(Place place) {
-  const MemoryBlock& block = at(place);
-  if (block.state == BlockState::kFree) free_[block.pool].erase({block.bytes, place});
-  if (block.state == BlockState::kUnmapped) unmapped_[block.pool].erase(place);
+void MemoryBlocks::Unindex(Entry& block) {
+  if (block.state == BlockState::kFree) block.of->free.erase(FreeSet::s_iterator_to(block));
+  if (block.state == BlockState::kUnmapped) block.of->unmapped.erase(block.place);
 }
 
 }  // namespace windtunnel

@@ -3,16 +3,18 @@
 //
 //   blocks.AddSegment(address, MiB(20), {stream, PoolSize::kLarge}, BlockState::kFree);
 //   Place place = blocks.BestFit({stream, PoolSize::kLarge}, MiB(3));  // 0: no free block is that large
-//   blocks.Split(place, MiB(3));                                      // the rest stays free
-//   blocks.SetState(place, BlockState::kUsed);
+//   blocks.Use(place, MiB(3));                                        // the rest stays free
+//   blocks.SetState(place, BlockState::kFree);
 #pragma once
 
-#include <boost/container/flat_set.hpp>
+#include <boost/intrusive/set.hpp>
 #include <compare>
 #include <cstdint>
 #include <map>
 #include <set>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/units.h"
 #include "plan/step_program.h"
@@ -60,7 +62,10 @@ enum class BlockState : uint8_t {
   kUnmapped,  // addresses of an expandable segment that have no memory behind them
 };
 
-struct MemoryBlock {
+// Blocks are linked into the order of their pool's free ones.
+struct MemoryBlock
+    : boost::intrusive::set_base_hook<boost::intrusive::link_mode<boost::intrusive::normal_link>> {
+  Place place = 0;
   uint64_t address = 0;
   Bytes bytes;
   PoolKey pool;
@@ -71,13 +76,11 @@ struct MemoryBlock {
 class MemoryBlocks {
  public:
   // Smallest first, then the lowest place.
-  struct FreeBlock {
-    Bytes bytes;
-    Place place = 0;
-    auto operator<=>(const FreeBlock&) const = default;
+  struct BySize {
+    using type = std::pair<Bytes, Place>;
+    type operator()(const MemoryBlock& block) const { return {block.bytes, block.place}; }
   };
-  // A sorted array: with a few dozen elements, shifting them is faster than walking a tree.
-  using FreeSet = boost::container::flat_set<FreeBlock>;
+  using FreeSet = boost::intrusive::set<MemoryBlock, boost::intrusive::key_of_value<BySize>>;
 
   Place AddSegment(uint64_t address, Bytes bytes, PoolKey pool, BlockState state);
   // REQUIRES: a free block without neighbours.
@@ -87,24 +90,36 @@ class MemoryBlocks {
   const MemoryBlock& at(Place place) const { return blocks_.at(place); }
   // The smallest free block of at least `bytes` (ties: the lowest place); 0 when there is none.
   Place BestFit(PoolKey pool, Bytes bytes) const;
+  // The first `bytes` of a free block become a used one; the rest, if there is any, stays free.
+  const MemoryBlock& Use(Place place, Bytes bytes);
   // Cuts a block in two of the same state, the first of `bytes`. REQUIRES: 0 < bytes < the block's.
   void Split(Place place, Bytes bytes);
   // Free and unmapped blocks merge with neighbours of the same state. Returns the resulting block's place.
   Place SetState(Place place, BlockState state);
 
-  const std::map<PoolKey, FreeSet>& free() const { return free_; }
+  // All pools that have had a block, in order.
+  std::vector<PoolKey> pools() const;
   // The free blocks of one pool, and its unmapped ones; empty if there are none.
   const FreeSet& FreeOf(PoolKey pool) const;
   const std::set<Place>& UnmappedOf(PoolKey pool) const;
 
  private:
-  void Index(Place place);
-  void Unindex(Place place);
-  void MergeWithNext(Place place);  // REQUIRES: neither is indexed
+  struct Pool {
+    FreeSet free;
+    std::set<Place> unmapped;
+  };
+  struct Entry : MemoryBlock {
+    Pool* of = nullptr;  // its pool
+  };
 
-  std::unordered_map<Place, MemoryBlock> blocks_;
-  std::map<PoolKey, FreeSet> free_;
-  std::map<PoolKey, std::set<Place>> unmapped_;
+  static void Index(Entry& block);
+  static void Unindex(Entry& block);
+  // Cuts off what is behind the first `bytes`. REQUIRES: not indexed. Returns the rest, not indexed either.
+  Entry& CutOff(Entry& block, Bytes bytes);
+  void MergeWithNext(Entry& block);  // REQUIRES: neither is indexed
+
+  std::unordered_map<Place, Entry> blocks_;
+  std::map<PoolKey, Pool> pools_;
   Place next_place_ = 1;
 };
 

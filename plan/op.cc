@@ -1,5 +1,6 @@
 #include "plan/op.h"
 
+#include <fmt/compile.h>
 #include <fmt/format.h>
 
 #include "plan/op_visit.h"
@@ -12,20 +13,20 @@ std::string_view Flag(bool set, std::string_view text) { return set ? text : std
 
 template <typename Attention>
 std::string AttentionKey(std::string_view direction, const Attention& a) {
-  return fmt::format("attention_{} {} {} b={} s={} h={} kv={} d={}{}{}", direction, WordOf(a.kind),
-                     Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim,
-                     a.values() == a.head_dim ? "" : fmt::format(" v={}", a.values()),
-                     a.window == 0 ? "" : fmt::format(" w={}", a.window));
+  return fmt::format(FMT_COMPILE("attention_{} {} {} b={} s={} h={} kv={} d={}{}{}"), direction,
+                     WordOf(a.kind), Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim,
+                     a.values() == a.head_dim ? "" : fmt::format(FMT_COMPILE(" v={}"), a.values()),
+                     a.window == 0 ? "" : fmt::format(FMT_COMPILE(" w={}"), a.window));
 }
 
 // For operators over experts.
 std::string GroupsSuffix(int64_t groups) {
-  return groups == 0 ? std::string() : fmt::format(" groups={}", groups);
+  return groups == 0 ? std::string() : fmt::format(FMT_COMPILE(" groups={}"), groups);
 }
 
 // fp32 is not written.
 std::string TypeSuffix(DType dtype) {
-  return dtype == DType::kFloat32 ? std::string() : fmt::format(" {}", Name(dtype));
+  return dtype == DType::kFloat32 ? std::string() : fmt::format(FMT_COMPILE(" {}"), Name(dtype));
 }
 
 std::string_view NameOf(Copy::Crosses crosses) {
@@ -43,15 +44,15 @@ std::string_view NameOf(Copy::Crosses crosses) {
 // ---- cost keys, one function a kind
 
 std::string KeyOf(const Gemm& g) {
-  return fmt::format("gemm {} {}{} m={} n={} k={}{}{}{}{}{}{}", Name(g.dtype), g.transpose_a ? 't' : 'n',
-                     g.transpose_b ? 't' : 'n', g.m, g.n, g.k, Flag(g.bias, " bias"),
-                     Flag(g.accumulate, " accumulate"), Flag(g.is_forward, " forward"),
+  return fmt::format(FMT_COMPILE("gemm {} {}{} m={} n={} k={}{}{}{}{}{}{}"), Name(g.dtype),
+                     g.transpose_a ? 't' : 'n', g.transpose_b ? 't' : 'n', g.m, g.n, g.k,
+                     Flag(g.bias, " bias"), Flag(g.accumulate, " accumulate"), Flag(g.is_forward, " forward"),
                      Flag(g.fast_accumulation, " fast_accumulation"), Flag(g.of_blocks, " of_blocks"),
-                     g.streams > 1 ? fmt::format(" streams={}", g.streams) : "");
+                     g.streams > 1 ? fmt::format(FMT_COMPILE(" streams={}"), g.streams) : "");
 }
 
 std::string KeyOf(const GroupedGemm& g) {
-  return fmt::format("grouped_gemm {} {}{} groups={} m={} n={} k={}{}{}{}{}", Name(g.dtype),
+  return fmt::format(FMT_COMPILE("grouped_gemm {} {}{} groups={} m={} n={} k={}{}{}{}{}"), Name(g.dtype),
                      g.transpose_a ? 't' : 'n', g.transpose_b ? 't' : 'n', g.groups, g.m, g.n, g.k,
                      Flag(g.accumulate, " accumulate"), Flag(g.is_forward, " forward"),
                      Flag(g.fast_accumulation, " fast_accumulation"), Flag(g.of_blocks, " of_blocks"));
@@ -59,20 +60,22 @@ std::string KeyOf(const GroupedGemm& g) {
 
 template <typename R>
 std::string RouteKey(std::string_view name, const R& r) {
-  return fmt::format("{} {} tokens={} experts={} top_k={}", name, Name(r.dtype), r.tokens, r.experts,
-                     r.top_k);
+  return fmt::format(FMT_COMPILE("{} {} tokens={} experts={} top_k={}"), name, Name(r.dtype), r.tokens,
+                     r.experts, r.top_k);
 }
 
 std::string KeyOf(const RouteTokens& r) {
   const std::string key = RouteKey("route", r);
-  return r.is_limited() ? fmt::format("{} groups={} top_k_groups={}", key, r.groups, r.top_k_groups) : key;
+  return r.is_limited()
+             ? fmt::format(FMT_COMPILE("{} groups={} top_k_groups={}"), key, r.groups, r.top_k_groups)
+             : key;
 }
 
 std::string KeyOf(const RouteTokensBackward& r) { return RouteKey("route_backward", r); }
 
 std::string TokenRowsKey(std::string_view name, const TokenRows& t) {
-  return fmt::format("{} {} tokens={} hidden={} top_k={} rows={}", name, Name(t.dtype), t.tokens, t.hidden,
-                     t.top_k, t.rows);
+  return fmt::format(FMT_COMPILE("{} {} tokens={} hidden={} top_k={} rows={}"), name, Name(t.dtype), t.tokens,
+                     t.hidden, t.top_k, t.rows);
 }
 
 std::string KeyOf(const DispatchTokens& d) {
@@ -89,53 +92,53 @@ std::string KeyOf(const CombineBackward& c) {
 
 template <typename Conversion>
 std::string ConversionSuffix(const Conversion& c) {
-  return (c.shared_by > 1 ? fmt::format(" shared_by={}", c.shared_by) : "") +
-         (c.groups > 1 ? fmt::format(" groups={}", c.groups) : "");
+  return (c.shared_by > 1 ? fmt::format(FMT_COMPILE(" shared_by={}"), c.shared_by) : "") +
+         (c.groups > 1 ? fmt::format(FMT_COMPILE(" groups={}"), c.groups) : "");
 }
 
 std::string KeyOf(const Fp8Amax& a) {
-  return fmt::format("fp8_amax {} rows={} columns={}{}{}", Name(a.dtype), a.rows, a.columns,
+  return fmt::format(FMT_COMPILE("fp8_amax {} rows={} columns={}{}{}"), Name(a.dtype), a.rows, a.columns,
                      Flag(a.of == Fp8Amax::Of::kEachRow, " by_row"),
                      Flag(a.of == Fp8Amax::Of::kEachColumn, " by_column")) +
          ConversionSuffix(a);
 }
 
 std::string KeyOf(const Fp8Cast& c) {
-  return fmt::format("fp8_cast {} {} rows={} columns={}{}", Name(c.dtype), WordOf(c.recipe), c.rows,
-                     c.columns, Flag(c.transposed, " transposed")) +
+  return fmt::format(FMT_COMPILE("fp8_cast {} {} rows={} columns={}{}"), Name(c.dtype), WordOf(c.recipe),
+                     c.rows, c.columns, Flag(c.transposed, " transposed")) +
          ConversionSuffix(c) + std::string(Flag(c.with_other, " with_other"));
 }
 
 std::string KeyOf(const ColumnSum& c) {
-  return fmt::format("column_sum rows={} columns={}{}{}{}{}", c.rows, c.columns,
+  return fmt::format(FMT_COMPILE("column_sum rows={} columns={}{}{}{}{}"), c.rows, c.columns,
                      Flag(c.accumulate, " accumulate"), GroupsSuffix(c.groups), Flag(c.apart, " apart"),
                      TypeSuffix(c.dtype));
 }
 
 std::string KeyOf(const SumParts& s) {
-  return fmt::format("sum_parts {} parts={} n={}", Name(s.dtype), s.parts, s.elements);
+  return fmt::format(FMT_COMPILE("sum_parts {} parts={} n={}"), Name(s.dtype), s.parts, s.elements);
 }
 
 std::string KeyOf(const AddBias& a) {
-  return fmt::format("add_bias rows={} columns={}{}{}{}", a.rows, a.columns, GroupsSuffix(a.groups),
-                     Flag(a.apart, " apart"), TypeSuffix(a.dtype));
+  return fmt::format(FMT_COMPILE("add_bias rows={} columns={}{}{}{}"), a.rows, a.columns,
+                     GroupsSuffix(a.groups), Flag(a.apart, " apart"), TypeSuffix(a.dtype));
 }
 
 std::string KeyOf(const NormForward& n) {
-  return fmt::format("norm_forward {} rows={} columns={}{}{}{}", WordOf(n.kind), n.rows, n.columns,
-                     Flag(n.bias, " bias"), Flag(n.residual, " residual"), TypeSuffix(n.dtype));
+  return fmt::format(FMT_COMPILE("norm_forward {} rows={} columns={}{}{}{}"), WordOf(n.kind), n.rows,
+                     n.columns, Flag(n.bias, " bias"), Flag(n.residual, " residual"), TypeSuffix(n.dtype));
 }
 
 std::string KeyOf(const NormBackward& n) {
-  return fmt::format("norm_backward {} rows={} columns={}{}{}{}{}", WordOf(n.kind), n.rows, n.columns,
-                     Flag(n.bias, " bias"), Flag(n.residual, " residual"), Flag(n.accumulate, " accumulate"),
-                     TypeSuffix(n.dtype));
+  return fmt::format(FMT_COMPILE("norm_backward {} rows={} columns={}{}{}{}{}"), WordOf(n.kind), n.rows,
+                     n.columns, Flag(n.bias, " bias"), Flag(n.residual, " residual"),
+                     Flag(n.accumulate, " accumulate"), TypeSuffix(n.dtype));
 }
 
 template <typename HeadNorm>
 std::string HeadNormKey(std::string_view direction, const HeadNorm& n) {
-  return fmt::format("head_norm_{} t={} h={} kv={} d={}", direction, n.tokens, n.heads, n.kv_heads,
-                     n.head_dim);
+  return fmt::format(FMT_COMPILE("head_norm_{} t={} h={} kv={} d={}"), direction, n.tokens, n.heads,
+                     n.kv_heads, n.head_dim);
 }
 
 std::string KeyOf(const HeadNormForward& n) { return HeadNormKey("forward", n) + TypeSuffix(n.dtype); }
@@ -149,14 +152,14 @@ std::string KeyOf(const AttentionForward& a) {
 }
 
 std::string KeyOf(const AttentionBackward& a) {
-  return fmt::format("{}{}{}", AttentionKey("backward", a), Flag(a.deterministic, " deterministic"),
-                     Flag(a.dropout.drops(), " dropout"));
+  return fmt::format(FMT_COMPILE("{}{}{}"), AttentionKey("backward", a),
+                     Flag(a.deterministic, " deterministic"), Flag(a.dropout.drops(), " dropout"));
 }
 
 template <typename Attention>
 std::string ContextAttentionKey(std::string_view direction, const Attention& a) {
   const std::string_view place = a.blocks > 1 ? "all" : a.step == 0 ? "own" : "other";
-  return fmt::format("context_attention_{} {} b={} s={} h={} kv={} d={} blocks={} {}", direction,
+  return fmt::format(FMT_COMPILE("context_attention_{} {} b={} s={} h={} kv={} d={} blocks={} {}"), direction,
                      Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim, a.blocks, place);
 }
 
@@ -165,74 +168,78 @@ std::string KeyOf(const ContextAttentionForward& a) {
 }
 
 std::string KeyOf(const ContextAttentionBackward& a) {
-  return fmt::format("{}{}{}", ContextAttentionKey("backward", a), Flag(a.accumulate, " accumulate"),
-                     Flag(a.dropout.drops(), " dropout"));
+  return fmt::format(FMT_COMPILE("{}{}{}"), ContextAttentionKey("backward", a),
+                     Flag(a.accumulate, " accumulate"), Flag(a.dropout.drops(), " dropout"));
 }
 
 std::string KeyOf(const MergeAttention& m) {
-  return fmt::format("merge_attention {} b={} s={} h={} d={}", Name(m.dtype), m.batch, m.seq, m.heads,
-                     m.head_dim);
+  return fmt::format(FMT_COMPILE("merge_attention {} b={} s={} h={} d={}"), Name(m.dtype), m.batch, m.seq,
+                     m.heads, m.head_dim);
 }
 
 std::string KeyOf(const CopyColumns& c) {
-  return fmt::format("copy_columns {} rows={} columns={} from={} to={}", Name(c.dtype), c.rows, c.columns,
-                     c.from_stride, c.to_stride);
+  return fmt::format(FMT_COMPILE("copy_columns {} rows={} columns={} from={} to={}"), Name(c.dtype), c.rows,
+                     c.columns, c.from_stride, c.to_stride);
 }
 
 std::string KeyOf(const SplitColumns& s) {
-  return fmt::format("{}_columns {} ranks={} rows={} columns={}", s.join ? "join" : "split", Name(s.dtype),
-                     s.ranks, s.rows, Sum(s.columns));
+  return fmt::format(FMT_COMPILE("{}_columns {} ranks={} rows={} columns={}"), s.join ? "join" : "split",
+                     Name(s.dtype), s.ranks, s.rows, Sum(s.columns));
 }
 
 std::string KeyOf(const SwapBlocks& s) {
-  return fmt::format("swap_blocks {} outer={} inner={} length={}", Name(s.dtype), s.outer, s.inner, s.length);
+  return fmt::format(FMT_COMPILE("swap_blocks {} outer={} inner={} length={}"), Name(s.dtype), s.outer,
+                     s.inner, s.length);
 }
 
 std::string KeyOf(const Dropout& d) {
-  return fmt::format("dropout {} n={}{}", Name(d.dtype), d.elements, Flag(d.backward, " backward"));
+  return fmt::format(FMT_COMPILE("dropout {} n={}{}"), Name(d.dtype), d.elements,
+                     Flag(d.backward, " backward"));
 }
 
 std::string KeyOf(const Rope& r) {
-  return fmt::format("rope b={} s={} h={} kv={} d={}{}{}", r.batch, r.seq, r.heads, r.kv_heads, r.head_dim,
-                     Flag(r.backward, " backward"), TypeSuffix(r.dtype));
+  return fmt::format(FMT_COMPILE("rope b={} s={} h={} kv={} d={}{}{}"), r.batch, r.seq, r.heads, r.kv_heads,
+                     r.head_dim, Flag(r.backward, " backward"), TypeSuffix(r.dtype));
 }
 
 std::string KeyOf(const JoinLatentHeads& j) {
-  return fmt::format("join_latent_heads b={} s={} h={} d={} rope={} v={}{}{}", j.batch, j.seq, j.heads,
-                     j.head_dim, j.rope_dim, j.value_dim, Flag(j.backward, " backward"), TypeSuffix(j.dtype));
+  return fmt::format(FMT_COMPILE("join_latent_heads b={} s={} h={} d={} rope={} v={}{}{}"), j.batch, j.seq,
+                     j.heads, j.head_dim, j.rope_dim, j.value_dim, Flag(j.backward, " backward"),
+                     TypeSuffix(j.dtype));
 }
 
 std::string KeyOf(const ActivationForward& a) {
-  return fmt::format("activation_forward {} rows={} columns={}{}{}", WordOf(a.kind), a.rows, a.columns,
-                     Flag(a.weighted, " weighted"), TypeSuffix(a.dtype));
+  return fmt::format(FMT_COMPILE("activation_forward {} rows={} columns={}{}{}"), WordOf(a.kind), a.rows,
+                     a.columns, Flag(a.weighted, " weighted"), TypeSuffix(a.dtype));
 }
 
 std::string KeyOf(const ActivationBackward& a) {
-  return fmt::format("activation_backward {} rows={} columns={}{}{}", WordOf(a.kind), a.rows, a.columns,
-                     Flag(a.weighted, " weighted"), TypeSuffix(a.dtype));
+  return fmt::format(FMT_COMPILE("activation_backward {} rows={} columns={}{}{}"), WordOf(a.kind), a.rows,
+                     a.columns, Flag(a.weighted, " weighted"), TypeSuffix(a.dtype));
 }
 
 std::string KeyOf(const EmbeddingForward& e) {
-  return fmt::format("embedding_forward tokens={} seq={} vocab={} hidden={}{}{}{}", e.tokens, e.seq, e.vocab,
-                     e.hidden, Flag(e.learned_positions, " positions"),
+  return fmt::format(FMT_COMPILE("embedding_forward tokens={} seq={} vocab={} hidden={}{}{}{}"), e.tokens,
+                     e.seq, e.vocab, e.hidden, Flag(e.learned_positions, " positions"),
                      Flag(e.vocab_parallel, " vocab_parallel"), TypeSuffix(e.dtype));
 }
 
 std::string KeyOf(const EmbeddingBackward& e) {
-  return fmt::format("embedding_backward tokens={} seq={} vocab={} hidden={}{}{}{}{}{}", e.tokens, e.seq,
-                     e.vocab, e.hidden, Flag(e.learned_positions, " positions"),
+  return fmt::format(FMT_COMPILE("embedding_backward tokens={} seq={} vocab={} hidden={}{}{}{}{}{}"),
+                     e.tokens, e.seq, e.vocab, e.hidden, Flag(e.learned_positions, " positions"),
                      Flag(e.accumulate_table, " accumulate_table"),
                      Flag(e.accumulate_positions, " accumulate_positions"),
                      Flag(e.vocab_parallel, " vocab_parallel"), TypeSuffix(e.dtype));
 }
 
 std::string KeyOf(const CrossEntropy& c) {
-  return fmt::format("cross_entropy {} rows={} vocab={}", Name(c.dtype), c.rows, c.vocab);
+  return fmt::format(FMT_COMPILE("cross_entropy {} rows={} vocab={}"), Name(c.dtype), c.rows, c.vocab);
 }
 
 template <typename VocabParallel>
 std::string VocabParallelKey(std::string_view pass, const VocabParallel& v) {
-  return fmt::format("vocab_parallel_{} {} rows={} vocab={}", pass, Name(v.dtype), v.rows, v.vocab);
+  return fmt::format(FMT_COMPILE("vocab_parallel_{} {} rows={} vocab={}"), pass, Name(v.dtype), v.rows,
+                     v.vocab);
 }
 
 std::string KeyOf(const VocabParallelMaximum& v) { return VocabParallelKey("maximum", v); }
@@ -242,82 +249,89 @@ std::string KeyOf(const VocabParallelSums& v) { return VocabParallelKey("sums", 
 std::string KeyOf(const VocabParallelLoss& v) { return VocabParallelKey("loss", v); }
 
 std::string KeyOf(const MeanSquaredError& m) {
-  return fmt::format("mean_squared_error rows={} columns={}{}", m.rows, m.columns, TypeSuffix(m.dtype));
+  return fmt::format(FMT_COMPILE("mean_squared_error rows={} columns={}{}"), m.rows, m.columns,
+                     TypeSuffix(m.dtype));
 }
 
 std::string KeyOf(const Copy& c) {
-  return fmt::format("copy {} {} n={}{}{}{}", Name(c.from), Name(c.to), c.elements,
+  return fmt::format(FMT_COMPILE("copy {} {} n={}{}{}{}"), Name(c.from), Name(c.to), c.elements,
                      Flag(c.scale != 1.0, " scaled"), Flag(c.accumulate, " accumulate"), NameOf(c.crosses));
 }
 
-std::string KeyOf(const Scale& s) { return fmt::format("scale n={}{}", s.elements, TypeSuffix(s.dtype)); }
+std::string KeyOf(const Scale& s) {
+  return fmt::format(FMT_COMPILE("scale n={}{}"), s.elements, TypeSuffix(s.dtype));
+}
 
 std::string KeyOf(const PackShards& p) {
-  return fmt::format("pack_shards {} {} ranks={} n={} tensors={}", Name(p.from), Name(p.to), p.ranks,
-                     p.ranks * Sum(p.shard_elements), p.shard_elements.size());
+  return fmt::format(FMT_COMPILE("pack_shards {} {} ranks={} n={} tensors={}"), Name(p.from), Name(p.to),
+                     p.ranks, p.ranks * Sum(p.shard_elements), p.shard_elements.size());
 }
 
 std::string KeyOf(const UnpackShards& u) {
-  return fmt::format("unpack_shards {} ranks={} n={} tensors={}", Name(u.dtype), u.ranks,
+  return fmt::format(FMT_COMPILE("unpack_shards {} ranks={} n={} tensors={}"), Name(u.dtype), u.ranks,
                      u.ranks * Sum(u.shard_elements), u.shard_elements.size());
 }
 
 std::string KeyOf(const CopyTensors& c) {
-  return fmt::format("copy_tensors {} n={} tensors={}", Name(c.dtype), c.elements, c.tensors);
+  return fmt::format(FMT_COMPILE("copy_tensors {} n={} tensors={}"), Name(c.dtype), c.elements, c.tensors);
 }
 
-std::string KeyOf(const Fill& f) { return fmt::format("fill {} n={}", Name(f.dtype), f.elements); }
+std::string KeyOf(const Fill& f) {
+  return fmt::format(FMT_COMPILE("fill {} n={}"), Name(f.dtype), f.elements);
+}
 
 std::string KeyOf(const UnscaleGradients& u) {
-  return fmt::format("unscale n={} tensors={}", u.elements, u.tensors);
+  return fmt::format(FMT_COMPILE("unscale n={} tensors={}"), u.elements, u.tensors);
 }
 
 std::string KeyOf(const UpdateLossScale&) { return "update_loss_scale"; }
 
 std::string OtherThanFp32(DType type) {
-  return type == DType::kFloat32 ? "" : fmt::format(" {}", Name(type));
+  return type == DType::kFloat32 ? "" : fmt::format(FMT_COMPILE(" {}"), Name(type));
 }
 
 std::string KeyOf(const GradientNorm& g) {
-  return fmt::format("gradient_norm{} n={} tensors={}{}", OtherThanFp32(g.dtype), g.elements, g.tensors,
-                     Flag(g.squared, " squared"));
+  return fmt::format(FMT_COMPILE("gradient_norm{} n={} tensors={}{}"), OtherThanFp32(g.dtype), g.elements,
+                     g.tensors, Flag(g.squared, " squared"));
 }
 
 std::string KeyOf(const SquareRoot&) { return "square_root"; }
 
 std::string KeyOf(const ClipGradients& c) {
-  return fmt::format("clip{} n={} tensors={}", OtherThanFp32(c.dtype), c.elements, c.tensors);
+  return fmt::format(FMT_COMPILE("clip{} n={} tensors={}"), OtherThanFp32(c.dtype), c.elements, c.tensors);
 }
 
 std::string KeyOf(const OptimizerUpdate& o) {
-  return fmt::format("optimizer{} {} n={} tensors={} states={}", OtherThanFp32(MomentsOf(o.spec)),
-                     WordOf(o.spec.kind), o.elements, o.tensors, o.state_tensors);
+  return fmt::format(FMT_COMPILE("optimizer{} {} n={} tensors={} states={}"),
+                     OtherThanFp32(MomentsOf(o.spec)), WordOf(o.spec.kind), o.elements, o.tensors,
+                     o.state_tensors);
 }
 
 std::string KeyOf(const InitializeParameter& i) {
-  return fmt::format("initialize {} n={}{}", static_cast<int>(i.distribution), i.elements,
+  return fmt::format(FMT_COMPILE("initialize {} n={}{}"), static_cast<int>(i.distribution), i.elements,
                      Flag(!i.part.empty(), " part"));
 }
 
 std::string KeyOf(const LoadBatch& l) {
-  return fmt::format("load_batch rows={} columns={} targets={}{}", l.rows, l.columns, l.targets,
-                     l.further > 0 ? fmt::format(" further={}", l.further) : "");
+  return fmt::format(FMT_COMPILE("load_batch rows={} columns={} targets={}{}"), l.rows, l.columns, l.targets,
+                     l.further > 0 ? fmt::format(FMT_COMPILE(" further={}"), l.further) : "");
 }
 
 std::string KeyOf(const Collective& c) {
-  const std::string key = fmt::format("{} {} bytes={}{}", Name(c.kind), Name(c.dtype),
+  const std::string key = fmt::format(FMT_COMPILE("{} {} bytes={}{}"), Name(c.kind), Name(c.dtype),
                                       MessageBytes(c).count(), Flag(c.by_copy_engine, " by_copy_engine"));
   return c.kind == CollectiveKind::kTokenExchange
-             ? fmt::format("{} to_rank={:.6g} to_node={:.6g}", key, c.reach.rank, c.reach.node)
+             ? fmt::format(FMT_COMPILE("{} to_rank={:.6g} to_node={:.6g}"), key, c.reach.rank, c.reach.node)
              : key;
 }
 
 std::string KeyOf(const Send& s) {
-  return fmt::format("send {} bytes={}", Name(s.dtype), (SizeOf(s.dtype) * s.elements).count());
+  return fmt::format(FMT_COMPILE("send {} bytes={}"), Name(s.dtype), (SizeOf(s.dtype) * s.elements).count());
 }
 
 std::string KeyOf(const Receive& r) {
-  return fmt::format("receive {} bytes={}", Name(r.dtype), (SizeOf(r.dtype) * r.elements).count());
+  return fmt::format(FMT_COMPILE("receive {} bytes={}"), Name(r.dtype),
+                     (SizeOf(r.dtype) * r.elements).count());
 }
 
 std::string KeyOf(const HostWait&) { return std::string(); }

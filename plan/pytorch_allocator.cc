@@ -1,7 +1,5 @@
 #include "plan/pytorch_allocator.h"
 
-#include <vector>
-
 #include "base/check.h"
 
 namespace windtunnel {
@@ -33,9 +31,9 @@ Result<Allocation> PytorchAllocator::Take(Bytes bytes, MemoryOwner owner) {
     if (!reserved) return tl::unexpected(std::move(reserved).error());
     place = *reserved;
   }
-  if (SplitsOff(pool.size, blocks_.at(place).bytes - rounded)) blocks_.Split(place, rounded);
-  blocks_.SetState(place, BlockState::kUsed);
-  return Allocation{blocks_.at(place).address, blocks_.at(place).bytes, place};
+  const Bytes whole = blocks_.at(place).bytes;
+  const MemoryBlock& used = blocks_.Use(place, SplitsOff(pool.size, whole - rounded) ? rounded : whole);
+  return Allocation{used.address, used.bytes, place};
 }
 
 bool PytorchAllocator::SplitsOff(PoolSize pool, Bytes rest) const {
@@ -78,9 +76,7 @@ void PytorchAllocator::ReleaseCached() {
   if (options_.can_wait) {
     while (!pending_.empty()) Complete(pending_.begin()->first);
   }
-  std::vector<PoolKey> pools;
-  for (const auto& [pool, free] : blocks_.free()) pools.push_back(pool);
-  for (PoolKey pool : pools) {
+  for (const PoolKey pool : blocks_.pools()) {
     if (!expandable_) {
       ReleaseFreeSegments(pool);
       continue;
@@ -92,13 +88,13 @@ void PytorchAllocator::ReleaseCached() {
 }
 
 void PytorchAllocator::ReleaseFreeSegments(PoolKey pool) {
-  const MemoryBlocks::FreeSet free = blocks_.FreeOf(pool);  // a copy: releasing changes the set
-  for (const MemoryBlocks::FreeBlock& candidate : free) {
-    const MemoryBlock block = blocks_.at(candidate.place);
+  const MemoryBlocks::FreeSet& free = blocks_.FreeOf(pool);
+  for (auto next = free.begin(); next != free.end();) {
+    const MemoryBlock& block = *next++;
     if (block.previous != 0 || block.next != 0) continue;
     source_->Release(block.address, block.bytes);
-    blocks_.RemoveSegment(candidate.place);
     NoteReserved(Bytes(0) - block.bytes);
+    blocks_.RemoveSegment(block.place);
   }
 }
 
