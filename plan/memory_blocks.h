@@ -80,6 +80,7 @@ class MemoryBlocks {
     using type = std::pair<Bytes, Place>;
     type operator()(const MemoryBlock& block) const { return {block.bytes, block.place}; }
   };
+  // Linked through the blocks: nothing is allocated for it, and a block is taken out without a search.
   using FreeSet = boost::intrusive::set<MemoryBlock, boost::intrusive::key_of_value<BySize>>;
 
   Place AddSegment(uint64_t address, Bytes bytes, PoolKey pool, BlockState state);

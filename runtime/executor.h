@@ -87,7 +87,8 @@ class Executor {
   // The values of a slice of an fp32 or bf16 buffer, as fp32. They may be valid only until the next call.
   // Errors, here and above: the device's, when a copy fails.
   Result<std::span<const float>> Values(const Slice& slice) const;
-  // Writes the values of a slice, between programs; to a bf16 buffer, rounded to nearest. REQUIRES: as many values as the slice has elements.
+  // Writes the values of a slice, between programs; to a bf16 buffer, rounded to nearest. REQUIRES: as many
+  // values as the slice has elements.
   Status SetValues(const Slice& slice, std::span<const float> values);
   // Called when the data position changes: drops what was loaded ahead of time for the next step.
   void ForgetBatches();

@@ -113,7 +113,7 @@ struct StageTemplate {
   Backwards backward;
   // Parameters: `head` before the layers (embeddings), those of each unit, `tail` (norm, head). In calls, a
   // unit's parameters are indexed within the unit. Of the others, index i is in `head`, and head.size() + i
-  // in `tail`.
+  // in `tail`. All are without names and shapes, which strategies do not need.
   std::vector<Parameter> head, tail;
   std::vector<std::vector<Parameter>> units;
   int64_t message_elements = 0;           // of a whole message between stages
