@@ -21,6 +21,15 @@ struct OptimizerCase {
   int states;
 };
 
+OptimizerSpec SpecOf(const OptimizerCase& of) {
+  OptimizerSpec spec;
+  spec.kind = of.kind;
+  spec.lr = 0.01;
+  spec.momentum = of.momentum;
+  spec.weight_decay = of.weight_decay;
+  return spec;
+}
+
 class OptimizerKernel : public testing::TestWithParam<OptimizerCase> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerKernel,
                          testing::Values(OptimizerCase{OptimizerKind::kSgd, 0.0, 0.0, 0},
@@ -32,11 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerKernel,
 
 // Parameters of different sizes in one operator, over several steps.
 TEST_P(OptimizerKernel, FollowsTheReferenceOverFiveSteps) {
-  OptimizerSpec spec;
-  spec.kind = GetParam().kind;
-  spec.lr = 0.01;
-  spec.momentum = GetParam().momentum;
-  spec.weight_decay = GetParam().weight_decay;
+  const OptimizerSpec spec = SpecOf(GetParam());
   const std::vector<int64_t> sizes = {1, 37, 256};
   const size_t tensors = sizes.size();
   std::vector<Values> p, m, v;
@@ -75,11 +80,7 @@ TEST_P(OptimizerKernel, FollowsTheReferenceOverFiveSteps) {
 
 // The update is that of fp32 moments which begin as the same numbers; only what is kept of them is rounded.
 TEST_P(OptimizerKernel, RoundsMomentsInBf16AfterAnUpdateInFp32) {
-  OptimizerSpec spec;
-  spec.kind = GetParam().kind;
-  spec.lr = 0.01;
-  spec.momentum = GetParam().momentum;
-  spec.weight_decay = GetParam().weight_decay;
+  OptimizerSpec spec = SpecOf(GetParam());
   constexpr int64_t kElements = 333;
   Values squares = RandomValues(3, kElements);
   for (double& value : squares) value *= value;
