@@ -420,6 +420,36 @@ void AddExperts(Cases& c) {
 }
 
 // Operands are fp32 whatever the type.
+enum class Guard { kNone, kPasses, kSkips };  // not guarded; guarded, without and with an overflow
+
+// An update of tensors of these lengths.
+void AddUpdate(Cases& c, const OptimizerSpec& spec, const std::vector<int64_t>& lengths, Guard guard) {
+  const int states = spec.kind != OptimizerKind::kSgd ? 2 : spec.momentum > 0 ? 1 : 0;
+  const bool is_guarded = guard != Guard::kNone;
+  const DType moments = MomentsOf(spec);
+  const int64_t elements = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  const OptimizerUpdate op{spec, elements, static_cast<int64_t>(lengths.size()), states, is_guarded};
+  auto& update = c.Add("optimizer update", op, {.step = 3});
+  for (int64_t length : lengths) update.Read(kFloat, length);
+  if (is_guarded) {
+    update.Read(kFloat, 1).Read(kFloat, kLossScaleNumbers);
+    const float numbers[] = {1024, 0, 2};
+    std::memcpy(update.buffers.back().bytes.data(), numbers, sizeof(numbers));
+    *reinterpret_cast<float*>(update.buffers[update.buffers.size() - 2].bytes.data()) =
+        guard == Guard::kSkips ? 1.0f : 0.0f;
+  }
+  for (int64_t length : lengths) update.Update(kFloat, length);
+  for (int state = 0; state < states; ++state) {
+    for (int64_t length : lengths) {
+      update.Update(moments, length, 0.1);
+      // Averages of squares have no sign, which is in the last byte of an element.
+      std::vector<uint8_t>& bytes = update.buffers.back().bytes;
+      const auto size = static_cast<size_t>(SizeOf(moments).count());
+      for (size_t i = size - 1; state == 1 && i < bytes.size(); i += size) bytes[i] &= 0x7f;
+    }
+  }
+}
+
 void AddOptimizers(Cases& c) {
   std::vector<int64_t> lengths = {1, 20'000, 64, 333};
   for (int64_t i = 0; i < 110; ++i) lengths.push_back(3 + i % 50);
@@ -466,30 +496,7 @@ void AddOptimizers(Cases& c) {
   for (OptimizerSpec* spec : {&sgd, &momentum, &adam, &adamw, &narrow_momentum, &narrow_adamw}) {
     spec->lr = 0.01;
     spec->weight_decay = 0.1;
-    const int states = spec == &sgd ? 0 : spec->kind == OptimizerKind::kSgd ? 1 : 2;
-    const DType moments = MomentsOf(*spec);
-    for (int guard : {-1, 0, 1}) {  // not guarded; guarded, without and with an overflow
-      auto& update = c.Add("optimizer update", OptimizerUpdate{*spec, elements, tensors, states, guard >= 0},
-                           {.step = 3});
-      for (int64_t length : lengths) update.Read(kFloat, length);
-      if (guard >= 0) {
-        update.Read(kFloat, 1).Read(kFloat, kLossScaleNumbers);
-        const float numbers[] = {1024, 0, 2};
-        std::memcpy(update.buffers.back().bytes.data(), numbers, sizeof(numbers));
-        *reinterpret_cast<float*>(update.buffers[update.buffers.size() - 2].bytes.data()) =
-            static_cast<float>(guard);
-      }
-      for (int64_t length : lengths) update.Update(kFloat, length);
-      for (int state = 0; state < states; ++state) {
-        for (int64_t length : lengths) {
-          update.Update(moments, length, 0.1);
-          // Averages of squares have no sign, which is in the last byte of an element.
-          std::vector<uint8_t>& bytes = update.buffers.back().bytes;
-          const auto size = static_cast<size_t>(SizeOf(moments).count());
-          for (size_t i = size - 1; state == 1 && i < bytes.size(); i += size) bytes[i] &= 0x7f;
-        }
-      }
-    }
+    for (Guard guard : {Guard::kNone, Guard::kPasses, Guard::kSkips}) AddUpdate(c, *spec, lengths, guard);
   }
 }
 
