@@ -79,9 +79,15 @@ class Shaper {
     Issued(/*is_backward=*/false);
   }
   void operator()(const NormForward& n) { OfNorm(n, false); }
-  void operator()(const NormBackward& n) { OfNorm(n, true); }
+  void operator()(const NormBackward& n) {
+    OfNorm(n, true);
+    Says("frozen", n.frozen);
+  }
   void operator()(const HeadNormForward& n) { OfHeadNorm(n, false); }
-  void operator()(const HeadNormBackward& n) { OfHeadNorm(n, true); }
+  void operator()(const HeadNormBackward& n) {
+    OfHeadNorm(n, true);
+    Says("frozen", n.frozen);
+  }
   void operator()(const AttentionForward& a) { OfAttention(a, false); }
   void operator()(const AttentionBackward& a) { OfAttention(a, true); }
   void operator()(const Rope& r) {

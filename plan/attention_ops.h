@@ -30,11 +30,13 @@ struct HeadNormForward {
   DType dtype = DType::kFloat32;
   double epsilon = 1e-5;
 };
-// reads: dy, x, queries' gamma, keys' gamma, statistics; writes: dx (may be dy), the gammas' gradients (acc).
+// reads: dy, x, queries' gamma, keys' gamma, statistics; writes: dx (may be dy), the gammas' gradients (acc),
+// which are neither computed nor written if the gammas are `frozen`.
 struct HeadNormBackward {
   int64_t tokens = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool accumulate = false;
   DType dtype = DType::kFloat32;
+  bool frozen = false;
 };
 
 // Causal multi-head attention over packed projections qkv[T, (heads + 2 kv_heads) * head_dim] (all query heads, then key

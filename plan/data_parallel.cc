@@ -23,11 +23,20 @@ OpIndex AddBeside(ProgramBuilder& b, StreamId stream, OpKind kind, std::string n
   return b.Add(std::move(kind), std::move(name), {from}, {to}, std::move(after), stream);
 }
 
+void AddFrozenValues(ProgramBuilder& b, int index, Slice place) {
+  const DType type = b.role().buffers[place.buffer].dtype;
+  if (type == DType::kFloat32) return AddInitialValues(b, {index}, {place});
+  const std::string name = b.role().parameters[index].name;
+  const Slice first = b.Temporary(name + " (fp32)", place.elements, Category::kParameters);
+  AddInitialValues(b, {index}, {first});
+  b.Add(Copy{.elements = place.elements, .to = type}, name, {first}, {place});
+}
+
 void AddInitialValues(ProgramBuilder& b, const std::vector<int>& indices, const std::vector<Slice>& places) {
   for (size_t i = 0; i < indices.size(); ++i) {
     const Parameter& parameter = b.role().parameters[indices[i]];
     b.Add(InitializeParameter{parameter.init.distribution, parameter.elements, parameter.init.scale,
-                              static_cast<uint64_t>(parameter.ordinal), parameter.part,
+                              static_cast<uint64_t>(parameter.random_stream), parameter.part,
                               parameter.expert_stride},
           parameter.name, {}, {places[i]});
   }

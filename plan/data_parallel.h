@@ -98,6 +98,8 @@ Slice OwnShard(const CollectiveStream& shard, Slice whole, int64_t elements);
 OpIndex AddBeside(ProgramBuilder& b, StreamId stream, OpKind kind, std::string name, Slice from, Slice to,
                   std::vector<OpIndex> after);
 
+// Writes the initial values of parameter `index` into `place`, in its type.
+void AddFrozenValues(ProgramBuilder& b, int index, Slice place);
 // Writes the initial values of parameters `indices` into `places` (fp32).
 void AddInitialValues(ProgramBuilder& b, const std::vector<int>& indices, const std::vector<Slice>& places);
 

@@ -24,24 +24,23 @@ DdpReducer::DdpReducer(Role& role, const Scenario& scenario, CollectiveStream& c
       type_(role.buffers[values_.front().buffer].dtype),
       reduce_(reduce),
       limits_(BucketLimits(scenario, SizeOf(type_))),
+      trained_(TrainedOf(role.parameters)),
       holds_value_(role.parameters.size(), false) {
   WT_CHECK(!spec_.gradient_as_bucket_view || type_ == reduce_);
   if (!spec_.gradient_as_bucket_view) own_gradients_ = std::make_unique<ParameterGradients>(role, type_);
   if (spec_.find_unused_parameters) {
-    used_map_ = NewBuffer(role, "used parameters", static_cast<int64_t>(role.parameters.size()),
+    used_map_ = NewBuffer(role, "used parameters", static_cast<int64_t>(trained_.size()),
                           Category::kCommunication, DType::kInt32);
   }
   AssignFirstBuckets();
 }
 
 void DdpReducer::AssignFirstBuckets() {
-  std::vector<int> order(role_.parameters.size());
-  std::iota(order.begin(), order.end(), 0);
   if (!spec_.find_unused_parameters) {
-    buckets_ = MakeBuckets(order, {Bytes::Max()}, BufferUse::kFirstBucket);
+    buckets_ = MakeBuckets(trained_, {Bytes::Max()}, BufferUse::kFirstBucket);
     return;
   }
-  buckets_ = MakeBuckets(order, limits_, BufferUse::kBucket);
+  buckets_ = MakeBuckets(trained_, limits_, BufferUse::kBucket);
   // Assigned in registration order, then launched in reverse: bucket 0 has the last parameters.
   std::reverse(buckets_.begin(), buckets_.end());
   for (size_t b = 0; b < buckets_.size(); ++b) {
@@ -78,8 +77,8 @@ std::vector<DdpReducer::Bucket> DdpReducer::MakeBuckets(const std::vector<int>& 
   std::stable_sort(buckets.begin(), buckets.end(), [&](const Bucket& a, const Bucket& b) {
     return place[a.parameters.back()] < place[b.parameters.back()];
   });
-  bucket_of_.assign(order.size(), -1);
-  slot_.assign(order.size(), {});
+  bucket_of_.assign(role_.parameters.size(), -1);
+  slot_.assign(role_.parameters.size(), {});
   const char* generation = use == BufferUse::kFirstBucket ? "first " : "";
   for (size_t i = 0; i < buckets.size(); ++i)
     Place(buckets[i], static_cast<int>(i), fmt::format("{}bucket {}", generation, i), use);
@@ -199,7 +198,7 @@ void DdpReducer::Ready(int index, bool is_last) {
   Wrote(index);
   if (!is_last && spec_.sync == GradientSync::kLastMicroBatch) return;
   if (ready_++ == 0) BeginReduction();
-  if (ready_order_.size() < role_.parameters.size()) ready_order_.push_back(index);
+  if (ready_order_.size() < trained_.size()) ready_order_.push_back(index);
   is_last_reduction_ = is_last;
   const double share = 1.0 / static_cast<double>(SharingRanks(index));
   const std::string& name = role_.parameters[index].name;
@@ -233,7 +232,7 @@ void DdpReducer::ReduceUsedParameters() {
 }
 
 void DdpReducer::EndBackward() {
-  if (ready_ < static_cast<int64_t>(role_.parameters.size())) return;
+  if (ready_ < static_cast<int64_t>(trained_.size())) return;
   ready_ = 0;
   builder_->SetPhase(Phase::kGradientSync);
   LaunchReadyBuckets();

@@ -75,6 +75,7 @@ class DdpReducer {
   std::vector<Slice> values_;
   DType type_, reduce_;        // of gradients and of buckets
   std::vector<Bytes> limits_;  // of buckets, as AssignBuckets takes them
+  std::vector<int> trained_;   // parameters that have gradients; the others are only broadcast
   ProgramBuilder* builder_ = nullptr;
   std::unique_ptr<ParameterGradients> own_gradients_;  // absent with gradient_as_bucket_view
   std::vector<Bucket> buckets_;

@@ -8,7 +8,7 @@ namespace windtunnel {
 using Neighbor = LayerContext::Neighbor;
 
 Slice ExpertLinear::InputToKeep(const LayerContext& c, Slice x) const {
-  if (!is_fp8 || !c.types.keeps_inputs_in_fp8) return x;
+  if (!is_fp8 || is_frozen || !c.types.keeps_inputs_in_fp8) return x;
   return Factors(c, name).OfTokens(x, in, Gathering::kNone, Fp8Sum::kOverColumns);
 }
 
@@ -60,7 +60,11 @@ Slice ExpertLinear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t r
   const Slice whole_dy = dy;
   Slice dy_by_rows = dy;  // for the weight gradient's product
   Slice weights;
-  if (is_fp8) {
+  if (is_fp8 && is_frozen) {
+    dy = Factors(c, name + ".dy").OfTokens(dy, out, Gathering::kNone, Fp8Sum::kOverColumns);
+    weights = Factors(c, name).OfWeight(weight, experts * out, in, Fp8Sum::kOverRows, false);
+    input.transpose_b = true;
+  } else if (is_fp8) {
     const Fp8Factors::Both factors =
         Factors(c, name + ".dy").OfTokensBothWays(dy, out, /*gathers=*/false, /*sums_over_ranks=*/false);
     dy = factors.over_columns;
@@ -72,6 +76,7 @@ Slice ExpertLinear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t r
     weights = c.OperandOf(weight, name);
   }
   c.b.Add(input, name + ".input", {dy, weights}, {dx});
+  if (is_frozen) return dx;
   c.AddOrDefer([*this, whole_dy, dy_by_rows, x, rows](const LayerContext& c) {
     GroupedGemm gemm{experts, out, in, rows};
     gemm.transpose_a = !is_fp8;
@@ -430,7 +435,7 @@ Slice ExpertMlp::Backward(const LayerContext& c, Slice dy, Slice x, const Saved&
   const Slice dlogits = c.Activation(name + ".dlogits", load.tokens * spec.count);
   c.b.Add(RouteTokensBackward{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations},
           name + ".route", {dweights, saved.probabilities, saved.slots}, {dlogits});
-  if (!sends_own_tokens) x = c.GatherTokens(x, name + ".x", Neighbor::kProduct);
+  if (!sends_own_tokens && !router.is_frozen) x = c.GatherTokens(x, name + ".x", Neighbor::kProduct);
   const Slice dx_router = router.Backward(c, dlogits, x, load.tokens);
   c.AddTo(dx, dx_router, name + ".dx");
   return sends_own_tokens ? dx : c.SumOverRanks(dx, name + ".dx", Neighbor::kElementwise);

@@ -42,6 +42,7 @@ struct ExpertLinear {
   int weight = -1, bias = -1;
   bool adds_bias_apart = false;  // AddBias::apart
   bool is_fp8 = false;  // each expert's products take fp8, with scales of its own (Transformer Engine)
+  bool is_frozen = false;  // weight and bias get no gradients
 
   // The form of x that backward keeps: in fp8, or x itself. Forward takes it, too.
   Slice InputToKeep(const LayerContext& c, Slice x) const;

@@ -52,6 +52,11 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
     unit.shard_axis = &of_states.shard;
     unit.replicate = &of_states.replicate;
     unit.layout = MakeShardLayout(spec, role_.parameters, unit.ranks(), spec_.version);
+    unit.trained =
+        static_cast<size_t>(std::count_if(spec.parameters.begin(), spec.parameters.end(),
+                                          [&](int index) { return !role_.parameters[index].is_frozen; }));
+    unit.trained_shard =
+        unit.trained < unit.parameters.size() ? unit.layout.starts[unit.trained] : unit.layout.shard;
     unit.has_factors =
         unit.ranks() > 1 && std::any_of(spec.parameters.begin(), spec.parameters.end(),
                                         [&](int index) { return role_.parameters[index].is_factor; });
@@ -92,17 +97,29 @@ bool Fsdp::ReducesInPlace(const UnitState& unit) const {
 }
 
 void Fsdp::MakeBuffers(UnitState& unit) {
-  const int64_t shard = unit.layout.shard;
+  const int64_t shard = unit.layout.shard, frozen = shard - unit.trained_shard;
   const MemorySpace space = offloads_parameters() ? MemorySpace::kHost : MemorySpace::kDevice;
-  unit.values = NewBuffer(role_, unit.name + " shard", shard, Category::kParameters, updated_, space);
-  unit.gradient = NewBuffer(role_, unit.name + " shard.grad", shard, Category::kGradients, updated_, space);
-  if (spec_.offload == Offload::kOptimizer) {
-    unit.master = NewBuffer(role_, unit.name + " master", shard, Category::kOptimizer, DType::kFloat32,
-                            MemorySpace::kHost);
+  const bool is_apart = converts() && frozen > 0;
+  if (is_apart) {
+    unit.frozen =
+        NewBuffer(role_, unit.name + " shard (frozen)", frozen, Category::kParameters, type_, space);
   }
-  const BufferId holder = unit.master.buffer >= 0 ? unit.master.buffer : unit.values.buffer;
+  if (const int64_t elements = is_apart ? unit.trained_shard : shard; elements > 0)
+    unit.values = NewBuffer(role_, unit.name + " shard", elements, Category::kParameters, updated_, space);
+  if (unit.is_trained()) {
+    unit.gradient = NewBuffer(role_, unit.name + " shard.grad", unit.trained_shard, Category::kGradients,
+                              updated_, space);
+  }
+  if (spec_.offload == Offload::kOptimizer && unit.is_trained()) {
+    unit.master = NewBuffer(role_, unit.name + " master", unit.trained_shard, Category::kOptimizer,
+                            DType::kFloat32, MemorySpace::kHost);
+  }
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
-    const int64_t start = unit.layout.starts[i];
+    const bool is_frozen = i >= unit.trained;
+    const int64_t start = unit.layout.starts[i] - (is_frozen && is_apart ? unit.trained_shard : 0);
+    const BufferId holder = is_frozen && is_apart                   ? unit.frozen.buffer
+                            : !is_frozen && unit.master.buffer >= 0 ? unit.master.buffer
+                                                                    : unit.values.buffer;
     Placement& place = role_.parameters[unit.parameters[i]].values;
     if (unit.ranks() == 1) place = {holder, start, 0, 0, 0};
     else if (spec_.version == 1) place = {holder, 0, shard, start, unit.shard_axis->axis()};
@@ -119,12 +136,19 @@ void Fsdp::InitializeUnit(ProgramBuilder& b, UnitState& unit) {
   const Slice whole = WholeFirstValues(b, unit);
   const Slice part = OwnShard(*unit.shard_axis, whole, unit.layout.shard);
   const auto to_host = Copy::Crosses::kToHost;
-  b.Alloc(unit.values.buffer);
-  b.Add(Copy{.elements = part.elements, .crosses = offloads_parameters() ? to_host : Copy::Crosses::kNothing},
-        unit.name, {part}, {unit.values});
-  if (unit.master.buffer < 0) return;
-  b.Alloc(unit.master.buffer);
-  b.Add(Copy{.elements = part.elements, .crosses = to_host}, unit.name, {part}, {unit.master});
+  // The elements of the shard that `to` has, from element `first` on.
+  const auto keep = [&](Slice to, int64_t first, DType type, Copy::Crosses crosses) {
+    if (to.buffer < 0) return;
+    Slice from = part;
+    from.offset += first;
+    from.elements = to.elements;
+    b.Alloc(to.buffer);
+    b.Add(Copy{.elements = to.elements, .to = type, .crosses = crosses}, unit.name, {from}, {to});
+  };
+  const auto crosses = offloads_parameters() ? to_host : Copy::Crosses::kNothing;
+  keep(unit.values, 0, updated_, crosses);
+  keep(unit.frozen, unit.trained_shard, type_, crosses);
+  keep(unit.master, 0, DType::kFloat32, to_host);
 }
 
 // The unit's initial values in the layout of an all-gather's output.
@@ -152,9 +176,9 @@ void Fsdp::BeginStep(ProgramBuilder& b, int64_t step) {
   BeginEvaluation(b);
   evaluates_ = false;
   for (UnitState& unit : units_) {
-    if (step > 0) b.Free(unit.gradient.buffer);
+    if (step > 0 && unit.is_trained()) b.Free(unit.gradient.buffer);
     unit.gradient_alive = unit.gradient_holds = false;
-    unit.incomplete = static_cast<int64_t>(unit.parameters.size());
+    unit.incomplete = static_cast<int64_t>(unit.trained);
   }
 }
 
@@ -206,7 +230,9 @@ Slice Fsdp::ReducedGradient(int index) {
 std::vector<OptimizerTarget> Fsdp::Targets() {
   std::vector<OptimizerTarget> targets;
   for (const UnitState& unit : units_) {
-    targets.push_back({unit.name, unit.master.buffer >= 0 ? unit.master : unit.values, unit.gradient});
+    if (!unit.is_trained()) continue;
+    const Slice values{unit.values.buffer, 0, unit.trained_shard};
+    targets.push_back({unit.name, unit.master.buffer >= 0 ? unit.master : values, unit.gradient});
   }
   return targets;
 }
@@ -221,13 +247,14 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
   optimizer_->SetTargets(targets);
   optimizer_->AddTensorSums(b, copies_);
   b.SetPhase(Phase::kOptimizer);
-  const bool to_host = spec_.offload == Offload::kOptimizer;
-  for (size_t i = 0; to_host && i < units_.size(); ++i) {
-    targets[i].gradient = b.Temporary(units_[i].name + " shard.grad (host)", units_[i].layout.shard,
-                                      Category::kGradients, DType::kFloat32, MemorySpace::kHost);
-    b.WaitBeforeNextCompute(
-        AddBeside(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToHost},
-                  units_[i].name, units_[i].gradient, targets[i].gradient, b.BeforeNextCompute()));
+  for (OptimizerTarget& target : targets) {
+    if (spec_.offload != Offload::kOptimizer) break;
+    const Slice gradient = target.gradient;
+    target.gradient = b.Temporary(target.name + " shard.grad (host)", gradient.elements, Category::kGradients,
+                                  DType::kFloat32, MemorySpace::kHost);
+    b.WaitBeforeNextCompute(AddBeside(b, copies_,
+                                      Copy{.elements = gradient.elements, .crosses = Copy::Crosses::kToHost},
+                                      target.name, gradient, target.gradient, b.BeforeNextCompute()));
   }
   optimizer_->SetTargets(targets);
   optimizer_->AddUnscaling(b, norm_ranks_.axes);
@@ -262,8 +289,8 @@ void Fsdp::FindMagnitudes(ProgramBuilder& b) {
 void Fsdp::CopyFromMasters(ProgramBuilder& b, OpIndex after) {
   for (const UnitState& unit : units_) {
     if (unit.master.buffer < 0) continue;
-    AddBeside(b, copies_, Copy{.elements = unit.layout.shard, .crosses = Copy::Crosses::kToDevice}, unit.name,
-              unit.master, unit.values, {after});
+    AddBeside(b, copies_, Copy{.elements = unit.trained_shard, .crosses = Copy::Crosses::kToDevice},
+              unit.name, unit.master, Slice{unit.values.buffer, 0, unit.trained_shard}, {after});
   }
 }
 

@@ -38,6 +38,10 @@
 // of weights of fp8 products, and a unit's parts of all types are gathered together, as bytes
 // (torchao/float8/fsdp_utils.py).
 //
+// Frozen parameters (version 2 only) are sharded and gathered with the others of their unit, and have no
+// gradients. Where nothing of a unit is trained, nothing is reduced (foreach_reduce of _fsdp_collectives.py
+// gets the parameters that have gradients).
+//
 // If ranks share experts, a layer's experts are a unit of their own, sharded over the ranks that have the
 // same ones (torchtitan's mesh dp_mod_ep); their gradients are shares of the same mean over all data ranks.
 // Units of both kinds are gathered, and reduced, one after the other in program order, as on FSDP 2's single
@@ -63,16 +67,24 @@ struct UnitState {
   CollectiveStream* replicate = nullptr;   // the ranks that hold the same shard
   ShardLayout layout;
 
+  // Parameters that are trained come first, and so do their parts of the shard.
+  size_t trained = 0;
+  int64_t trained_shard = 0;
+
   int ranks() const { return shard_axis->ranks(); }
   int64_t padded() const { return layout.shard * ranks(); }
+  // The elements that a reduction takes.
+  int64_t padded_gradients() const { return trained_shard * ranks(); }
+  bool is_trained() const { return trained > 0; }
 
   // Whether some of its parameters are gathered in fp8 (Parameter::is_factor) and the others in 16 bits: as
   // bytes, then. Not if a single rank has the unit.
   bool has_factors = false;
 
   Slice values;    // the shard, fp32; in host memory with offload: param
+  Slice frozen;    // of the shard what is frozen, in the gathered type, unless `values` has that type as well
   Slice master;    // with offload: optimizer, what the optimizer updates; in host memory
-  Slice gradient;  // the shard, fp32; in the memory that the values are in
+  Slice gradient;  // of what is trained of the shard, fp32; in the memory that the values are in
 
   // Parameters in flight or in use.
   bool is_gathered = false, is_unpacked = false, backward_begun = false;
@@ -150,6 +162,7 @@ class Fsdp : public DataParallel {
 
   std::vector<Slice> TensorsIn(const UnitState& unit, Slice flat) const;
   Slice FlatGradient(UnitState& unit);
+  static std::vector<int64_t> TrainedShards(const UnitState& unit);
   void Accumulate(UnitState& unit);
   void ReduceNext(int unit);
   void Reduce(UnitState& unit);

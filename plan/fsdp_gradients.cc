@@ -42,13 +42,19 @@ Slice Fsdp::Gradient(int index) {
   if (spec_.version == 1) {
     return Slice{FlatGradient(unit).buffer, unit.layout.starts[place], role_.parameters[index].elements};
   }
-  unit.tensor_gradients.resize(unit.parameters.size());
+  unit.tensor_gradients.resize(unit.trained);
   Slice& gradient = unit.tensor_gradients[place];
   if (gradient.buffer < 0) {
     gradient = b_->Temporary(role_.parameters[index].name + ".grad", role_.parameters[index].elements,
                              Category::kGradients, type_);
   }
   return gradient;
+}
+
+// The elements of each trained tensor's part.
+std::vector<int64_t> Fsdp::TrainedShards(const UnitState& unit) {
+  const std::vector<int64_t>& all = unit.layout.shard_elements;
+  return {all.begin(), all.begin() + static_cast<int64_t>(unit.trained)};
 }
 
 // The unit's gradients, divided by the number of ranks, in the layout and type of the reduction; there after `ready`.
@@ -67,9 +73,9 @@ Slice Fsdp::ReductionInput(UnitState& unit, OpIndex& ready) {
   const bool stays = spec_.version == 1 && unit.ranks() == 1 && reduce_ == updated_ && !unit.gradient_holds &&
                      !offloads_parameters();
   if (stays) AllocGradient(unit);
-  const Slice input =
-      stays ? unit.gradient
-            : b_->Temporary(name + " (to reduce)", unit.padded(), Category::kCommunication, reduce_);
+  const Slice input = stays ? unit.gradient
+                            : b_->Temporary(name + " (to reduce)", unit.padded_gradients(),
+                                            Category::kCommunication, reduce_);
   if (spec_.version == 1) {
     ready = AddBeside(*b_, copies_,
                       Copy{.elements = input.elements, .from = type_, .to = reduce_, .scale = share}, name,
@@ -78,9 +84,8 @@ Slice Fsdp::ReductionInput(UnitState& unit, OpIndex& ready) {
     return input;
   }
   const bool adds = !unit.accumulated.empty();
-  ready =
-      b_->Add(PackShards{unit.ranks(), unit.layout.shard_elements, adds ? reduce_ : type_, reduce_, share},
-              name, adds ? unit.accumulated : unit.tensor_gradients, {input});
+  ready = b_->Add(PackShards{unit.ranks(), TrainedShards(unit), adds ? reduce_ : type_, reduce_, share}, name,
+                  adds ? unit.accumulated : unit.tensor_gradients, {input});
   return input;
 }
 
@@ -89,7 +94,7 @@ Slice Fsdp::ReductionOutput(UnitState& unit, Slice input) {
   if (unit.ranks() == 1) return input;
   if (unit.gradient_holds || reduce_ != updated_ || offloads_parameters()) {
     const Slice arriving =
-        b_->Temporary(unit.name + ".grad (arriving)", unit.layout.shard, Category::kCommunication, reduce_);
+        b_->Temporary(unit.name + ".grad (arriving)", unit.trained_shard, Category::kCommunication, reduce_);
     BelongsToReductions(unit, arriving);
     return arriving;
   }
@@ -100,7 +105,7 @@ Slice Fsdp::ReductionOutput(UnitState& unit, Slice input) {
 // Accumulates the gradients that are there and not yet in the reduction's type.
 void Fsdp::Accumulate(UnitState& unit) {
   if (spec_.version == 1 || type_ == reduce_) return;
-  unit.accumulated.resize(unit.parameters.size());
+  unit.accumulated.resize(unit.trained);
   for (size_t i = 0; i < unit.tensor_gradients.size(); ++i) {
     Slice& gradient = unit.tensor_gradients[i];
     if (gradient.buffer < 0) continue;
@@ -139,11 +144,13 @@ void Fsdp::Reduce(UnitState& unit) {
   unit.scattered =
       unit.shard_axis->ReduceScatter(*b_, input, unit.arriving, unit.name, {ready, last_scatter_});
   if (unit.scattered >= 0) last_scatter_ = unit.scattered;
-  b_->Carries(unit.scattered, unit.parameters);
+  const std::vector<int> trained(unit.parameters.begin(),
+                                 unit.parameters.begin() + static_cast<int64_t>(unit.trained));
+  b_->Carries(unit.scattered, trained);
   const OpIndex after = unit.scattered >= 0 ? unit.scattered : ready;
   unit.reduced = unit.replicate->AllReduce(*b_, unit.arriving, unit.name, {after, last_sum_});
   if (unit.reduced >= 0) last_sum_ = unit.reduced;
-  b_->Carries(unit.reduced, unit.parameters);
+  b_->Carries(unit.reduced, trained);
   if (unit.reduced < 0) unit.reduced = after;
   unit.flat_gradient = {};
   unit.tensor_gradients.clear();
@@ -163,7 +170,7 @@ void Fsdp::Settle(UnitState& unit) {
   if (unit.arriving.buffer != unit.gradient.buffer) {
     AllocGradient(unit);
     const auto crosses = offloads_parameters() ? Copy::Crosses::kToHost : Copy::Crosses::kNothing;
-    const Copy copy{.elements = unit.layout.shard,
+    const Copy copy{.elements = unit.trained_shard,
                     .from = reduce_,
                     .to = updated_,
                     .accumulate = unit.gradient_holds,

@@ -64,8 +64,14 @@ Slice Fsdp::GatherSource(UnitState& unit, OpIndex& ready) {
   Slice source =
       b_->Temporary(unit.name + " shard (to send)", unit.layout.shard, Category::kParameters, type_);
   const auto crosses = offloads_parameters() ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
-  ready = AddBeside(*b_, copies_, Copy{.elements = unit.layout.shard, .to = type_, .crosses = crosses},
-                    unit.name, unit.values, source, {});
+  const auto send = [&](Slice values, int64_t first, DType from) {
+    if (values.buffer < 0) return;
+    const Copy copy{.elements = values.elements, .from = from, .to = type_, .crosses = crosses};
+    ready =
+        AddBeside(*b_, copies_, copy, unit.name, values, Slice{source.buffer, first, values.elements}, {});
+  };
+  send(unit.values, 0, updated_);
+  send(unit.frozen, unit.trained_shard, type_);
   return source;
 }
 
@@ -231,6 +237,7 @@ void Fsdp::AfterBackward(ModuleId module) {
   if (unit == kNoUnit) return;
   if (is_last_backward_ || syncs_ || reshards_without_sync_) Reshard(units_[unit]);
   if (spec_.prefetch == Prefetch::kBackwardPost) PrefetchBackward(unit);
+  if (!units_[unit].is_trained()) return;
   const bool reduces = splits_backward_ ? units_[unit].incomplete == 0 : syncs_;
   if (reduces) ReduceNext(unit);
   else Accumulate(units_[unit]);

@@ -159,6 +159,10 @@ class Wrapper {
       parameters.insert(parameters.end(), modules_[m].parameters.begin(), modules_[m].parameters.end());
     }
     std::erase_if(units, [](const FsdpUnit& unit) { return unit.parameters.empty(); });
+    for (FsdpUnit& unit : units) {
+      std::stable_partition(unit.parameters.begin(), unit.parameters.end(),
+                            [&](int index) { return !parameters_[index].is_frozen; });
+    }
     return units;
   }
 

@@ -14,7 +14,7 @@ namespace windtunnel {
 struct FsdpUnit {
   std::string name;  // "blocks.0"; the root's is "root"
   ModuleId module = kRootModule;
-  std::vector<int> parameters;
+  std::vector<int> parameters;  // in registration order, those that are trained first
 };
 
 // The units in forward order, the root first. Units without parameters are left out.

@@ -151,20 +151,25 @@ void SplitParameter(const ParameterSplit& split, int ranks, Parameter& parameter
 
 int Model::AddParameter(Role& role, ModuleId module, std::string name, std::vector<int64_t> shape,
                         ParameterInit init, const ParameterSplit& split) {
+  constexpr int64_t kBehindAll = int64_t{1} << 40;
   const int64_t ordinal = next_ordinal_++;
+  const int64_t random_stream = of_adapter_ ? kBehindAll + of_adapters_++ : ordinal - of_adapters_;
   if (!is_in_stage_) return -1;
   Parameter parameter;
   parameter.name = std::move(name);
   parameter.shape = parameter.whole_shape = std::move(shape);
   parameter.init = init;
   parameter.ordinal = ordinal;
+  parameter.random_stream = random_stream;
   parameter.layer = layer_;
   parameter.elements = WholeElements(parameter);
   const bool is_of_experts = split.experts > 0;
   if (is_of_experts) TakeExperts(expert_, tensor_.ranks(), parameter);
   if (!is_of_experts || !expert_.with_tensor_ranks) SplitParameter(split, tensor_.ranks(), parameter);
-  parameter.is_partial_gradient =
+  parameter.is_frozen = freezes_;
+  const bool is_partial =
       (tensor_.splits_tokens() && split.is_partial_gradient) || (tensor_.splits() && split.sees_partial_sums);
+  parameter.is_partial_gradient = is_partial && !freezes_;
   const int index = static_cast<int>(role.parameters.size());
   role.parameters.push_back(std::move(parameter));
   modules_[module].parameters.push_back(index);
@@ -183,6 +188,7 @@ int Model::AddTied(Role& role, ModuleId module, std::string name, std::vector<in
   const int index = AddParameter(role, module, std::move(name), std::move(shape), init, split);
   next_ordinal_ = next;
   role.parameters[index].is_copy = true;
+  role.parameters[index].random_stream = ordinal;  // a tied weight is the model's first parameter
   return index;
 }
 
@@ -372,15 +378,113 @@ Slice Linear::Forward(const LayerContext& c, Slice x, int64_t rows, Slice* parti
 }
 
 Slice Linear::InputToKeep(const LayerContext& c, Slice x) const {
-  if (!c.types.keeps_inputs_in_fp8 || !is_fp8) return x;
+  if (!c.types.keeps_inputs_in_fp8 || !is_fp8 || is_frozen) return x;
   return Fp8Factors(c, name).OfTokens(x, in, Gathering::kNone, Fp8Sum::kOverColumns,
                                       split == LinearSplit::kRowParallel);
 }
 
 Slice Linear::ForwardProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias) const {
   const Slice y = c.Activation(name, rows * out);
-  c.AddProducts({ProductOf(c, x, rows, adds_bias, y)});
+  const LayerContext::Product product = ProductOf(c, x, rows, adds_bias, y);
+  c.AddProducts({product});
+  if (!adapter) return y;
+  // In fp8, the adapter takes tokens of its own in 16 bits.
+  Slice all = product.reads.front();
+  if (is_fp8) all = gathers() ? c.GatherTokens(x, name + ".lora_a", LayerContext::Neighbor::kProduct) : x;
+  AddAdapterTo(c, y, all, rows);
   return y;
+}
+
+Slice Linear::AdapterHidden(const LayerContext& c, Slice x, int64_t rows) const {
+  const std::string of_a = name + ".lora_a";
+  WeightCopies::OfAdapter& saved = c.copies->of_adapters[adapter->a] = {};
+  if (adapter->dropout.site.drops() && !c.b.evaluates()) {
+    saved.dropped = c.Activation(of_a + ".dropped", x.elements);
+    saved.mask = c.b.Temporary(of_a + ".mask", x.elements, Category::kActivations, DType::kUInt8);
+    c.b.Add(DropoutOf(c, x), of_a + ".dropout", {x}, {saved.dropped, saved.mask});
+    x = saved.dropped;
+  }
+  const Slice hidden = saved.hidden = c.Activation(of_a, rows * adapter->rank);
+  const Gemm gemm{.m = rows, .n = adapter->rank, .k = in, .transpose_b = true, .dtype = c.types.gemm};
+  c.b.Add(gemm, of_a, {x, c.OperandOf(adapter->a, of_a)}, {hidden});
+  if (adapter->scales == Adapter::Scales::kHidden) c.ScaleBy(adapter->scale, hidden, of_a);
+  return hidden;
+}
+
+Dropout Linear::DropoutOf(const LayerContext& c, Slice x) const {
+  Dropout op = adapter->dropout;
+  op.site = DropoutSiteOf(op.site.share, name + ".lora_a", c.b.micro_batch());
+  op.elements = x.elements;
+  op.dtype = c.types.activations;
+  return op;
+}
+
+void Linear::AddAdapterTo(const LayerContext& c, Slice y, Slice x, int64_t rows) const {
+  if (!adapter) return;
+  const Slice hidden = AdapterHidden(c, x, rows);
+  const std::string of_b = name + ".lora_b";
+  Gemm gemm{.m = rows, .n = out, .k = adapter->rank, .transpose_b = true, .dtype = c.types.gemm};
+  const std::vector<Slice> reads = {hidden, c.OperandOf(adapter->b, of_b)};
+  if (adapter->scales == Adapter::Scales::kHidden) {
+    gemm.accumulate = true;
+    c.b.Add(gemm, of_b, reads, {y});
+    return;
+  }
+  Slice own = c.Activation(of_b, rows * out);
+  c.b.Add(gemm, of_b, reads, {own});
+  const DType type = c.types.activations;
+  Copy add{.elements = own.elements, .from = type, .to = type, .accumulate = true};
+  if (adapter->scales == Adapter::Scales::kOneKernel) {
+    add.scale = adapter->scale;
+  } else {
+    const Slice scaled = c.Activation(of_b + ".scaled", own.elements);
+    c.b.Add(Copy{.elements = own.elements, .from = type, .to = type, .scale = adapter->scale}, of_b, {own},
+            {scaled});
+    own = scaled;
+  }
+  c.b.Add(add, name + ".lora", {own}, {y});
+}
+
+void Linear::AddAdapterGradients(const LayerContext& c, Slice dy, const Input& input, int64_t rows,
+                                 Slice dx) const {
+  if (!adapter) return;
+  const std::string of_a = name + ".lora_a", of_b = name + ".lora_b";
+  const WeightCopies::OfAdapter& saved = c.copies->of_adapters.at(adapter->a);
+  const Slice hidden = saved.hidden, dropped = saved.dropped, mask = saved.mask;
+  const DType type = c.types.activations;
+  Slice scaled = dy;
+  if (adapter->scales != Adapter::Scales::kHidden) {
+    scaled = c.Activation(of_b + ".dy", rows * out);
+    c.b.Add(Copy{.elements = dy.elements, .from = type, .to = type, .scale = adapter->scale}, of_b, {dy},
+            {scaled});
+  }
+  c.AddOrDefer([*this, scaled, hidden, rows, of_b](const LayerContext& c) {
+    const Gemm gemm{.m = out, .n = adapter->rank, .k = rows, .transpose_a = true, .dtype = c.types.gemm};
+    c.AddWeightGradient(gemm, of_b + ".weight", out * adapter->rank, scaled, hidden, adapter->b);
+    c.hooks.Ready(adapter->b);
+  });
+  const Slice dhidden = c.Activation(of_a + ".dy", rows * adapter->rank);
+  c.b.Add(Gemm{.m = rows, .n = adapter->rank, .k = out, .dtype = c.types.gemm}, of_b + ".input",
+          {scaled, c.OperandOf(adapter->b, of_b)}, {dhidden});
+  if (adapter->scales == Adapter::Scales::kHidden) c.ScaleBy(adapter->scale, dhidden, of_a);
+  c.AddOrDefer([*this, dhidden, dropped, input, rows, of_a](const LayerContext& c) {
+    const Gemm gemm{.m = adapter->rank, .n = in, .k = rows, .transpose_a = true, .dtype = c.types.gemm};
+    const Slice x = dropped.buffer >= 0 ? dropped : input(c);
+    c.AddWeightGradient(gemm, of_a + ".weight", in * adapter->rank, dhidden, x, adapter->a);
+    c.hooks.Ready(adapter->a);
+  });
+  if (dx.buffer < 0) return;
+  Gemm gemm{.m = rows, .n = in, .k = adapter->rank, .dtype = c.types.gemm};
+  const std::vector<Slice> reads = {dhidden, c.OperandOf(adapter->a, of_a)};
+  gemm.accumulate = adapter->scales != Adapter::Scales::kOutput && mask.buffer < 0;
+  const Slice own = gemm.accumulate ? dx : c.Activation(of_a + ".dx", rows * in);
+  c.b.Add(gemm, of_a + ".input", reads, {own});
+  if (mask.buffer >= 0) {
+    Dropout op = DropoutOf(c, own);
+    op.backward = true;
+    c.b.Add(op, of_a + ".dropout", {own, mask}, {own});
+  }
+  if (!gemm.accumulate) c.AddTo(dx, own, of_a + ".dx");
 }
 
 LayerContext::Product Linear::ProductOf(const LayerContext& c, Slice x, int64_t rows, bool adds_bias,
@@ -459,32 +563,44 @@ Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, b
   const bool gathers_input_later = gathers() && c.deferred != nullptr;
   const Slice own_dy = dy;
   Slice dy_by_rows = dy;  // for the weight gradient's product
-  if (is_fp8) {
+  Slice adapter_dy = dy;
+  if (is_fp8 && is_frozen) {
+    if (needs_dx)
+      dy = Fp8Factors(c, name + ".dy")
+               .OfTokens(dy, out, is_row_parallel ? Gathering::kForProducts : Gathering::kNone,
+                         Fp8Sum::kOverColumns, is_column_parallel);
+    if (is_row_parallel && adapter)
+      adapter_dy = c.GatherTokens(own_dy, name + ".lora_b.dy", LayerContext::Neighbor::kProduct);
+  } else if (is_fp8) {
     const Fp8Factors::Both factors =
         Fp8Factors(c, name + ".dy").OfTokensBothWays(dy, out, is_row_parallel, is_column_parallel);
     dy = factors.over_columns;
     dy_by_rows = factors.over_rows;
   } else if (is_row_parallel) {
-    dy_by_rows = dy = c.GatherForProducts(dy, name + ".dy", /*is_kept=*/true);
+    adapter_dy = dy_by_rows = dy = c.GatherForProducts(dy, name + ".dy", /*is_kept=*/true);
   }
   const auto input = [*this, x](const LayerContext& c) {
-    if (is_fp8)
+    if (is_fp8 && !is_frozen)
       return Fp8Factors(c, name + ".x", /*knows_scale=*/true)
           .OfTokens(x, in, gathers() ? Gathering::kKept : Gathering::kNone, Fp8Sum::kOverRows);
     return gathers() ? c.GatherTokens(x, name + ".x", LayerContext::Neighbor::kProduct) : x;
   };
-  const Slice known_input = gathers_input_later ? kNoSlice : input(c);
-  if (bias >= 0) {
+  const bool reads_input = !is_frozen || (adapter && !adapter->dropout.site.drops());
+  const Slice known_input = gathers_input_later || !reads_input ? kNoSlice : input(c);
+  if (bias >= 0 && !is_frozen) {
     c.AddOrDefer([*this, own_dy](const LayerContext& c) { AddBiasGradient(c, own_dy); });
   }
   Slice dx = kNoSlice;
-  if (needs_dx) {
-    dx = InputGradient(c, dy, rows);
-    if (is_column_parallel) dx = c.SumOverRanks(dx, name + ".dx", MakerOfInputGradient(c));
-  }
+  if (needs_dx) dx = InputGradient(c, dy, rows);
+  const auto whole_input = [input, known_input](const LayerContext& c) {
+    return known_input.buffer < 0 ? input(c) : known_input;
+  };
+  AddAdapterGradients(c, adapter_dy, whole_input, rows, dx);
+  if (needs_dx && is_column_parallel) dx = c.SumOverRanks(dx, name + ".dx", MakerOfInputGradient(c));
+  if (is_frozen) return dx;
   if (dy_by_rows.buffer < 0) dy_by_rows = Fp8Factors(c, name + ".dy").OverRowsAfterParts(own_dy, dy, out);
-  c.AddOrDefer([*this, dy_by_rows, input, known_input, rows, weight_ready](const LayerContext& c) {
-    AddWeightGradient(c, dy_by_rows, known_input.buffer < 0 ? input(c) : known_input, rows);
+  c.AddOrDefer([*this, dy_by_rows, whole_input, rows, weight_ready](const LayerContext& c) {
+    AddWeightGradient(c, dy_by_rows, whole_input(c), rows);
     if (weight_ready) c.hooks.Ready(weight);
     else c.hooks.Wrote(weight);
   });
@@ -530,14 +646,16 @@ Slice Norm::ForwardBranch(const LayerContext& c, Slice branch, int64_t rows, Sav
 void Norm::AddBackward(const LayerContext& c, Slice dy, const Saved& saved, Slice dresidual, Slice dx,
                        int64_t rows) const {
   const bool residual = dresidual.buffer >= 0;
-  const bool accumulate = c.hooks.HoldsValue(gamma);
+  const bool accumulate = !is_frozen && c.hooks.HoldsValue(gamma);
   std::vector<Slice> reads = {dy, saved.x, c.hooks.Values(gamma), saved.statistics};
   if (residual) reads.push_back(dresidual);
   if (saved.fp32.buffer >= 0) reads.push_back(saved.fp32);
-  std::vector<Slice> writes = {dx, c.hooks.Gradient(gamma)};
-  if (beta >= 0) writes.push_back(c.hooks.Gradient(beta));
-  c.b.Add(NormBackward{kind, rows, columns, beta >= 0, residual, accumulate, c.types.stream}, name, reads,
-          writes);
+  std::vector<Slice> writes = {dx};
+  if (!is_frozen) writes.push_back(c.hooks.Gradient(gamma));
+  if (beta >= 0 && !is_frozen) writes.push_back(c.hooks.Gradient(beta));
+  c.b.Add(NormBackward{kind, rows, columns, beta >= 0, residual, accumulate, c.types.stream, is_frozen}, name,
+          reads, writes);
+  if (is_frozen) return;
   if (beta >= 0) c.hooks.Ready(beta);
   c.hooks.Ready(gamma);
 }
@@ -574,18 +692,22 @@ Slice HeadNorm::Forward(const LayerContext& c, Slice x, int64_t rows, Saved& sav
 }
 
 void HeadNorm::Backward(const LayerContext& c, Slice dy, const Saved& saved, int64_t rows) const {
+  const Slice queries = c.OperandOf(query_gamma, name + ".q"), keys = c.OperandOf(key_gamma, name + ".k");
+  std::vector<Slice> reads = {dy, saved.x, queries, keys, saved.statistics};
+  if (saved.fp32.buffer >= 0) reads.push_back(saved.fp32);
+  HeadNormBackward op{rows, heads, kv_heads, head_dim, false, c.types.activations, is_frozen};
+  if (is_frozen) {
+    c.b.Add(op, name, std::move(reads), {dy});
+    return;
+  }
   const bool converts = c.types.autocasts();
-  const bool accumulate = !converts && c.hooks.HoldsValue(query_gamma);
-  WT_CHECK(converts || accumulate == c.hooks.HoldsValue(key_gamma));
+  op.accumulate = !converts && c.hooks.HoldsValue(query_gamma);
+  WT_CHECK(converts || op.accumulate == c.hooks.HoldsValue(key_gamma));
   const auto gradient = [&](int parameter, const char* which) {
     return converts ? c.Activation(name + which, head_dim) : c.hooks.Gradient(parameter);
   };
-  const Slice queries = c.OperandOf(query_gamma, name + ".q"), keys = c.OperandOf(key_gamma, name + ".k");
   const Slice dqueries = gradient(query_gamma, ".q.grad"), dkeys = gradient(key_gamma, ".k.grad");
-  std::vector<Slice> reads = {dy, saved.x, queries, keys, saved.statistics};
-  if (saved.fp32.buffer >= 0) reads.push_back(saved.fp32);
-  c.b.Add(HeadNormBackward{rows, heads, kv_heads, head_dim, accumulate, c.types.activations}, name,
-          std::move(reads), {dy, dqueries, dkeys});
+  c.b.Add(op, name, std::move(reads), {dy, dqueries, dkeys});
   if (converts) c.AddConverted(dkeys, name + ".k", key_gamma);
   c.hooks.Ready(key_gamma);
   if (converts) c.AddConverted(dqueries, name + ".q", query_gamma);

@@ -1,7 +1,9 @@
 // The layers that models are made of. Each adds the operators of its forward or its backward.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,12 +16,18 @@ namespace windtunnel {
 
 inline constexpr Slice kNoSlice{};
 
-// Parameters in the type that products take, under autocast. Each is converted where a micro-batch's forward
-// first needs it, as in torch.autocast's cache, and lives at least until the end of that forward; longer if
-// backward needs it, which does not convert it again.
+// What the layers of a micro-batch share. Parameters in the type that products take, under autocast: each is
+// converted where the micro-batch's forward first needs it, as in torch.autocast's cache, and lives at least
+// until the end of that forward; longer if backward needs it, which does not convert it again.
 struct WeightCopies {
   std::map<int, Slice> current;  // by parameter
   std::vector<Slice> of_forward;
+  // What adapters' forward leaves for their backward, by their first matrix.
+  struct OfAdapter {
+    Slice hidden;         // what the first matrix made of the input
+    Slice dropped, mask;  // the input after dropout, and which of it was kept; buffer -1: nothing was dropped
+  };
+  std::map<int, OfAdapter> of_adapters;
 
   // Forgets what was converted since `known` was current: for recomputation in backward, which converts again
   // (the autocast region's cache is gone by then).
@@ -68,6 +76,10 @@ struct LayerContext {
   void AddTo(Slice sum, Slice x, const std::string& name) const {
     b.Add(Copy{.elements = x.elements, .from = TypeOf(x), .to = TypeOf(sum), .accumulate = true}, name, {x},
           {sum});
+  }
+  // x *= scale, of the activations' type.
+  void ScaleBy(double scale, Slice x, const std::string& name) const {
+    if (scale != 1) b.Add(Scale{x.elements, scale, types.activations}, name, {x}, {x});
   }
   // A parameter's values as products take them: converted, if parameters are stored in another type.
   Slice OperandOf(int parameter, const std::string& name) const;
@@ -153,6 +165,24 @@ struct LayerContext {
   Slice SumProductInParts(Product product) const;
 };
 
+// A linear layer's adapter (LoraSpec): y += scale B A x, with weights a[rank,in] and b[out,rank].
+//
+// Tensor ranks share it so that nothing has to be exchanged for it. With a column-parallel layer, each has A
+// whole and its rows of B; with a row-parallel one, its columns of A, and B whole, and what it adds to the
+// layer's partial sum is a partial sum as well. Gradients of the whole matrix are parts of sums
+// (ParameterSplit::sees_partial_sums). Megatron's adapters have both matrices split and gather between them.
+struct Adapter {
+  int a = -1, b = -1;  // parameter indices
+  int64_t rank = 0;
+  double scale = 1;
+  Dropout dropout = {};  // of x, without the site's stream and micro-batch, which follow from the layer
+  // kHidden    A x is scaled; the second GEMM adds to y (Windtunnel)
+  // kOutput    B A x is scaled, and added to y by another kernel; so is its gradient (peft, torchtune,
+  //            Megatron-Bridge)
+  // kOneKernel a single kernel scales and adds (torch.compile); input gradients are added by GEMMs
+  enum class Scales : uint8_t { kHidden, kOutput, kOneKernel } scales = Scales::kHidden;
+};
+
 // How tensor ranks share a linear layer. Column-parallel: each computes a part of the outputs, from whole
 // inputs. Row-parallel: each has a part of the inputs; outputs are summed over ranks, then the bias is added.
 enum class LinearSplit : uint8_t { kNone, kColumnParallel, kRowParallel };
@@ -167,6 +197,10 @@ struct Linear {
   LinearSplit split = LinearSplit::kNone;
   bool is_fp8 = false;             // its products take fp8 (plan/fp8.h)
   bool input_is_gathered = false;  // column-parallel, and x has all tokens, gathered for several layers
+  bool is_frozen = false;          // weight and bias get no gradients
+  std::optional<Adapter> adapter = std::nullopt;
+
+  bool is_trained() const { return !is_frozen || adapter.has_value(); }
 
   // `partial`, unless null, gets a row-parallel layer's own part of the sum, if that is made at once.
   Slice Forward(const LayerContext& c, Slice x, int64_t rows, Slice* partial = nullptr) const;
@@ -191,10 +225,20 @@ struct Linear {
   Slice InputGradient(const LayerContext& c, Slice dy, int64_t rows) const;
   void AddInputGradient(const LayerContext& c, Slice dy, int64_t rows, Slice dx, bool accumulate) const;
   void AddWeightGradient(const LayerContext& c, Slice dy, Slice x, int64_t rows) const;
+  // The adapter's part of forward, which is added to y. `x`: all tokens. Does nothing without an adapter.
+  void AddAdapterTo(const LayerContext& c, Slice y, Slice x, int64_t rows) const;
+  // Its first product, which backward reads: for recomputation that stops there.
+  Slice AdapterHidden(const LayerContext& c, Slice x, int64_t rows) const;
+  // The gradients of its weights, which may be deferred, and of x, which are added to dx unless its buffer is
+  // -1. `input` returns all tokens of x. Does nothing without an adapter.
+  using Input = std::function<Slice(const LayerContext&)>;
+  void AddAdapterGradients(const LayerContext& c, Slice dy, const Input& input, int64_t rows, Slice dx) const;
   // The kind of operator that InputGradient ends with.
   LayerContext::Neighbor MakerOfInputGradient(const LayerContext& c) const;
 
  private:
+  // The dropout of the adapter's input.
+  Dropout DropoutOf(const LayerContext& c, Slice x) const;
   bool gathers() const { return split == LinearSplit::kColumnParallel && !input_is_gathered; }
 };
 
@@ -206,6 +250,7 @@ struct Norm {
   int64_t columns = 0;
   double epsilon = 1e-5;
   int gamma = -1, beta = -1;
+  bool is_frozen = false;
 
   struct Saved {
     Slice x, y, statistics;  // x: what was normalised
@@ -235,6 +280,7 @@ struct HeadNorm {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;  // the rank's
   double epsilon = 1e-5;
   int query_gamma = -1, key_gamma = -1;
+  bool is_frozen = false;
 
   struct Saved {
     Slice x, statistics;

@@ -108,9 +108,10 @@ class Mlp : public Model {
   int64_t OutputElements() const override { return rows_ * OwnWidth(static_cast<size_t>(stage_.end)); }
   DType BoundaryType() const override { return types_.activations; }
 
-  ModelStatistics Statistics(int64_t parameters) const override {
+  ModelStatistics Statistics(int64_t parameters, int64_t frozen) const override {
     ModelStatistics statistics;
     statistics.parameters = statistics.parameters_without_positions = parameters;
+    statistics.frozen_parameters = frozen;
     statistics.flops_per_token = Flops(6.0 * static_cast<double>(parameters));
     return statistics;
   }

@@ -150,8 +150,8 @@ class Model {
   // The number of losses of a micro-batch, in fp32.
   virtual int64_t LossElements() const { return 1; }
 
-  // The statistics of the whole model, which has `parameters` parameters.
-  virtual ModelStatistics Statistics(int64_t parameters) const = 0;
+  // The statistics of the whole model, which has `parameters` parameters, `frozen` of which are frozen.
+  virtual ModelStatistics Statistics(int64_t parameters, int64_t frozen) const = 0;
 
  protected:
   // Implements Backward. `deferred` as in LayerContext (plan/layers.h). With `delays`, the layers say where
@@ -176,11 +176,14 @@ class Model {
   std::vector<int> parameters_;
   std::vector<BufferId> kept_buffers_;
   bool is_in_stage_ = true;  // whether modules and parameters that are added next belong to the stage
+  bool freezes_ = false;     // whether parameters that are added next are frozen
+  bool of_adapter_ = false;  // whether they belong to an adapter
   int layer_ = -1;           // the layer that they belong to; -1: none
   int64_t next_ordinal_ = 0;
 
  private:
   std::map<int, DeferredOps> deferred_;  // by micro-batch
+  int64_t of_adapters_ = 0;              // parameters so far that belong to adapters
 };
 
 // The types that the model's operators work in. A factor is an operand of a GEMM in fp8 or fp4 (plan/fp8.h).

@@ -130,9 +130,9 @@ std::string KeyOf(const NormForward& n) {
 }
 
 std::string KeyOf(const NormBackward& n) {
-  return fmt::format(FMT_COMPILE("norm_backward {} rows={} columns={}{}{}{}{}"), WordOf(n.kind), n.rows,
+  return fmt::format(FMT_COMPILE("norm_backward {} rows={} columns={}{}{}{}{}{}"), WordOf(n.kind), n.rows,
                      n.columns, Flag(n.bias, " bias"), Flag(n.residual, " residual"),
-                     Flag(n.accumulate, " accumulate"), TypeSuffix(n.dtype));
+                     Flag(n.accumulate, " accumulate"), Flag(n.frozen, " frozen"), TypeSuffix(n.dtype));
 }
 
 template <typename HeadNorm>
@@ -144,7 +144,8 @@ std::string HeadNormKey(std::string_view direction, const HeadNorm& n) {
 std::string KeyOf(const HeadNormForward& n) { return HeadNormKey("forward", n) + TypeSuffix(n.dtype); }
 
 std::string KeyOf(const HeadNormBackward& n) {
-  return HeadNormKey("backward", n) + std::string(Flag(n.accumulate, " accumulate")) + TypeSuffix(n.dtype);
+  return HeadNormKey("backward", n) + std::string(Flag(n.accumulate, " accumulate")) +
+         std::string(Flag(n.frozen, " frozen")) + TypeSuffix(n.dtype);
 }
 
 std::string KeyOf(const AttentionForward& a) {

@@ -145,7 +145,7 @@ struct NormForward {
 
 // Backward of the above. x is the normalised input (the sum, with residual). dx = d(norm) (+ dresidual).
 // reads: dy, x, gamma, statistics, (dresidual: with residual); writes: dx, dgamma (acc), (dbeta (acc)).
-// dx may be the same buffer as dresidual or dy.
+// dx may be the same buffer as dresidual or dy. `frozen`: dgamma and dbeta are neither computed nor written.
 struct NormBackward {
   NormKind kind = NormKind::kLayerNorm;
   int64_t rows = 0, columns = 0;
@@ -153,6 +153,7 @@ struct NormBackward {
   bool residual = false;
   bool accumulate = false;
   DType dtype = DType::kFloat32;
+  bool frozen = false;
 };
 
 // to[r, to_first + c] = from[r, from_first + c] for `columns` columns c of rows that are to_stride and

@@ -20,7 +20,8 @@ std::vector<int64_t> TensorsOf(const Role& role, const Slice& values) {
   std::vector<int64_t> sizes;
   int64_t sum = 0;
   for (const Parameter& parameter : role.parameters) {
-    if (parameter.values.buffer != values.buffer || parameter.values.per_rank == 0) continue;
+    if (parameter.values.buffer != values.buffer || parameter.values.per_rank == 0 || parameter.is_frozen)
+      continue;
     sizes.push_back(parameter.values.per_rank);
     sum += parameter.values.per_rank;
   }
@@ -130,13 +131,14 @@ void OptimizerSteps::AddTensorSums(ProgramBuilder& b, StreamId copies) {
 GradientNorm OptimizerSteps::NormOf(std::vector<Slice>& gradients) const {
   GradientNorm norm;
   for (const OptimizerTarget& target : targets_) norm.elements += target.gradient.elements;
-  const bool has_copies = std::any_of(role_.parameters.begin(), role_.parameters.end(),
-                                      [](const Parameter& parameter) { return parameter.is_copy; });
+  const bool has_copies =
+      std::any_of(role_.parameters.begin(), role_.parameters.end(),
+                  [](const Parameter& parameter) { return parameter.is_copy && !parameter.is_frozen; });
   if (tensor_.ranks() == 1 && dense_copies_ == 1 && !has_copies) {
     for (const OptimizerTarget& target : targets_) gradients.push_back(target.gradient);
   } else {
     for (const Parameter& parameter : role_.parameters) {
-      if (parameter.is_copy) continue;
+      if (parameter.is_copy || parameter.is_frozen) continue;
       gradients.push_back(GradientOf(parameter));
       norm.replicas.push_back((parameter.part.empty() ? tensor_.ranks() : 1) *
                               (parameter.is_of_experts() ? 1 : dense_copies_));
@@ -190,6 +192,7 @@ void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first,
 
 OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int end, std::string name) {
   b.SetPhase(Phase::kOptimizer);
+  if (begin == end) return b.LastCompute();  // a stage whose parameters are all frozen
   std::vector<Slice> gradients, writes;
   int64_t elements = 0;
   for (int i = begin; i < end; ++i) {

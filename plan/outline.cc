@@ -18,8 +18,12 @@ ModelStatistics StatisticsOf(const Scenario& scenario) {
   const std::unique_ptr<Model> model = MakeModel(scenario, WholeModel(scenario.model));
   model->Register(role);
   int64_t parameters = 0;
-  for (const Parameter& parameter : role.parameters) parameters += parameter.elements;
-  ModelStatistics statistics = model->Statistics(parameters);
+  int64_t frozen = 0;
+  for (const Parameter& parameter : role.parameters) {
+    parameters += parameter.elements;
+    if (parameter.is_frozen) frozen += parameter.elements;
+  }
+  ModelStatistics statistics = model->Statistics(parameters, frozen);
   const BatchSpec& batch = scenario.batch;
   const int64_t samples = batch.micro * batch.accumulate * scenario.parallel.data.size;
   const bool has_tokens = scenario.model.kind == ModelKind::kTransformer;

@@ -4,16 +4,17 @@ namespace windtunnel {
 
 ParameterGradients::ParameterGradients(Role& role, DType type)
     : alive_(role.parameters.size(), false), holds_value_(role.parameters.size(), false) {
-  for (const Parameter& parameter : role.parameters) {
-    gradients_.push_back(
-        NewBuffer(role, parameter.name + ".grad", parameter.elements, Category::kGradients, type));
+  gradients_.resize(role.parameters.size());
+  for (const int i : TrainedOf(role.parameters)) {
+    const Parameter& parameter = role.parameters[i];
+    gradients_[i] = NewBuffer(role, parameter.name + ".grad", parameter.elements, Category::kGradients, type);
   }
 }
 
 void ParameterGradients::ZeroGrad(ProgramBuilder& builder, bool alive_at_start) {
   builder_ = &builder;
   for (size_t i = 0; i < gradients_.size(); ++i) {
-    if (alive_at_start) builder.Free(gradients_[i].buffer);
+    if (alive_at_start && gradients_[i].buffer >= 0) builder.Free(gradients_[i].buffer);
     alive_[i] = holds_value_[i] = false;
   }
 }

@@ -7,7 +7,7 @@
 
 namespace windtunnel {
 
-// Each parameter's gradient has its own buffer, allocated when backward first writes it and freed by the next
+// Each trained parameter's gradient has its own buffer, allocated when backward first writes it and freed by the next
 // step's zero_grad (set_to_none, torch.optim's default).
 class ParameterGradients {
  public:

@@ -20,6 +20,13 @@ Plan& Plan::operator=(const Plan&) = default;
 Plan& Plan::operator=(Plan&&) noexcept = default;
 Plan::~Plan() = default;
 
+std::vector<int> TrainedOf(const std::vector<Parameter>& parameters) {
+  std::vector<int> trained;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (!parameters[i].is_frozen) trained.push_back(static_cast<int>(i));
+  return trained;
+}
+
 int64_t WholeElements(const Parameter& parameter) {
   return std::accumulate(parameter.whole_shape.begin(), parameter.whole_shape.end(), int64_t{1},
                          std::multiplies<>());

@@ -46,7 +46,7 @@ struct LocalPart {
 };
 LocalPart PartOn(const Placement& placement, int64_t tensor_elements, int position);
 
-// A trainable tensor, in registration order.
+// A tensor of the model, in registration order.
 struct Parameter {
   std::string name;            // "blocks.0.attn.qkv.weight"
   std::vector<int64_t> shape;  // row-major
@@ -54,6 +54,9 @@ struct Parameter {
   ParameterInit init;
   Placement values;     // where the values that the optimizer updates (fp32) are between steps
   int64_t ordinal = 0;  // index in the registration order of the whole model (the role may hold only a stage)
+  // Of its initial values (InitializeParameter::stream): the ordinal that it has without adapters. Adapters'
+  // own are behind those of all others.
+  int64_t random_stream = 0;
   int layer = -1;       // the model's layer that it belongs to; -1: none
   // Tied weights in two pipeline stages: another role has the parameter, too, and their gradients are summed. The copy counts
   // neither in the model's size nor in the gradients' norm.
@@ -71,7 +74,11 @@ struct Parameter {
   bool is_of_experts() const { return expert_stride > 0; }
   // A weight of products in fp8 that is stored and gathered as their factor (precision.fp8_param_gather).
   bool is_factor = false;
+  // Not trained (requires_grad is false): it has no gradient, no master and no optimizer state.
+  bool is_frozen = false;
 };
+// Indices of the parameters that are trained, in order.
+std::vector<int> TrainedOf(const std::vector<Parameter>& parameters);
 // The number of elements of the whole tensor.
 int64_t WholeElements(const Parameter& parameter);
 
@@ -133,9 +140,11 @@ struct Role {
 
 struct ModelStatistics {
   int64_t parameters = 0;
+  int64_t frozen_parameters = 0;
   int64_t parameters_without_positions = 0;
   int64_t tokens_per_step = 0;  // over all ranks; samples for an MLP
-  // PaLM convention: 6N + 12 L H Q T; 6N for an MLP. N counts only the experts that a token is routed to.
+  // PaLM convention: 6N + 12 L H Q T; 6N for an MLP. N counts only the experts that a token is routed to. A
+  // frozen parameter counts 4, since backward computes no gradient of it.
   Flops flops_per_token;
 };
 

@@ -47,8 +47,10 @@ std::vector<Slice> Projections::ForwardApart(const LayerContext& c, Slice input,
 void Projections::AddProducts(const LayerContext& c, Slice x, int64_t rows,
                               const std::vector<Slice>& outputs) const {
   if (!c.b.WillComeInParts(x)) {
-    for (size_t i = 0; i < layers.size(); ++i)
+    for (size_t i = 0; i < layers.size(); ++i) {
       c.AddProducts({layers[i].ProductOf(c, x, rows, layers[i].bias >= 0, outputs[i])});
+      layers[i].AddAdapterTo(c, outputs[i], x, rows);
+    }
     return;
   }
   std::vector<LayerContext::Product> products;  // all layers process a part as soon as it has arrived
@@ -89,9 +91,8 @@ void Projections::AddInputGradient(const LayerContext& c, const Linear& layer, S
 }
 
 Slice Projections::Backward(const LayerContext& c, const std::vector<Slice>& dys, Slice input, int64_t rows,
-                            bool weight_ready) const {
-  if (style == Style::kStacked)
-    return layers[0].Backward(c, dys[0], input, rows, /*needs_dx=*/true, weight_ready);
+                            bool weight_ready, bool needs_dx) const {
+  if (style == Style::kStacked) return layers[0].Backward(c, dys[0], input, rows, needs_dx, weight_ready);
   const Linear& first = layers[0];
   const Slice x = is_fp8() ? Fp8Factors(c, first.name + ".x", /*knows_scale=*/true)
                                  .OfTokens(input, first.in, Gathering::kNone, Fp8Sum::kOverRows)
@@ -107,16 +108,19 @@ Slice Projections::Backward(const LayerContext& c, const std::vector<Slice>& dys
       dy = factors.over_columns;
       dy_by_rows = factors.over_rows;
     }
-    if (layer.bias >= 0)
+    if (layer.bias >= 0 && !layer.is_frozen)
       c.AddOrDefer([layer, own_dy](const LayerContext& c) { layer.AddBiasGradient(c, own_dy); });
-    AddInputGradient(c, layer, dy, rows, dx);
+    if (needs_dx) AddInputGradient(c, layer, dy, rows, dx);
+    layer.AddAdapterGradients(
+        c, dy, [x](const LayerContext&) { return x; }, rows, dx);
+    if (layer.is_frozen) continue;
     c.AddOrDefer([layer, dy_by_rows, x, rows, weight_ready](const LayerContext& c) {
       layer.AddWeightGradient(c, dy_by_rows, x, rows);
       if (weight_ready) c.hooks.Ready(layer.weight);
       else c.hooks.Wrote(layer.weight);
     });
   }
-  if (!c.tensor.splits()) return dx;
+  if (!needs_dx || !c.tensor.splits()) return dx;
   const bool added_up = layers.size() > 1 && (!adds_in_products || is_fp8());
   return c.SumOverRanks(dx, first.name + ".dx",
                         added_up ? Neighbor::kElementwise : first.MakerOfInputGradient(c));

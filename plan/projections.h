@@ -9,6 +9,7 @@
 //            with that.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,11 @@ struct Projections {
   Slice ForwardLayer(const LayerContext& c, int layer, Slice input, int64_t rows) const;
   // As Linear::Backward; dys: the gradient of each output.
   Slice Backward(const LayerContext& c, const std::vector<Slice>& dys, Slice input, int64_t rows,
-                 bool weight_ready = true) const;
+                 bool weight_ready = true, bool needs_dx = true) const;
+  // Whether a layer has weights, or an adapter, that are trained.
+  bool is_trained() const {
+    return std::any_of(layers.begin(), layers.end(), [](const Linear& layer) { return layer.is_trained(); });
+  }
   // Splits what Forward returned, or its gradient, into one part per layer.
   std::vector<Slice> PartsOf(Slice outputs, int64_t rows) const;
 

@@ -82,9 +82,8 @@ void Replicated::EndBackward() {
 }
 
 void Replicated::Update(ProgramBuilder& b, bool first) {
-  std::vector<Slice> gradients;
-  for (size_t i = 0; i < role_.parameters.size(); ++i)
-    gradients.push_back(GradientPlace(static_cast<int>(i)));
+  std::vector<Slice> gradients(role_.parameters.size());
+  for (const int i : TrainedOf(role_.parameters)) gradients[i] = GradientPlace(i);
   parameters_.Update(b, first, gradients);
 }
 

@@ -128,7 +128,7 @@ void RoleCompiler::AddStages() {
     stages_.push_back(std::move(stage));
   }
   for (Parameter& parameter : role_.parameters) {
-    parameter.is_shared = embedding_->ranks() > 1 && parameter.ordinal == 0;
+    parameter.is_shared = embedding_->ranks() > 1 && parameter.ordinal == 0 && !parameter.is_frozen;
   }
 }
 

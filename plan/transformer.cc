@@ -253,7 +253,7 @@ Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_b
     }
     b.SetLayer(-1);
     b.AtTurn(ProgramBuilder::kLastTurn);
-    if (stage_.is_first)
+    if (stage_.is_first && !freezes_)
       EmbedBackward(c, pass.ids, "embedding", false, pass.embedding_mask, dx,
                     /*table_ready=*/true);
     c.AddDelayed(LayerSlot::kAttentionWeights);
@@ -263,9 +263,10 @@ Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_b
   return stage_.is_first ? kNoSlice : dx;
 }
 
-ModelStatistics Transformer::Statistics(int64_t parameters) const {
+ModelStatistics Transformer::Statistics(int64_t parameters, int64_t frozen) const {
   ModelStatistics statistics;
   statistics.parameters = parameters;
+  statistics.frozen_parameters = frozen;
   statistics.parameters_without_positions =
       statistics.parameters - (learned_positions() ? spec_.seq_len * spec_.hidden : 0);
   const int64_t matrices = gated() ? 3 : 2;
@@ -283,8 +284,11 @@ ModelStatistics Transformer::Statistics(int64_t parameters) const {
   const double heads_again = static_cast<double>(spec_.MtpLayers() * spec_.vocab * spec_.hidden);
   // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token. Value heads may have another
   // width, and layers a window.
+  const double seen = static_cast<double>(statistics.parameters_without_positions) - unseen + heads_again;
+  // Of the parameters that are seen; those that are not seen are frozen as well, or none are.
+  const double seen_frozen = frozen > 0 ? seen - static_cast<double>(parameters - frozen) : 0;
   statistics.flops_per_token = Flops(
-      6.0 * (static_cast<double>(statistics.parameters_without_positions) - unseen + heads_again) +
+      6.0 * seen - 2.0 * seen_frozen +
       6.0 * static_cast<double>(spec_.heads * (spec_.head_dim + spec_.ValueDim())) * spec_.AttentionTokens());
   return statistics;
 }

@@ -44,6 +44,13 @@ struct TransformerBlock {
   bool has_dense = true;  // whether up and down exist
   int64_t window = 0;     // the number of tokens that a token attends to; 0: all preceding ones
   Recompute recompute = Recompute::kNone;
+  // Whether anything before the block is trained. If not, backward ends at the first adapter in it.
+  bool input_has_gradient = true;
+
+  // Whether what these layers return depends on anything that is trained, and so has a gradient.
+  bool qkv_has_gradient() const { return input_has_gradient || latent || qkv.is_trained(); }
+  bool attention_has_gradient() const { return qkv_has_gradient() || projection.is_trained(); }
+  bool up_has_gradient() const { return attention_has_gradient() || experts || up.is_trained(); }
 };
 
 // What a block's forward saves for its backward; slices of dropped activations have no buffer.
@@ -176,7 +183,7 @@ class Transformer : public Model {
   int64_t OutputElements() const override { return rows_ * spec_.hidden; }
   DType BoundaryType() const override { return types_.stream; }
   int64_t LossElements() const override { return 1 + spec_.MtpLayers(); }
-  ModelStatistics Statistics(int64_t parameters) const override;
+  ModelStatistics Statistics(int64_t parameters, int64_t frozen) const override;
 
  private:
   Slice AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
@@ -185,9 +192,20 @@ class Transformer : public Model {
   struct Output {
     const char* name;
     int64_t columns;
+    std::optional<LoraTarget> target = std::nullopt;
   };
-  Projections RegisterProjections(Role& role, ModuleId module, const std::string& prefix, const char* stacked,
-                                  const std::vector<Output>& outputs, bool bias);
+  // The layer of all outputs, in frameworks that have one.
+  struct Stacked {
+    const char* name;
+    std::optional<LoraTarget> target = std::nullopt;
+  };
+  Projections RegisterProjections(Role& role, ModuleId module, const std::string& prefix,
+                                  const Stacked& stacked, const std::vector<Output>& outputs, bool bias);
+  Adapter::Scales ScalesOfAdapters() const;
+  // Gives the layer an adapter if the scenario says so. `outputs`: of a column-parallel layer, the columns of
+  // each, of all tensor ranks; empty for a row-parallel layer.
+  void RegisterAdapter(Role& role, ModuleId module, LoraTarget target, Linear& linear,
+                       const std::vector<int64_t>& outputs);
   Projections ProjectionsOf(std::vector<Linear> layers) const;
   Linear RegisterColumnParallel(Role& role, ModuleId module, const std::string& name, int64_t in,
                                 const std::vector<int64_t>& outputs, bool bias);

@@ -241,6 +241,7 @@ void Transformer::RunMlpAgain(const LayerContext& c, const TransformerBlock& blo
   }
   saved.activated = block.down.InputToKeep(c, saved.activated);
   if (!stops_early()) block.down.Forward(c, saved.activated, tokens_);
+  else if (block.down.adapter) block.down.AdapterHidden(c, saved.activated, tokens_);
 }
 
 // Runs before the backward of the attention's output projection.
@@ -275,6 +276,7 @@ void Transformer::RecomputeBlock(const LayerContext& c, const TransformerBlock& 
     // Needed for the routing weights (what experts returned), the dropout mask and the post-norm.
     if (!stops_early() || block.experts || spec_.dropout > 0 || block.mlp_post_norm)
       out = ProjectDown(c, block, saved);
+    else if (block.down.adapter) block.down.AdapterHidden(c, saved.activated, tokens_);
   }
   PostNorm(c, block.mlp_post_norm, out, rows_, saved.mlp_post_norm);
 }
@@ -330,7 +332,8 @@ Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock&
 
 Slice Transformer::DenseBackward(const LayerContext& c, const TransformerBlock& block,
                                  const BlockActivations& saved, Slice dx) {
-  Slice dactivated = block.down.Backward(c, dx, saved.activated, tokens_);
+  Slice dactivated = block.down.Backward(c, dx, saved.activated, tokens_, block.up_has_gradient());
+  if (!block.up_has_gradient()) return kNoSlice;
   const std::string name = ActivationName(block);
   std::vector<Slice> dup = {dactivated}, reads = {dactivated};
   if (gated()) {
@@ -341,7 +344,8 @@ Slice Transformer::DenseBackward(const LayerContext& c, const TransformerBlock& 
   if (saved.between.buffer >= 0) reads.push_back(saved.between);
   c.b.Add(ActivationBackward{spec_.activation, tokens_, block.down.in, types_.activations}, name,
           std::move(reads), dup);
-  return block.up.Backward(c, dup, saved.up_input, tokens_);
+  return block.up.Backward(c, dup, saved.up_input, tokens_, /*weight_ready=*/true,
+                           block.attention_has_gradient());
 }
 
 Slice Transformer::AttentionBackwardOps(const LayerContext& c, const TransformerBlock& block,
@@ -351,16 +355,19 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Transformer
   const std::string name = AttentionName(block);
   dx = c.InType(types_.activations, dx, name + ".dy");
   dx = DropGradient(c, dx, saved.attention_mask, name);
-  Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_);
+  Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_, block.qkv_has_gradient());
+  if (!block.qkv_has_gradient()) return kNoSlice;
   RunAttentionAgain(c, block, saved);
   Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core);
   if (block.latent) return block.latent->Backward(c, dqkv, saved.qkv_input, rows_, saved.latents);
   if (!learned_positions()) c.b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
   if (block.head_norm) block.head_norm->Backward(c, dqkv, saved.head_norm, tokens_);
-  return block.qkv.Backward(c, block.qkv.PartsOf(dqkv, tokens_), saved.qkv_input, tokens_);
+  return block.qkv.Backward(c, block.qkv.PartsOf(dqkv, tokens_), saved.qkv_input, tokens_,
+                            /*weight_ready=*/true, block.input_has_gradient);
 }
 
-// dx is the gradient of the residual stream after the block; it becomes, in place, that of the stream before.
+// dx is the gradient of the residual stream after the block; it becomes, in place, that of the stream before,
+// if that has one.
 Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& block,
                                  BlockActivations& saved, Slice dx) {
   BackwardScope scope(c.hooks, block.module);
@@ -368,12 +375,14 @@ Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& 
   RunAgain(c, block, saved);
   Slice dbranch = PostNormBackward(c, block.mlp_post_norm, dx, rows_, saved.mlp_post_norm);
   Slice dnorm2 = MlpBackwardOps(c, block, saved, dbranch);
+  if (!block.attention_has_gradient()) return kNoSlice;
   dx = block.norm2.Backward(c, dnorm2, saved.norm2, dx, rows_);
   dbranch = PostNormBackward(c, block.attention_post_norm, dx, rows_, saved.attention_post_norm);
   Slice dnorm1 = AttentionBackwardOps(c, block, saved, dbranch);
   for (const Slice& kept : saved.unneeded)
     if (kept.buffer >= 0) c.b.KeepUntilHere(kept);
-  const Slice dinput = block.norm1.Backward(c, dnorm1, saved.norm1, dx, rows_);
+  Slice dinput = kNoSlice;
+  if (block.input_has_gradient) dinput = block.norm1.Backward(c, dnorm1, saved.norm1, dx, rows_);
   c.AddDelayed(LayerSlot::kAttentionWeights);
   return dinput;
 }

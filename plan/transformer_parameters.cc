@@ -31,6 +31,7 @@ Linear Transformer::RegisterColumnParallel(Role& role, ModuleId module, const st
   const int64_t out = std::accumulate(outputs.begin(), outputs.end(), int64_t{0});
   const ParameterSplit split{ParameterSplit::By::kRows, outputs};
   Linear linear{name, in, out / tensor_.ranks()};
+  linear.is_frozen = freezes_;
   linear.weight =
       AddParameter(role, module, name + ".weight", {out, in}, {Distribution::kNormal, kInitDeviation}, split);
   if (bias) linear.bias = AddParameter(role, module, name + ".bias", {out}, {}, split);
@@ -40,18 +41,22 @@ Linear Transformer::RegisterColumnParallel(Role& role, ModuleId module, const st
 
 // PyTorch's Llamas have a module for each output; its other models stack them, as all of Megatron's do.
 Projections Transformer::RegisterProjections(Role& role, ModuleId module, const std::string& prefix,
-                                             const char* stacked, const std::vector<Output>& outputs,
+                                             const Stacked& stacked, const std::vector<Output>& outputs,
                                              bool bias) {
   if (is_pytorch() && gated()) {
     std::vector<Linear> layers;
-    for (const Output& output : outputs)
+    for (const Output& output : outputs) {
       layers.push_back(
           RegisterColumnParallel(role, module, prefix + output.name, spec_.hidden, {output.columns}, bias));
+      if (output.target) RegisterAdapter(role, module, *output.target, layers.back(), {output.columns});
+    }
     return ProjectionsOf(std::move(layers));
   }
   std::vector<int64_t> columns;
   for (const Output& output : outputs) columns.push_back(output.columns);
-  return ProjectionsOf({RegisterColumnParallel(role, module, prefix + stacked, spec_.hidden, columns, bias)});
+  Linear layer = RegisterColumnParallel(role, module, prefix + stacked.name, spec_.hidden, columns, bias);
+  if (stacked.target) RegisterAdapter(role, module, *stacked.target, layer, columns);
+  return ProjectionsOf({std::move(layer)});
 }
 
 Projections Transformer::ProjectionsOf(std::vector<Linear> layers) const {
@@ -60,11 +65,45 @@ Projections Transformer::ProjectionsOf(std::vector<Linear> layers) const {
   return {Projections::Style::kModules, std::move(layers), framework_ == Framework::kPytorchCompile};
 }
 
+// Where frameworks scale an adapter's output.
+Adapter::Scales Transformer::ScalesOfAdapters() const {
+  if (framework_ == Framework::kWindtunnel) return Adapter::Scales::kHidden;
+  return framework_ == Framework::kPytorchCompile ? Adapter::Scales::kOneKernel : Adapter::Scales::kOutput;
+}
+
+void Transformer::RegisterAdapter(Role& role, ModuleId module, LoraTarget target, Linear& linear,
+                                  const std::vector<int64_t>& outputs) {
+  if (!spec_.HasAdapter(target)) return;
+  const LoraSpec& spec = *spec_.lora;
+  const bool has_rows = !outputs.empty();  // column-parallel: tensor ranks have rows of B, else columns of A
+  const int64_t in = linear.in * (has_rows ? 1 : tensor_.ranks());
+  const int64_t out = linear.out * (has_rows ? tensor_.ranks() : 1);
+  ParameterSplit whole;
+  whole.sees_partial_sums = true;
+  const ParameterInit uniform{Distribution::kUniform, 1.0 / std::sqrt(static_cast<double>(in))};
+  Adapter adapter{.rank = spec.rank, .scale = spec.Scale(), .scales = ScalesOfAdapters()};
+  adapter.dropout = {.site = {.share = spec.dropout},
+                     .columns = linear.in,
+                     .seq = seq_,
+                     .context = context_.tokens(),
+                     .splits_columns = linear.split == LinearSplit::kRowParallel};
+  freezes_ = false;
+  of_adapter_ = true;
+  adapter.a = AddParameter(role, module, linear.name + ".lora_a.weight", {spec.rank, in}, uniform,
+                           has_rows ? whole : ParameterSplit{ParameterSplit::By::kColumns});
+  adapter.b = AddParameter(role, module, linear.name + ".lora_b.weight", {out, spec.rank}, {},
+                           has_rows ? ParameterSplit{ParameterSplit::By::kRows, outputs} : whole);
+  freezes_ = true;
+  of_adapter_ = false;
+  linear.adapter = adapter;
+}
+
 // A projection into the residual stream. GPT-2: its initial weights are scaled by 1 / sqrt(residual layers).
 Linear Transformer::RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in,
                                         bool bias) {
   const double deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(spec_.layers));
   Linear linear{name, in / tensor_.ranks(), spec_.hidden};
+  linear.is_frozen = freezes_;
   linear.weight = AddParameter(role, module, name + ".weight", {spec_.hidden, in},
                                {Distribution::kNormal, deviation}, {ParameterSplit::By::kColumns});
   if (bias) linear.bias = AddParameter(role, module, name + ".bias", {spec_.hidden}, {}, kOfOwnTokens);
@@ -74,6 +113,7 @@ Linear Transformer::RegisterRowParallel(Role& role, ModuleId module, const std::
 
 Norm Transformer::RegisterNorm(Role& role, ModuleId module, const std::string& name, int64_t columns) {
   Norm norm{name, spec_.norm, columns, spec_.norm_epsilon};
+  norm.is_frozen = freezes_;
   norm.gamma =
       AddParameter(role, module, name + ".weight", {columns}, {Distribution::kOnes, 0}, kOfOwnTokens);
   if (spec_.bias && spec_.norm == NormKind::kLayerNorm) {
@@ -124,6 +164,7 @@ LatentProjections Transformer::RegisterLatents(Role& role, ModuleId module, cons
 
 HeadNorm Transformer::RegisterHeadNorm(Role& role, ModuleId module, const std::string& prefix) {
   HeadNorm norm{prefix + "qk_norm", heads_, kv_heads_, spec_.head_dim, spec_.norm_epsilon};
+  norm.is_frozen = freezes_;
   const ParameterInit ones{Distribution::kOnes, 0};
   ParameterSplit of_own_heads;
   of_own_heads.sees_partial_sums = true;
@@ -145,11 +186,15 @@ TransformerBlock Transformer::RegisterBlock(Role& role, const std::string& name,
   block.norm1 = RegisterNorm(role, block.module, prefix + "norm1", spec_.hidden);
   if (spec_.latent_attention) block.latent = RegisterLatents(role, block.attention_module, prefix + "attn.");
   else
-    block.qkv = RegisterProjections(role, block.attention_module, prefix + "attn.", "qkv",
-                                    {{"q", queries}, {"k", keys}, {"v", keys}}, spec_.qkv_bias);
+    block.qkv = RegisterProjections(role, block.attention_module, prefix + "attn.", {"qkv", LoraTarget::kQkv},
+                                    {{"q", queries, LoraTarget::kQueries},
+                                     {"k", keys, LoraTarget::kKeys},
+                                     {"v", keys, LoraTarget::kValues}},
+                                    spec_.qkv_bias);
   if (spec_.qk_norm) block.head_norm = RegisterHeadNorm(role, block.attention_module, prefix + "attn.");
   block.projection = RegisterRowParallel(role, block.attention_module, prefix + "attn.proj",
                                          spec_.heads * spec_.ValueDim(), spec_.bias);
+  RegisterAdapter(role, block.attention_module, LoraTarget::kProjection, block.projection, {});
   if (spec_.post_norm)
     block.attention_post_norm = RegisterNorm(role, block.module, prefix + "attn_post_norm", spec_.hidden);
   block.norm2 = RegisterNorm(role, block.module, prefix + "norm2", spec_.hidden);
@@ -175,10 +220,12 @@ void Transformer::RegisterMlp(Role& role, const std::string& prefix, bool has_ex
 void Transformer::RegisterDense(Role& role, const std::string& prefix, TransformerBlock& block, int64_t ffn,
                                 bool bias) {
   std::vector<Output> outputs;
-  if (gated()) outputs.push_back({"gate", ffn});
-  outputs.push_back({"up", ffn});
-  block.up = RegisterProjections(role, block.mlp_module, prefix, gated() ? "gate_up" : "up", outputs, bias);
+  if (gated()) outputs.push_back({"gate", ffn, LoraTarget::kGate});
+  outputs.push_back({"up", ffn, LoraTarget::kUp});
+  const Stacked stacked = gated() ? Stacked{"gate_up", LoraTarget::kGateUp} : Stacked{"up", LoraTarget::kUp};
+  block.up = RegisterProjections(role, block.mlp_module, prefix, stacked, outputs, bias);
   block.down = RegisterRowParallel(role, block.mlp_module, prefix + "down", ffn, bias);
+  RegisterAdapter(role, block.mlp_module, LoraTarget::kDown, block.down, {});
 }
 
 ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp) {
@@ -193,6 +240,7 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   experts.weighs_activations = framework_ == Framework::kMegatronCore;
   experts.kept_between = kept_between();
   experts.router = Linear{prefix + "mlp.router", spec_.hidden, count};
+  experts.router.is_frozen = freezes_;
   experts.sends_own_tokens = expert_.splits() && tensor_.splits_tokens();
   // The number of tensor ranks that share an expert.
   const int sharing = expert_.with_tensor_ranks ? 1 : tensor_.ranks();
@@ -206,6 +254,7 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   if (gated()) by_rows.blocks.push_back(spec_.ffn);
   by_rows.experts = count;
   experts.up = ExpertLinear{prefix + "mlp.experts.up", own, spec_.hidden, columns / sharing};
+  experts.up.is_frozen = freezes_;
   experts.up.weight = AddParameter(role, experts.module, experts.up.name + ".weight",
                                    {count * columns, spec_.hidden}, into, by_rows);
   if (spec.bias)
@@ -214,6 +263,7 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   ParameterSplit by_columns{ParameterSplit::By::kColumns};
   by_columns.experts = count;
   experts.down = ExpertLinear{prefix + "mlp.experts.down", own, spec_.ffn / sharing, spec_.hidden};
+  experts.down.is_frozen = freezes_;
   // Transformer Engine's grouped linear layers support fp8; torchao's conversion leaves experts in 16 bits.
   experts.up.is_fp8 = experts.down.is_fp8 =
       types_.fp8 != Fp8Recipe::kNone && types_.fp8 != Fp8Recipe::kRowwise && types_.fp8_weights_shared_by > 0;
@@ -316,6 +366,7 @@ void Transformer::RegisterPredictors(Role& role, int64_t table_ordinal) {
 
 void Transformer::Register(Role& role) {
   AddModule("", -1);
+  freezes_ = spec_.lora.has_value();
   is_in_stage_ = stage_.is_first;
   embedding_module_ = AddModule("embedding", kRootModule);
   const ParameterInit weight{Distribution::kNormal, kInitDeviation};
@@ -333,6 +384,7 @@ void Transformer::Register(Role& role) {
         RegisterBlock(role, fmt::format("blocks.{}", layer), kRootModule, spec_.KindOf(layer));
     if (!is_in_stage_) continue;
     block.recompute = recompute_of_layer_[blocks_.size()];
+    block.input_has_gradient = !spec_.lora || !stage_.is_first || !blocks_.empty();
     blocks_.push_back(std::move(block));
   }
   is_in_stage_ = stage_.is_last;
@@ -347,10 +399,11 @@ void Transformer::Register(Role& role) {
       table_ = AddTied(role, head_module_, "wte.weight", {spec_.vocab, spec_.hidden}, weight, table_ordinal,
                        by_vocabulary);
     Linear head{"head", spec_.hidden, vocab_, table_, -1};
+    head.is_frozen = freezes_;
     if (tensor_.splits()) head.split = LinearSplit::kColumnParallel;
     head_ = ProjectionsOf({head});
   } else {
-    head_ = RegisterProjections(role, head_module_, "", "head", {{"head", spec_.vocab}}, false);
+    head_ = RegisterProjections(role, head_module_, "", {"head"}, {{"head", spec_.vocab}}, false);
   }
 }
 

@@ -16,30 +16,35 @@ WholeParameters::WholeParameters(Role& role, const Scenario& scenario, Collectiv
       model_parts_(std::move(model_parts)) {
   for (Parameter& parameter : role_.parameters) {
     values_.push_back(NewBuffer(role_, parameter.name, parameter.elements, Category::kParameters, type_));
-    if (has_masters()) {
-      masters_.push_back(
-          NewBuffer(role_, parameter.name + ".master", parameter.elements, Category::kOptimizer));
-    }
-    parameter.values.buffer = has_masters() ? masters_.back().buffer : values_.back().buffer;
+    const bool has_master = has_masters() && !parameter.is_frozen;
+    masters_.push_back(
+        has_master ? NewBuffer(role_, parameter.name + ".master", parameter.elements, Category::kOptimizer)
+                   : Slice());
+    parameter.values.buffer = has_master ? masters_.back().buffer : values_.back().buffer;
   }
 }
 
 void WholeParameters::Initialize(ProgramBuilder& b) {
   for (size_t i = 0; i < values_.size(); ++i) {
-    const Parameter& parameter = role_.parameters[i];
-    const Slice& first = has_masters() ? masters_[i] : values_[i];
-    b.Alloc(first.buffer);
-    AddInitialValues(b, {static_cast<int>(i)}, {first});
-    if (!has_masters()) continue;
+    const bool has_master = masters_[i].buffer >= 0;
+    if (!has_master) {
+      b.Alloc(values_[i].buffer);
+      if (role_.parameters[i].is_frozen) AddFrozenValues(b, static_cast<int>(i), values_[i]);
+      else AddInitialValues(b, {static_cast<int>(i)}, {values_[i]});
+      continue;
+    }
+    b.Alloc(masters_[i].buffer);
+    AddInitialValues(b, {static_cast<int>(i)}, {masters_[i]});
     b.Alloc(values_[i].buffer);
-    b.Add(Copy{.elements = parameter.elements, .to = type_}, parameter.name, {first}, {values_[i]});
+    b.Add(Copy{.elements = values_[i].elements, .to = type_}, role_.parameters[i].name, {masters_[i]},
+          {values_[i]});
   }
 }
 
 std::vector<OptimizerTarget> WholeParameters::Targets(ProgramBuilder& b,
                                                       const std::vector<Slice>& gradients) {
   std::vector<OptimizerTarget> targets;
-  for (size_t i = 0; i < values_.size(); ++i) {
+  for (const int i : TrainedOf(role_.parameters)) {
     const std::string& name = role_.parameters[i].name;
     Slice gradient = gradients[i];
     if (has_masters()) {
@@ -66,6 +71,7 @@ void WholeParameters::Update(ProgramBuilder& b, bool first, const std::vector<Sl
 
 void WholeParameters::Restore(ProgramBuilder& b) {
   for (size_t i = 0; i < masters_.size(); ++i) {
+    if (masters_[i].buffer < 0) continue;
     b.Add(Copy{.elements = values_[i].elements, .to = type_}, role_.parameters[i].name, {masters_[i]},
           {values_[i]});
   }

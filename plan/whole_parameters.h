@@ -1,6 +1,6 @@
 // The parameters and the optimizer's state of a rank that holds all of them. With 16-bit parameters the
 // optimizer updates fp32 masters, which are converted to the parameters after each step; or, if
-// precision.optimizer says so, the parameters themselves.
+// precision.optimizer says so, the parameters themselves. Frozen parameters have no masters.
 #pragma once
 
 #include <memory>
@@ -38,7 +38,7 @@ class WholeParameters {
   CollectiveStream& tensor_;
   int dense_copies_;
   std::vector<CollectiveStream*> model_parts_;
-  std::vector<Slice> values_, masters_;
+  std::vector<Slice> values_, masters_;        // by parameter; of masters, buffer -1: none
   std::unique_ptr<OptimizerSteps> optimizer_;  // made by the first Update
 };
 

@@ -1,7 +1,6 @@
 #include "plan/zero.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/check.h"
 #include "plan/gradient_buckets.h"
@@ -16,6 +15,7 @@ Zero::Zero(const StrategyContext& context)
       type_(TypesOf(context.scenario.precision).storage),
       reduce_(TypeOf(context.scenario.precision.reduce)),
       recipe_(context.scenario.precision.fp8_recipe),
+      trained_(TrainedOf(role_.parameters)),
       data_(context.dense.all),
       expert_data_(context.of_experts.all),
       tensor_(context.tensor),
@@ -38,6 +38,7 @@ Zero::Zero(const StrategyContext& context)
   holds_.resize(parameters);
   slot_holds_.resize(parameters);
   MakeBuckets(context);
+  MakeFrozen(context);
 }
 
 Zero::Launches Zero::LaunchesOf(const StrategyContext& context) const {
@@ -71,8 +72,8 @@ std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
     run.clear();
   };
   // Stages from the last to the first, and so are each stage's parameters.
-  std::vector<int> order(role_.parameters.size());
-  std::iota(order.rbegin(), order.rend(), 0);
+  std::vector<int> order = trained_;
+  std::reverse(order.begin(), order.end());
   for (auto begin = order.begin(); begin != order.end();) {
     const auto end = std::find_if(begin, order.end(), [&, stage = StageOf(*begin)](int parameter) {
       return StageOf(parameter) != stage;
@@ -99,9 +100,8 @@ std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
 }
 
 void Zero::MakeBuckets(const StrategyContext& context) {
-  const int count = static_cast<int>(role_.parameters.size());
-  bucket_of_.resize(count);
-  offset_.resize(count);
+  bucket_of_.assign(role_.parameters.size(), -1);
+  offset_.resize(role_.parameters.size());
   for (const std::vector<int>& parameters : InBuckets(BucketCap(context.scenario, SizeOf(reduce_)))) {
     ZeroBucket bucket;
     for (int parameter : parameters) {
@@ -152,8 +152,27 @@ void Zero::MakeBuffers(ZeroBucket& bucket, const std::string& name) {
   }
 }
 
+void Zero::MakeFrozen(const StrategyContext& context) {
+  frozen_.resize(role_.parameters.size());
+  for (size_t i = 0; i < frozen_.size(); ++i) {
+    Parameter& parameter = role_.parameters[i];
+    if (!parameter.is_frozen) continue;
+    frozen_[i].values = NewBuffer(role_, parameter.name, parameter.elements, Category::kParameters, type_);
+    frozen_[i].all = &context.RanksOf(parameter).all;
+    parameter.values = {.buffer = frozen_[i].values.buffer};
+  }
+}
+
 void Zero::Initialize(ProgramBuilder& b) {
   for (ZeroBucket& bucket : buckets_) InitializeBucket(b, bucket);
+  for (size_t i = 0; i < frozen_.size(); ++i) {
+    const auto& [values, all] = frozen_[i];
+    if (values.buffer < 0) continue;
+    const int index = static_cast<int>(i);
+    b.Alloc(values.buffer);
+    AddFrozenValues(b, index, values);
+    b.Carries(all->Broadcast(b, values, role_.parameters[i].name, {b.LastCompute()}), {index});
+  }
 }
 
 void Zero::InitializeBucket(ProgramBuilder& b, ZeroBucket& bucket) {

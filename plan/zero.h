@@ -30,6 +30,7 @@
 // scaling, which has them from earlier steps), and each converts its shard, which is gathered in fp8. mxfp8
 // needs two forms, so shards are gathered in 16 bits into the gradients' buffers, and converted whole
 // (reuse_grad_buf_for_mxfp8_param_ag).
+// Frozen parameters are in no bucket: every rank has them whole, in the type that the model computes with.
 // With 16-bit parameters the optimizer's fp32 masters are sharded as well. offload: optimizer keeps masters and
 // state in host memory: the gradients' shard is copied there, and the new values are copied back.
 #pragma once
@@ -77,6 +78,7 @@ class Zero : public DataParallel {
   void BeginEvaluation(ProgramBuilder& b) override;
 
   Slice Values(int index) override {
+    if (bucket_of_[index] < 0) return frozen_[index].values;
     AwaitValues(bucket_of_[index]);
     return ValuesOf(Of(index), index);
   }
@@ -117,6 +119,7 @@ class Zero : public DataParallel {
 
   std::vector<std::vector<int>> InBuckets(Bytes cap) const;
   void MakeBuckets(const StrategyContext& context);
+  void MakeFrozen(const StrategyContext& context);
   void MakeBuffers(ZeroBucket& bucket, const std::string& name);
   void InitializeBucket(ProgramBuilder& b, ZeroBucket& bucket);
   void BeginValues(bool are_gathered);
@@ -142,6 +145,7 @@ class Zero : public DataParallel {
   Framework framework_;
   DType type_, reduce_;
   Fp8Recipe recipe_;
+  std::vector<int> trained_;
   bool keeps_whole_, gathers_late_, offloads_;
   Launches launches_;
   bool is_aligned_ = false;
@@ -152,7 +156,13 @@ class Zero : public DataParallel {
   NormRanks norm_ranks_;
   StreamId copies_;
   std::vector<ZeroBucket> buckets_;
-  std::vector<int> bucket_of_;
+  std::vector<int> bucket_of_;  // by parameter; -1: frozen
+  // By parameter: its values, whole on every rank, and the ranks that have the same. Buffer -1: not frozen.
+  struct Frozen {
+    Slice values;
+    CollectiveStream* all = nullptr;
+  };
+  std::vector<Frozen> frozen_;
   std::vector<int64_t> offset_;   // of each parameter in its bucket
   std::vector<Slice> gradient_;   // of each parameter in this micro-batch, when it is converted
   std::vector<bool> holds_;       // whether the place that the model writes holds a value

@@ -119,7 +119,7 @@ void Zero::Settle(ZeroBucket& bucket) {
 }
 
 void Zero::EndBackward() {
-  if (ready_ < role_.parameters.size()) return;
+  if (ready_ < trained_.size()) return;
   ready_ = 0;
   b_->SetPhase(Phase::kGradientSync);
   LaunchReady();

@@ -26,7 +26,7 @@ void Zero::BeginValues(bool are_gathered) {
     bucket.is_gathered = are_gathered;
     bucket.gather = -1;
   }
-  if (!are_gathered) Gather(static_cast<int>(buckets_.size()) - 1, {});
+  if (!are_gathered && !buckets_.empty()) Gather(static_cast<int>(buckets_.size()) - 1, {});
 }
 
 void Zero::Gather(int index, std::vector<OpIndex> after) {

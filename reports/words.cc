@@ -80,8 +80,14 @@ std::string ExpertsInWords(const ParallelSpec& parallel) {
 }  // namespace
 
 std::string ModelInWords(const Plan& plan) {
-  return fmt::format("{} · {} parameters", Dimensions(plan.scenario.model),
-                     FormatCount(static_cast<double>(plan.model.parameters)));
+  const ModelStatistics& model = plan.model;
+  const auto count = [](int64_t parameters) { return FormatCount(static_cast<double>(parameters)); };
+  const std::string trained =
+      model.frozen_parameters == 0
+          ? ""
+          : fmt::format(", {} trained", count(model.parameters - model.frozen_parameters));
+  return fmt::format("{} · {} parameters{}", Dimensions(plan.scenario.model), count(model.parameters),
+                     trained);
 }
 
 std::string ParallelismInWords(const Scenario& scenario) {

@@ -277,14 +277,25 @@ Result<std::span<const T>> Executor::Fetch(const Slice& slice, std::vector<T>& f
   return std::span<const T>(fetched);
 }
 
-Result<std::span<const float>> Executor::Values(const Slice& slice) const {
-  if (!HasBFloat16(slice)) return Fetch(slice, fetched_);
-  std::vector<cpu::BFloat16> of_device;
-  WT_ASSIGN_OR_RETURN(const std::span<const cpu::BFloat16> values, Fetch(slice, of_device));
+template <typename T>
+Result<std::span<const float>> Executor::FetchFloats(const Slice& slice) const {
+  std::vector<T> of_device;
+  WT_ASSIGN_OR_RETURN(const std::span<const T> values, Fetch(slice, of_device));
   fetched_.resize(values.size());
-  std::transform(values.begin(), values.end(), fetched_.begin(),
-                 [](cpu::BFloat16 value) { return cpu::ToFloat(value); });
+  std::transform(values.begin(), values.end(), fetched_.begin(), [](T value) { return cpu::ToFloat(value); });
   return std::span<const float>(fetched_);
+}
+
+Result<std::span<const float>> Executor::Values(const Slice& slice) const {
+  switch (TypeOf(slice)) {
+    case DType::kBFloat16:
+      return FetchFloats<cpu::BFloat16>(slice);
+    case DType::kFloat16:
+      return FetchFloats<cpu::Float16>(slice);
+    default:
+      WT_CHECK(TypeOf(slice) == DType::kFloat32);
+      return Fetch(slice, fetched_);
+  }
 }
 
 template <typename T>
@@ -302,15 +313,27 @@ Status Executor::Write(const Slice& slice, std::span<const T> values) {
   return queues->Restart();  // which waits
 }
 
-Status Executor::SetValues(const Slice& slice, std::span<const float> values) {
-  if (!HasBFloat16(slice)) return Write(slice, values);
-  std::vector<cpu::BFloat16> rounded(values.size());
-  std::transform(values.begin(), values.end(), rounded.begin(), cpu::FromFloat<cpu::BFloat16>);
-  return Write(slice, std::span<const cpu::BFloat16>(rounded));
+template <typename T>
+Status Executor::WriteRounded(const Slice& slice, std::span<const float> values) {
+  std::vector<T> rounded(values.size());
+  std::transform(values.begin(), values.end(), rounded.begin(), cpu::FromFloat<T>);
+  return Write(slice, std::span<const T>(rounded));
 }
 
-bool Executor::HasBFloat16(const Slice& slice) const {
-  return role_.buffers[static_cast<size_t>(slice.buffer)].dtype == DType::kBFloat16;
+Status Executor::SetValues(const Slice& slice, std::span<const float> values) {
+  switch (TypeOf(slice)) {
+    case DType::kBFloat16:
+      return WriteRounded<cpu::BFloat16>(slice, values);
+    case DType::kFloat16:
+      return WriteRounded<cpu::Float16>(slice, values);
+    default:
+      WT_CHECK(TypeOf(slice) == DType::kFloat32);
+      return Write(slice, values);
+  }
+}
+
+DType Executor::TypeOf(const Slice& slice) const {
+  return role_.buffers[static_cast<size_t>(slice.buffer)].dtype;
 }
 
 Result<std::vector<double>> Executor::Losses() const {

@@ -112,12 +112,17 @@ class Executor {
   friend class QueuedRun;
   struct Run_;  // the state of one Run
 
-  bool HasBFloat16(const Slice& slice) const;
+  DType TypeOf(const Slice& slice) const;
   // The elements of a slice of a buffer of T; on a device with memory of its own in `fetched`.
   template <typename T>
   Result<std::span<const T>> Fetch(const Slice& slice, std::vector<T>& fetched) const;
   template <typename T>
   Status Write(const Slice& slice, std::span<const T> values);
+  // The same of 16-bit buffers, converted.
+  template <typename T>
+  Result<std::span<const float>> FetchFloats(const Slice& slice) const;
+  template <typename T>
+  Status WriteRounded(const Slice& slice, std::span<const float> values);
   void KeepTimesOfPrograms();
   Status Execute(Run_& run, OpIndex index);
   Status ExecuteMemory(Run_& run, int32_t index);

@@ -9,6 +9,7 @@
 #include "scenarios/defaults.h"
 #include "scenarios/derived.h"
 #include "scenarios/describe.h"
+#include "scenarios/lora_checks.h"
 #include "scenarios/model_checks.h"
 #include "scenarios/recompute_checks.h"
 #include "scenarios/split_checks.h"
@@ -527,6 +528,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   CheckPipeline(scenario, check);
   CheckPipelineWithData(scenario.parallel, check);
   CheckOneProcess(scenario, check);
+  CheckLora(scenario, check);
   CheckSplits(scenario, check);
   const NetworkSpec& network = scenario.cluster.network;
   check.Expect(network.preset.empty() || scenario.cluster.device != "cpu",

@@ -116,6 +116,17 @@ void Describe(V& v, TokenPredictionSpec& mtp) {
 }
 
 template <typename V>
+void Describe(V& v, LoraSpec& lora) {
+  v.Integer("rank", lora.rank, kWidth, "columns between an adapter's two matrices (default 8)");
+  v.Number("alpha", lora.alpha, From(0, 1e6),
+           "adapters' outputs are multiplied by alpha / rank (default 0: rank, a factor of 1)");
+  v.Number("dropout", lora.dropout, FromToBelow(0, 1),
+           "share of an adapter's input that is dropped (default 0)");
+  v.Words("targets", lora.targets,
+          "layers with adapters (default: all linear layers of blocks; with experts, those of attention)");
+}
+
+template <typename V>
 void Describe(V& v, ModelSpec& model) {
   TextRule presets = {.other = TextRule::Other::kNothing, .words = ModelPresetNames()};
   v.Text("preset", model.preset, presets, "a published model; single keys override it");
@@ -163,6 +174,8 @@ void Describe(V& v, ModelSpec& model) {
     v.OptionalBlock("experts", model.experts, "mixture of experts");
     v.OptionalBlock("mtp", model.mtp,
                     "multi-token prediction: modules behind the last layer for tokens further on");
+    v.OptionalBlock("lora", model.lora,
+                    "low-rank adapters are trained, and the model's own weights are frozen");
   }
   v.Number("dropout", model.dropout, FromToBelow(0, 1), "share of elements dropped (default 0)");
   if (v.Covers(model.kind == ModelKind::kMlp)) {

@@ -123,10 +123,10 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
 
 void CheckMlp(const ModelSpec& model, Checker& check) {
   for (const char* key :
-       {"layers",         "hidden",  "heads",     "kv_heads",       "head_dim",  "ffn",
-        "vocab",          "seq_len", "norm",      "norm_epsilon",   "position",  "rope_theta",
-        "qkv_bias",       "qk_norm", "post_norm", "tie_embeddings", "attention", "latent_attention",
-        "sliding_window", "experts", "mtp",       "flash_kernels"}) {
+       {"layers",         "hidden",  "heads",     "kv_heads",       "head_dim",     "ffn",
+        "vocab",          "seq_len", "norm",      "norm_epsilon",   "position",     "rope_theta",
+        "qkv_bias",       "qk_norm", "post_norm", "tie_embeddings", "attention",    "latent_attention",
+        "sliding_window", "experts", "mtp",       "lora",           "flash_kernels"}) {
     std::string path = std::string("model.") + key;
     check.Expect(!check.Gives(path), {path}, "{} is for kind: transformer, expected model.widths only", path);
   }

@@ -75,6 +75,22 @@ struct TokenPredictionSpec {
   bool operator==(const TokenPredictionSpec&) const = default;
 };
 
+// Linear layers that may have adapters, by their names in blocks. Frameworks stack queries, keys and values in
+// one layer (kQkv), and gate and up (kGateUp), or have a layer for each (PyTorch's gated models).
+enum class LoraTarget { kQueries, kKeys, kValues, kQkv, kProjection, kGate, kUp, kGateUp, kDown };
+
+// Low-rank adaptation (Hu et al., arXiv:2106.09685): all weights are frozen, and layers y = W x get trained
+// adapters, y = W x + alpha / rank B A x. A is [rank, in], at first uniform in +-1/sqrt(in); B is [out, rank],
+// at first zero (peft's LoraLayer.reset_lora_parameters).
+struct LoraSpec {
+  int64_t rank = 8;
+  double alpha = 0;                      // 0: rank
+  double dropout = 0;                    // of x, before A
+  std::vector<LoraTarget> targets = {};  // empty: all linear layers of blocks; with experts, of attention
+  double Scale() const { return alpha > 0 ? alpha / static_cast<double>(rank) : 1; }
+  bool operator==(const LoraSpec&) const = default;
+};
+
 // The number of (token, seen token) pairs in a sequence of `seq` tokens. A token sees itself and all before
 // it, or only the `window` latest tokens (0: all).
 inline double SeenPairs(int64_t seq, int64_t window) {
@@ -116,6 +132,7 @@ struct ModelSpec {
   std::optional<SlidingWindowSpec> sliding_window = std::nullopt;
   std::optional<ExpertsSpec> experts = std::nullopt;
   std::optional<TokenPredictionSpec> mtp = std::nullopt;
+  std::optional<LoraSpec> lora = std::nullopt;
   double dropout = 0.0;
   std::vector<int64_t> widths;  // kind: mlp only; input, hidden…, output
 
@@ -157,6 +174,30 @@ struct ModelSpec {
     const bool has_full = HasWindows() && sliding_window->full_every > 0;
     const int64_t full = has_full ? layers / sliding_window->full_every : 0;
     return of(full, false) + of(layers - full, HasWindows()) + of(MtpLayers(), WindowOf(layers - 1) > 0);
+  }
+  // Whether a block's linear layer has an adapter: one of its own, or as a part of a stacked layer that is
+  // named (qkv, gate_up).
+  bool HasAdapter(LoraTarget layer) const {
+    if (!lora) return false;
+    const auto targets = [&](LoraTarget target) {
+      return std::find(lora->targets.begin(), lora->targets.end(), target) != lora->targets.end();
+    };
+    switch (layer) {
+      case LoraTarget::kQueries:
+      case LoraTarget::kKeys:
+      case LoraTarget::kValues:
+        return lora->targets.empty() || targets(layer) || targets(LoraTarget::kQkv);
+      case LoraTarget::kQkv:
+      case LoraTarget::kProjection:
+        return lora->targets.empty() || targets(layer);
+      case LoraTarget::kGate:
+      case LoraTarget::kUp:
+        return (lora->targets.empty() && !experts) || targets(layer) || targets(LoraTarget::kGateUp);
+      case LoraTarget::kGateUp:
+      case LoraTarget::kDown:
+        return (lora->targets.empty() && !experts) || targets(layer);
+    }
+    return false;
   }
   LayerKind KindOf(int64_t layer) const { return {HasExperts(layer), WindowOf(layer)}; }
   // The number of multi-token prediction modules. The layer in each is of the last layer's kind.

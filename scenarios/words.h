@@ -47,6 +47,13 @@ struct Words<PositionKind> {
                                                  {"rope", PositionKind::kRope}};
 };
 template <>
+struct Words<LoraTarget> {
+  static constexpr Word<LoraTarget> table[] = {
+      {"q", LoraTarget::kQueries}, {"k", LoraTarget::kKeys},          {"v", LoraTarget::kValues},
+      {"qkv", LoraTarget::kQkv},   {"proj", LoraTarget::kProjection}, {"gate", LoraTarget::kGate},
+      {"up", LoraTarget::kUp},     {"gate_up", LoraTarget::kGateUp},  {"down", LoraTarget::kDown}};
+};
+template <>
 struct Words<AttentionKind> {
   static constexpr Word<AttentionKind> table[] = {{"flash", AttentionKind::kFlash},
                                                   {"eager", AttentionKind::kEager}};

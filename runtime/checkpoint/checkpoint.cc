@@ -519,6 +519,7 @@ Status LoadPieces(const TensorSource& source, const Plan& plan, int rank, bool w
       put(piece.local, part);
       continue;
     }
+    if (!shape && source.MayLack(piece.tensor)) continue;
     if (!shape) return InvalidInput("{}: has no tensor '{}'", source.path(), piece.tensor);
     if (*shape != piece.shape) {
       return InvalidInput("{}: tensor '{}' is {}, expected {}, as in the scenario's model", source.path(),

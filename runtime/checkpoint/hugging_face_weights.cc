@@ -8,6 +8,7 @@
 #include "base/parsing_notes.h"
 #include "runtime/checkpoint/files.h"
 #include "runtime/checkpoint/hugging_face_names.h"
+#include "runtime/checkpoint/merged_adapters.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "scenarios/hugging_face.h"
 #include "scenarios/load.h"
@@ -117,6 +118,7 @@ class HuggingFaceSource : public TensorSource {
     if (found == mappings_.end()) return std::nullopt;
     return found->second.shape;
   }
+  bool MayLack(const std::string& tensor) const override { return IsOfAdapter(tensor); }
   Result<std::vector<float>> Read(const std::string& tensor) const override {
     const auto found = mappings_.find(tensor);
     if (found == mappings_.end()) return InvalidInput("{}: has no tensor '{}'", path(), tensor);
@@ -301,7 +303,8 @@ Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& direct
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) return Failed("{}: cannot be made: {}", directory, error.message());
-  Parts parts(checkpoint);
+  const MergedAdapters merged(checkpoint, scenario.model);
+  Parts parts(merged);
   std::vector<TensorToWrite> tensors;
   for (const Mapping& mapping : mappings) {
     if (checkpoint.ShapeOf(mapping.tensor) != mapping.shape) {

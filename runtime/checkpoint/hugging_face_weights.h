@@ -12,6 +12,7 @@
 //   other. It drops no tokens; model.experts.capacity_factor does, unless it is at least count / top_k.
 // Qwen2: Llama with biases on q_proj, k_proj and v_proj. Qwen3: Llama with q_norm and k_norm, each one weight
 //   for all heads. Its experts' matrices are gate_proj, up_proj and down_proj.
+// Adapters (model.lora) are not read, and written merged into the weights that they belong to.
 // Tied heads are not written. If a file to read has one, it must equal the embedding.
 #pragma once
 

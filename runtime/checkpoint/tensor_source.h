@@ -19,6 +19,8 @@ class TensorSource {
   virtual std::string path() const = 0;
   // The shape of the whole tensor; nullopt if there is none of that name.
   virtual std::optional<std::vector<int64_t>> ShapeOf(const std::string& tensor) const = 0;
+  // Whether a model that has the tensor is complete without it: the tensor keeps its initial values.
+  virtual bool MayLack(const std::string& /*tensor*/) const { return false; }
   // Returns the whole tensor, row-major. Errors: InvalidInput, naming the file and the tensor (none of that
   // name, damaged).
   virtual Result<std::vector<float>> Read(const std::string& tensor) const = 0;

@@ -43,7 +43,7 @@ struct BackwardPointers {
   const T *dy, *x, *query_gamma, *key_gamma;
   const float* statistics;
   T* dx;
-  float *dquery_gamma, *dkey_gamma;  // sums
+  float *dquery_gamma, *dkey_gamma;  // sums; null: frozen
 };
 
 // As the backward of RMS norm (runtime/cpu/norm.cc), one head at a time. dx may be dy: each element of dy is
@@ -59,11 +59,17 @@ WT_CPU_KERNEL void Differentiate(const HeadNormBackward& op, BackwardPointers<T>
       float* dgamma = head < op.heads ? p.dquery_gamma : p.dkey_gamma;
       const float inverse = p.statistics[token * normalized + head];
       float sum_gh = 0.0f;
+      if (dgamma != nullptr) {
 #pragma omp simd reduction(+ : sum_gh)
-      for (int64_t i = 0; i < n; ++i) {
-        const float h = ToFloat(x[i]) * inverse, d = ToFloat(dy[i]);
-        dgamma[i] += d * h;
-        sum_gh += d * ToFloat(gamma[i]) * h;
+        for (int64_t i = 0; i < n; ++i) {
+          const float h = ToFloat(x[i]) * inverse, d = ToFloat(dy[i]);
+          dgamma[i] += d * h;
+          sum_gh += d * ToFloat(gamma[i]) * h;
+        }
+      } else {
+#pragma omp simd reduction(+ : sum_gh)
+        for (int64_t i = 0; i < n; ++i)
+          sum_gh += ToFloat(dy[i]) * ToFloat(gamma[i]) * (ToFloat(x[i]) * inverse);
       }
       const float factor = sum_gh / static_cast<float>(n) * inverse;
 #pragma omp simd
@@ -87,19 +93,23 @@ int64_t Statistics(const HeadNorm& op) {
 
 template <typename T>
 void Backward(Scratch& scratch, const HeadNormBackward& op, const Operands& operands) {
-  float* place = scratch.Floats(ElementsBeside<T>(2 * op.head_dim));
-  Sums<T> queries(op.head_dim, operands.Out<T>(1, op.head_dim), place);
-  Sums<T> keys(op.head_dim, operands.Out<T>(2, op.head_dim), place + ElementsBeside<T>(op.head_dim));
-  queries.Start(op.accumulate);
-  keys.Start(op.accumulate);
-  Differentiate<T>(op, {.dy = operands.In<T>(0, PackedElements(op)),
+  BackwardPointers<T> p{.dy = operands.In<T>(0, PackedElements(op)),
                         .x = operands.In<T>(1, PackedElements(op)),
                         .query_gamma = operands.In<T>(2, op.head_dim),
                         .key_gamma = operands.In<T>(3, op.head_dim),
                         .statistics = operands.In(4, Statistics(op)),
                         .dx = operands.Out<T>(0, PackedElements(op)),
-                        .dquery_gamma = queries.data(),
-                        .dkey_gamma = keys.data()});
+                        .dquery_gamma = nullptr,
+                        .dkey_gamma = nullptr};
+  if (op.frozen) return Differentiate<T>(op, p);
+  float* place = scratch.Floats(ElementsBeside<T>(2 * op.head_dim));
+  Sums<T> queries(op.head_dim, operands.Out<T>(1, op.head_dim), place);
+  Sums<T> keys(op.head_dim, operands.Out<T>(2, op.head_dim), place + ElementsBeside<T>(op.head_dim));
+  queries.Start(op.accumulate);
+  keys.Start(op.accumulate);
+  p.dquery_gamma = queries.data();
+  p.dkey_gamma = keys.data();
+  Differentiate<T>(op, p);
   queries.Store();
   keys.Store();
 }

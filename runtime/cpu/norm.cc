@@ -90,7 +90,7 @@ struct BackwardPointers {
   const T *dy, *x, *gamma, *dresidual;
   const float* statistics;
   T* dx;
-  float *dgamma, *dbeta;  // sums
+  float *dgamma, *dbeta;  // sums; null: frozen (dbeta: or none)
 };
 
 // With h = (x - mean) / deviation and g = dy * gamma, both rows:
@@ -103,13 +103,21 @@ WT_CPU_KERNEL void LayerNormBackward(int64_t rows, int64_t n, BackwardPointers<T
     const T* x = p.x + row * n;
     const T* dy = p.dy + row * n;
     float sum_g = 0.0f, sum_gh = 0.0f;
-    float* dgamma = p.dgamma;
+    if (float* dgamma = p.dgamma; dgamma != nullptr) {
 #pragma omp simd reduction(+ : sum_g, sum_gh)
-    for (int64_t i = 0; i < n; ++i) {
-      const float h = (ToFloat(x[i]) - mean) * inverse, d = ToFloat(dy[i]), gamma = ToFloat(p.gamma[i]);
-      dgamma[i] += d * h;
-      sum_g += d * gamma;
-      sum_gh += d * gamma * h;
+      for (int64_t i = 0; i < n; ++i) {
+        const float h = (ToFloat(x[i]) - mean) * inverse, d = ToFloat(dy[i]), gamma = ToFloat(p.gamma[i]);
+        dgamma[i] += d * h;
+        sum_g += d * gamma;
+        sum_gh += d * gamma * h;
+      }
+    } else {
+#pragma omp simd reduction(+ : sum_g, sum_gh)
+      for (int64_t i = 0; i < n; ++i) {
+        const float h = (ToFloat(x[i]) - mean) * inverse, g = ToFloat(dy[i]) * ToFloat(p.gamma[i]);
+        sum_g += g;
+        sum_gh += g * h;
+      }
     }
     if (float* dbeta = p.dbeta; dbeta != nullptr) {
 #pragma omp simd
@@ -143,12 +151,17 @@ WT_CPU_KERNEL void RmsNormBackward(int64_t rows, int64_t n, BackwardPointers<T> 
     const T* x = p.x + row * n;
     const T* dy = p.dy + row * n;
     float sum_gh = 0.0f;
-    float* dgamma = p.dgamma;
+    if (float* dgamma = p.dgamma; dgamma != nullptr) {
 #pragma omp simd reduction(+ : sum_gh)
-    for (int64_t i = 0; i < n; ++i) {
-      const float h = ToFloat(x[i]) * inverse, d = ToFloat(dy[i]);
-      dgamma[i] += d * h;
-      sum_gh += d * ToFloat(p.gamma[i]) * h;
+      for (int64_t i = 0; i < n; ++i) {
+        const float h = ToFloat(x[i]) * inverse, d = ToFloat(dy[i]);
+        dgamma[i] += d * h;
+        sum_gh += d * ToFloat(p.gamma[i]) * h;
+      }
+    } else {
+#pragma omp simd reduction(+ : sum_gh)
+      for (int64_t i = 0; i < n; ++i)
+        sum_gh += ToFloat(dy[i]) * ToFloat(p.gamma[i]) * (ToFloat(x[i]) * inverse);
     }
     const float factor = sum_gh / static_cast<float>(n) * inverse;
     T* dx = p.dx + row * n;
@@ -194,13 +207,9 @@ void Forward(const NormForward& op, const Operands& operands) {
 template <typename T>
 void Backward(Scratch& scratch, const NormBackward& op, const Operands& operands) {
   const int64_t elements = op.rows * op.columns;
-  const bool has_beta = HasBeta(op.kind, op.bias);
-  float* place = scratch.Floats(ElementsBeside<T>(2 * op.columns));
-  Sums<T> dgamma(op.columns, operands.Out<T>(1, op.columns), place);
-  Sums<T> dbeta(op.columns, has_beta ? operands.Out<T>(2, op.columns) : nullptr,
-                place + ElementsBeside<T>(op.columns));
-  dgamma.Start(op.accumulate);
-  if (has_beta) dbeta.Start(op.accumulate);
+  const auto run = [&](BackwardPointers<T> p) {
+    (op.kind == NormKind::kLayerNorm ? LayerNormBackward<T> : RmsNormBackward<T>)(op.rows, op.columns, p);
+  };
   BackwardPointers<T> p;
   p.dy = operands.In<T>(0, elements);
   p.x = operands.In<T>(1, elements);
@@ -208,9 +217,18 @@ void Backward(Scratch& scratch, const NormBackward& op, const Operands& operands
   p.statistics = operands.In(3, StatisticsElements(op.kind, op.rows));
   p.dresidual = op.residual ? operands.In<T>(4, elements) : nullptr;
   p.dx = operands.Out<T>(0, elements);
+  p.dgamma = p.dbeta = nullptr;
+  if (op.frozen) return run(p);
+  const bool has_beta = HasBeta(op.kind, op.bias);
+  float* place = scratch.Floats(ElementsBeside<T>(2 * op.columns));
+  Sums<T> dgamma(op.columns, operands.Out<T>(1, op.columns), place);
+  Sums<T> dbeta(op.columns, has_beta ? operands.Out<T>(2, op.columns) : nullptr,
+                place + ElementsBeside<T>(op.columns));
+  dgamma.Start(op.accumulate);
+  if (has_beta) dbeta.Start(op.accumulate);
   p.dgamma = dgamma.data();
   p.dbeta = has_beta ? dbeta.data() : nullptr;
-  (op.kind == NormKind::kLayerNorm ? LayerNormBackward<T> : RmsNormBackward<T>)(op.rows, op.columns, p);
+  run(p);
   dgamma.Store();
   if (has_beta) dbeta.Store();
 }

@@ -167,6 +167,12 @@ Status CheckAlike(const ClusterSpec& cluster, const CostModel& model) {
   return Ok();
 }
 
+// Whether queries, keys or values have adapters.
+bool AdaptsFirstProducts(const ModelSpec& model) {
+  return model.HasAdapter(LoraTarget::kQkv) || model.HasAdapter(LoraTarget::kQueries) ||
+         model.HasAdapter(LoraTarget::kKeys) || model.HasAdapter(LoraTarget::kValues);
+}
+
 Status CheckComposable(const Scenario& s) {
   const bool kinds = s.parallel.data.kind == DataParallelKind::kNone ||
                      s.parallel.data.kind == DataParallelKind::kDdp ||
@@ -183,6 +189,10 @@ Status CheckComposable(const Scenario& s) {
   const bool recomputes_some = s.recompute == Recompute::kFull && s.RecomputesSomeLayers();
   if (recomputes_some && (s.recompute_every > 1 || !s.model.HasAlikeLayers() || s.model.mtp))
     return Unsupported("layers that are recomputed beside others");
+  // Backward ends within the first layer, so that it is none of several units' layers; and behind its
+  // attention, so that it looks like any other from the next layer.
+  if (s.model.lora && (!s.model.HasAlikeLayers() || !AdaptsFirstProducts(s.model)))
+    return Unsupported("a first layer with little of a backward");
   if (s.precision.fp8_recipe == Fp8Recipe::kRowwise)
     return Unsupported("gradients that several operators make");
   const bool reduces_as_is =

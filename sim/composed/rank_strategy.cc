@@ -129,7 +129,7 @@ class Driver {
         has_pipeline && scenario_.model.SharesEmbedding() && (shape_.has_first || shape_.has_last);
     embedding_ = has_embedding ? AddCollectives(kEmbeddingAxis, kEmbedding, "embedding") : alone_.get();
     for (Parameter& parameter : role_.parameters)
-      parameter.is_shared = embedding_->ranks() > 1 && parameter.ordinal == 0;
+      parameter.is_shared = embedding_->ranks() > 1 && parameter.ordinal == 0 && !parameter.is_frozen;
   }
 
   // A stage's parameters in the role: the first index of those before, in and after its layers.

@@ -99,6 +99,24 @@ TEST(FrameworkKernels, MegatronOf2021HasNoTensorCoresForUnalignedBatches) {
   EXPECT_LT(attention(108, DType::kFloat32, "megatron"), attention(112, DType::kFloat32, "megatron"));
 }
 
+// The gradients of a norm's weights take kernels of their own, or a part of one. (A compiler's single kernel
+// is modelled by what it moves at the least.)
+TEST(FrameworkKernels, FrozenNormsCostLess) {
+  NormBackward norm{NormKind::kRmsNorm, 8192, 4096, false, true, false, DType::kBFloat16};
+  HeadNormBackward heads{
+      .tokens = 8192, .heads = 32, .kv_heads = 8, .head_dim = 128, .dtype = DType::kBFloat16};
+  for (const char* framework : {"pytorch", "megatron", "megatron_core", "deepspeed"}) {
+    norm.frozen = heads.frozen = false;
+    const double of_norm = DeviceMicroseconds(norm, framework),
+                 of_heads = DeviceMicroseconds(heads, framework);
+    norm.frozen = heads.frozen = true;
+    EXPECT_GT(DeviceMicroseconds(norm, framework), 0.4 * of_norm) << framework;
+    EXPECT_LT(DeviceMicroseconds(norm, framework), of_norm) << framework;
+    EXPECT_GT(DeviceMicroseconds(heads, framework), 0.4 * of_heads) << framework;
+    EXPECT_LT(DeviceMicroseconds(heads, framework), of_heads) << framework;
+  }
+}
+
 // Megatron adds a row-parallel layer's bias with the residual stream: as an operator it costs nothing.
 TEST(FrameworkKernels, AnOperatorThatTheFrameworkFusesElsewhereCostsNothing) {
   const AddBias bias{.rows = 2048, .columns = 4096, .dtype = DType::kFloat16};

@@ -116,6 +116,18 @@ class Chooser {
     spec = TokenPredictionSpec{};
     Describe(*this, *spec);
   }
+  void OptionalBlock(std::string_view, std::optional<LoraSpec>& spec, std::string_view) {
+    if (bytes_.Next() < 192) return;
+    spec = LoraSpec{.rank = 2};
+    Describe(*this, *spec);
+  }
+  template <typename E>
+  void Words(std::string_view, std::vector<E>& values, std::string_view) {
+    const uint8_t byte = bytes_.Next();
+    if (byte < 128) return;
+    const auto& table = windtunnel::Words<E>::table;
+    values = {table[byte % std::size(table)].value};
+  }
   void Text(std::string_view, const std::string&, const TextRule&, std::string_view) {}
   void InputOnly(std::string_view, std::string_view) {}
   void Require(std::string_view) {}

@@ -13,6 +13,8 @@ TEST(CostKey, NamesTheKindTheTypeAndTheShape) {
             "gemm fp32 nt m=512 n=768 k=256 bias");
   EXPECT_EQ(CostKey(NormBackward{.rows = 8, .columns = 4, .residual = true, .accumulate = true}),
             "norm_backward layernorm rows=8 columns=4 bias residual accumulate");
+  EXPECT_EQ(CostKey(NormBackward{.rows = 8, .columns = 4, .frozen = true}),
+            "norm_backward layernorm rows=8 columns=4 bias frozen");
   EXPECT_EQ(CostKey(AttentionForward{.batch = 2, .seq = 16, .heads = 4, .kv_heads = 2, .head_dim = 8}),
             "attention_forward flash fp32 b=2 s=16 h=4 kv=2 d=8");
   EXPECT_EQ(CostKey(Copy{.elements = 10, .scale = 0.5}), "copy fp32 fp32 n=10 scaled");

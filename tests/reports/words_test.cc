@@ -15,7 +15,10 @@ TEST(RankRanges, JoinsNeighbours) {
 }
 
 TEST(ModelInWords, CountsParameters) {
-  EXPECT_EQ(ModelInWords(SamplePlan()), "mlp 1024-1024 · 1.05M parameters");
+  Plan plan = SamplePlan();
+  EXPECT_EQ(ModelInWords(plan), "mlp 1024-1024 · 1.05M parameters");
+  plan.model.frozen_parameters = 1'000'000;
+  EXPECT_EQ(ModelInWords(plan), "mlp 1024-1024 · 1.05M parameters, 48.6K trained");
 }
 
 TEST(ParallelismInWords, NamesTheAxesThatAreSplit) {

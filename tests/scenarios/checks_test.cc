@@ -24,6 +24,43 @@ std::string Dropless(const std::string& rest) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
+    Lora, Conflicts,
+    testing::Values(
+        Conflict{"model: {preset: llama-7b, lora: {targets: [q]}}\n",
+                 "s.yaml:1:43: model.lora.targets has q, which no block of the model has in framework "
+                 "windtunnel, expected qkv, proj, gate_up, down"},
+        Conflict{"model: {preset: gpt2-124m, lora: {targets: [down, down]}}\n",
+                 "s.yaml:1:44: model.lora.targets has down more than once"},
+        Conflict{"model: {preset: mixtral-8x7b, lora: {targets: [down]}}\n",
+                 "s.yaml:1:47: model.lora.targets has down, which no block of the model has in framework "
+                 "windtunnel (adapters of experts are not modelled), expected qkv, proj"},
+        Conflict{"model: {preset: deepseek-v3, lora: {}}\n",
+                 "s.yaml:1:36: model.lora is given, expected none with model.latent_attention"},
+        Conflict{"model: {preset: llama-7b, mtp: {layers: 1}, lora: {}}\n",
+                 "s.yaml:1:51: model.lora is given, expected none with model.mtp"},
+        Conflict{"model: {preset: llama-7b, lora: {}}\nprecision: {param: bf16, compute: fp8}\n",
+                 "s.yaml:2:35: precision.compute is fp8 with framework windtunnel and model.lora, expected "
+                 "framework megatron_core, or 16 or 32 bits"},
+        Conflict{"model: {preset: llama-7b, lora: {}}\nrecompute: selective_op\n",
+                 "s.yaml:2:12: recompute is selective_op, expected none, selective or full with model.lora"},
+        Conflict{"model: {preset: llama-7b, lora: {}}\nparallel: {data: {kind: dp, size: 2}}\n"
+                 "cluster: {devices_per_node: 2}\n",
+                 "s.yaml:2:25: parallel.data.kind is dp, expected ddp with model.lora"},
+        Conflict{
+            "model: {preset: llama-7b, lora: {}}\nparallel: {data: {kind: fsdp, version: 1, size: 2}}\n"
+            "cluster: {devices_per_node: 2}\n",
+            "s.yaml:2:40: parallel.data.version is 1, expected 2 with model.lora: version 1 flattens the "
+            "weights of a unit, which must all be trained, or none of them"},
+        Conflict{"model: {preset: llama-7b, lora: {}}\nparallel: {tensor: {size: 2, sequence: true, overlap: "
+                 "true}}\ncluster: {devices_per_node: 2}\n",
+                 "s.yaml:2:55: parallel.tensor.overlap is true, expected false with model.lora"},
+        Conflict{
+            "model: {preset: llama-7b, layers: 4, lora: {}}\n"
+            "parallel: {pipeline: {size: 2, balance: [0, 4]}}\ncluster: {devices_per_node: 2}\n",
+            "s.yaml:2:41: a pipeline stage has no layers, expected at least one in each with model.lora: "
+            "nothing of the stage is trained"}));
+
+INSTANTIATE_TEST_SUITE_P(
     Model, Conflicts,
     testing::Values(
         Conflict{"model: {}\n",

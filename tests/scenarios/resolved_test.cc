@@ -105,14 +105,18 @@ void CollectKeys(const YamlNode& node, std::string path, std::vector<std::string
 
 TEST(Resolved, PrintsEveryKeyOfTheFormat) {
   std::vector<std::string> printed;
-  // Beside kEverything, the two presets that exclude what it spells out, links by kind and part, and latent attention.
+  // Beside kEverything, the two presets that exclude what it spells out, links by kind and part, latent
+  // attention, and adapters.
   const std::string presets =
       "model: {preset: gpt2-124m}\n"
       "cluster: {device: h100-sxm-80g,\n"
       "          network: {preset: dgx-h100, nics_per_node: 2, intra_node: {kind: pcie5, latency_us: 1}},\n"
       "          topology: {preset: dgx-a100, oversubscription: 2, nodes_per_leaf: 4}}\n";
   const std::string latents = "model: {preset: deepseek-v3, mtp: {layers: 1}}\n";
-  for (const std::string& text : {std::string(kEverything), std::string(kMlp), presets, latents}) {
+  const std::string adapters =
+      "model: {preset: gpt2-124m, lora: {rank: 4, alpha: 8, dropout: 0.1, targets: [qkv, down]}}\n";
+  for (const std::string& text : {std::string(kEverything), std::string(kMlp), presets, latents, adapters}) {
+    EXPECT_EQ(Parsed(ResolvedYaml(Parsed(text))), Parsed(text));
     YamlNode tree = ParseYaml(ResolvedYaml(Parsed(text)), "resolved").value();
     CollectKeys(tree, "", printed);
   }

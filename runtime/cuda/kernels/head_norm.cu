@@ -82,7 +82,7 @@ struct HeadNormBackwardKernel {
   const T *dy, *x, *query_gamma, *key_gamma;
   const float* statistics;
   T* dx;
-  float* partials;  // [GridX, 2, n]: of the queries' weight, then of the keys'
+  float* partials;  // [GridX, 2, n]: of the queries' weight, then of the keys'; null: frozen
 
   WT_DEVICE void operator()() const {
     const int n = places.n;
@@ -97,6 +97,7 @@ struct HeadNormBackwardKernel {
       else if (places.IsQuery(head)) AddHead(place, query_gamma, own);
       else AddHead(place, key_gamma, own + n);
     }
+    if (partials == nullptr) return;
     SyncThreads();
     for (int i = Thread(); i < 2 * n; i += kThreads) {
       float sum = 0.0f;
@@ -162,7 +163,7 @@ int64_t BackwardBlocks(const HeadNormBackward& op, const Traits& traits) {
 }  // namespace
 
 int64_t ScratchBytes(const HeadNormBackward& op, const Traits& traits) {
-  return BackwardBlocks(op, traits) * 2 * op.head_dim * 4;
+  return op.frozen ? 0 : BackwardBlocks(op, traits) * 2 * op.head_dim * 4;
 }
 
 void Run(Queue& queue, const HeadNormForward& op, const Operands& operands) {
@@ -188,7 +189,7 @@ void Run(Queue& queue, const HeadNormBackward& op, const Operands& operands) {
     using T = decltype(element);
     using Kernel = HeadNormBackwardKernel<T>;
     const int64_t elements = PackedElements(op), blocks = BackwardBlocks(op, queue.traits());
-    float* partials = queue.Scratch(blocks * 2 * op.head_dim);
+    float* partials = op.frozen ? nullptr : queue.Scratch(blocks * 2 * op.head_dim);
     Kernel k;
     k.places = PlacesOf(op);
     k.dy = operands.In<T>(0, elements);
@@ -200,6 +201,7 @@ void Run(Queue& queue, const HeadNormBackward& op, const Operands& operands) {
     k.partials = partials;
     k.aligned = op.head_dim % Kernel::kWidth == 0 && Aligned(k.dy, k.x, k.query_gamma, k.key_gamma, k.dx);
     queue.Launch(k, {blocks}, kHeadNormWarps * 2 * op.head_dim * 4);
+    if (op.frozen) return;
     for (size_t kind : {size_t{0}, size_t{1}})
       LaunchAddPartials(queue, blocks, op.head_dim, 2 * op.head_dim, op.accumulate,
                         partials + kind * static_cast<size_t>(op.head_dim),

@@ -68,7 +68,7 @@ struct BackwardOperands {
   const T *dy, *x, *gamma, *dresidual;  // dresidual may be null
   const float* statistics;
   T* dx;
-  float* partials;  // [GridX, 2, n]: dgamma, dbeta
+  float* partials;  // [GridX, 2, n]: dgamma, dbeta; null: frozen
 
   WT_DEVICE float Mean(int64_t row) const { return rms ? 0.0f : statistics[2 * row]; }
   WT_DEVICE float Inverse(int64_t row) const { return rms ? statistics[row] : statistics[2 * row + 1]; }
@@ -230,6 +230,7 @@ struct NormBackwardKernel : RowsInRegisters<kLanes, kPieces> {
 
   // Adds the rows of the block one after the other, so that sums have a fixed order.
   WT_DEVICE void WritePartials(const Own& dgamma, const Own& dbeta) const {
+    if (o.partials == nullptr) return;
     float* const sums = SharedMemory<float>();  // [2, n]
     for (int turn = 0; turn < Rows::kRows; ++turn) {
       SyncThreads();
@@ -307,6 +308,7 @@ struct NormBackwardByBlock {
     for (int64_t i = Thread(); i < 2 * n; i += kThreads) sums[i] = 0.0f;
     SyncThreads();
     for (int64_t row = BlockX(); row < o.rows; row += GridX()) AddRow(row, sums, sums + n);
+    if (o.partials == nullptr) return;
     SyncThreads();
     for (int64_t i = Thread(); i < 2 * n; i += kThreads) o.partials[BlockX() * 2 * n + i] = sums[i];
   }
@@ -396,7 +398,7 @@ int64_t BackwardBlocks(const NormBackward& op, const Traits& traits) {
 }
 
 int64_t ScratchBytes(const NormBackward& op, const Traits& traits) {
-  return BackwardBlocks(op, traits) * 2 * op.columns * 4;
+  return op.frozen ? 0 : BackwardBlocks(op, traits) * 2 * op.columns * 4;
 }
 
 void Run(Queue& queue, const NormForward& op, const Operands& operands) {
@@ -436,13 +438,14 @@ void Run(Queue& queue, const NormBackward& op, const Operands& operands) {
     o.statistics = operands.In(3, StatisticsElements(op.kind, op.rows));
     o.dresidual = op.residual ? operands.In<T>(4, elements) : nullptr;
     o.dx = operands.Out<T>(0, elements);
-    o.partials = queue.Scratch(blocks * 2 * op.columns);
+    o.partials = op.frozen ? nullptr : queue.Scratch(blocks * 2 * op.columns);
     o.aligned = op.columns % kVector<T> == 0 && Aligned(o.dy, o.x, o.gamma, o.dresidual, o.dx);
     const int64_t shared_bytes = SharedBytes(op);
     if (!o.aligned || !WithRows(o.n / kVector<T>,
                                 [&](auto rows) { LaunchBackward(queue, rows, o, blocks, shared_bytes); })) {
       queue.Launch(NormBackwardByBlock<T>{o}, {blocks}, shared_bytes);
     }
+    if (op.frozen) return;
     LaunchAddPartials(queue, blocks, op.columns, 2 * op.columns, op.accumulate, o.partials,
                       operands.Out<T>(1, op.columns),
                       HasBeta(op.kind, op.bias) ? operands.Out<T>(2, op.columns) : nullptr);

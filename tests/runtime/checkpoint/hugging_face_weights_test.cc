@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/hugging_face_weights.h"
 
+#include <cmath>
 #include <fstream>
 #include <map>
 
@@ -107,6 +108,78 @@ TEST_P(EveryArchitecture, HasAConfigurationThatGivesTheSameModel) {
   model.preset = GetParam().model.preset;
   if (model.experts) model.experts->capacity_factor = 2;
   EXPECT_EQ(model, GetParam().model);
+}
+
+// Adapters are trained from another program's weights, and merged into what is exported: the model without
+// adapters then computes what the trained one does.
+TEST(HuggingFaceWeights, HaveAdaptersMergedIntoThem) {
+  for (const Scenario& plain : {TinyLlama(2), Gpt2()}) {
+    const std::string weights = Exported(plain, "plain" + plain.name);
+    Scenario adapted = plain;
+    adapted.model.lora = LoraSpec{.rank = 2, .alpha = 8};
+    adapted.optimizer.lr = 0.05;
+    const std::string saved = EmptyDirectory("adapted_saved"), merged = EmptyDirectory("adapted_merged");
+    RunOptions options{.checkpoints = saved, .import_weights = weights};
+    RunSteps(*CompilePlan(adapted), options, 3);
+    const auto checkpoint = Checkpoint::Open(saved);
+    ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+    ASSERT_TRUE(ExportHuggingFace(*checkpoint, merged));
+    const auto loss = [](const Scenario& scenario, const RunOptions& options, int64_t steps) {
+      double loss = 0;
+      WithRanks(*CompilePlan(scenario, {.evaluates = true}),
+                [&](RankSession& session, Store& store) -> Status {
+                  WT_RETURN_IF_ERROR(RunCheckpoints(session, store, options, steps + 1).Begin());
+                  WT_ASSIGN_OR_RETURN([[maybe_unused]] auto timeline,
+                                      session.executor().Run(session.executor().role().evaluate, 0));
+                  WT_ASSIGN_OR_RETURN(const std::vector<double> losses, session.executor().Losses());
+                  if (session.rank() == 0) loss = losses.front();
+                  return Ok();
+                });
+      return loss;
+    };
+    RunOptions resumed, imported{.import_weights = merged}, before{.import_weights = weights};
+    resumed.resume_from = saved;
+    const double trained = loss(adapted, resumed, 3);
+    EXPECT_NEAR(trained, loss(plain, imported, 3), 1e-6 * trained);
+    EXPECT_GT(std::abs(trained - loss(plain, before, 3)), 1e-3);
+  }
+}
+
+// Frozen weights have the model's type between steps, without masters.
+TEST(HuggingFaceWeights, ComeBackFromFrozenWeightsOf16Bits) {
+  const std::string weights = Exported(TinyLlama(2), "fp32");
+  const std::string original = testing::TempDir() + "/fp32_saved";
+  for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
+    for (const DataParallelKind kind :
+         {DataParallelKind::kDdp, DataParallelKind::kZero1, DataParallelKind::kFsdp}) {
+      Scenario frozen = TinyLlama(2);
+      frozen.model.lora = LoraSpec{};
+      frozen.precision.param = frozen.precision.compute = precision;
+      frozen.parallel.data.kind = kind;
+      const std::string saved = EmptyDirectory("frozen_saved"), again = EmptyDirectory("frozen_again");
+      WithRanks(*CompilePlan(frozen), [&](RankSession& session, Store& store) -> Status {
+        RunOptions options{.import_weights = weights};
+        WT_RETURN_IF_ERROR(RunCheckpoints(session, store, options, 10).Begin());
+        options.checkpoints = saved;
+        return RunCheckpoints(session, store, options, /*steps=*/0).AfterStep();
+      });
+      // On one rank, whose buffers lie elsewhere.
+      Scenario alone = frozen;
+      alone.parallel.data = {};
+      alone.cluster.devices_per_node = 1;
+      alone.batch.micro *= 2;
+      SaveWhatIsLoaded(*CompilePlan(alone), saved, again);
+      const auto before = Checkpoint::Open(original), after = Checkpoint::Open(again);
+      ASSERT_TRUE(before && after);
+      const double tolerance = precision == Precision::kBf16 ? 4e-3 : 1e-3;
+      for (const std::string& tensor : before->Tensors()) {
+        if (!tensor.starts_with("model.")) continue;
+        const std::vector<float> from = *before->Read(tensor), to = *after->Read(tensor);
+        for (size_t i = 0; i < from.size(); ++i)
+          ASSERT_NEAR(from[i], to[i], tolerance * std::abs(from[i]) + 1e-6) << tensor << " " << i;
+      }
+    }
+  }
 }
 
 TEST(HuggingFaceWeights, OfGpt2AreTransposedAndOfLlamaApart) {

@@ -97,6 +97,13 @@ TYPED_TEST(HeadNormKernel, MatchesTheReferenceForwardAndBackward) {
         EXPECT_LT(RelativeError(in_place ? dy : dx, expected.dx), tolerance);
         EXPECT_LT(RelativeError(dqueries, with_before(expected.queries)), tolerance);
         EXPECT_LT(RelativeError(dkeys, with_before(expected.keys)), tolerance);
+        TensorOf<TypeParam> frozen_dy = gradient;
+        HeadNormBackward frozen = backward;
+        frozen.frozen = true;
+        ASSERT_EQ(Launch(frozen, {frozen_dy.ref(), x.ref(), queries.ref(), keys.ref(), statistics.ref()},
+                         {in_place ? frozen_dy.ref() : dx.ref()}),
+                  "");
+        EXPECT_LT(RelativeError(in_place ? frozen_dy : dx, expected.dx), tolerance);
       }
     }
   }

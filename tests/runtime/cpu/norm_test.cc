@@ -91,6 +91,12 @@ TEST_P(NormKernel, BackwardMatchesTheReferenceAndAccumulates) {
     if (has_beta) {
       EXPECT_LT(RelativeError(dbeta, accumulate ? Plus(expected.dbeta, before) : expected.dbeta), 1e-5);
     }
+    Tensor frozen_dx = dresidual;  // without the parameters' gradients, that of the input is the same
+    if (c.residual) reads.back() = frozen_dx.ref();
+    NormBackward frozen{c.kind, c.rows, c.columns, c.bias, c.residual};
+    frozen.frozen = true;
+    ASSERT_EQ(Launch(frozen, reads, {frozen_dx.ref()}), "");
+    EXPECT_LT(RelativeError(frozen_dx, c.residual ? Plus(expected.dx, dresidual) : expected.dx), 1e-5);
   }
 }
 

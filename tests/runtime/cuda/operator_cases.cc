@@ -110,16 +110,19 @@ void AddNorms(Cases& c) {
           // These are about the statistics that the forward pass computes of unit normal rows; any numbers
           // will do.
           const bool accumulate = residual;
-          auto& backward =
-              c.Add("norm backward", NormBackward{kind, rows, columns, bias, residual, accumulate, c.dtype})
-                  .Read(c.dtype, n)
-                  .Read(c.dtype, n)
-                  .Read(c.dtype, columns)
-                  .Read(kFloat, statistics, 0.5);
-          if (residual) backward.Read(c.dtype, n).WriteToRead(4);
-          else backward.WriteToRead(0);
-          backward.Update(c.dtype, columns);
-          if (beta) backward.Update(c.dtype, columns);
+          for (const bool frozen : {false, true}) {
+            auto& backward = c.Add("norm backward", NormBackward{kind, rows, columns, bias, residual,
+                                                                 accumulate && !frozen, c.dtype, frozen})
+                                 .Read(c.dtype, n)
+                                 .Read(c.dtype, n)
+                                 .Read(c.dtype, columns)
+                                 .Read(kFloat, statistics, 0.5);
+            if (residual) backward.Read(c.dtype, n).WriteToRead(4);
+            else backward.WriteToRead(0);
+            if (frozen) continue;
+            backward.Update(c.dtype, columns);
+            if (beta) backward.Update(c.dtype, columns);
+          }
         }
       }
     }
@@ -309,9 +312,9 @@ void AddHeadNorms(Cases& c) {
         .Read(c.dtype, s.head_dim)
         .Write(c.dtype, n)
         .Write(kFloat, statistics);
-    for (bool accumulate : {false, true}) {
-      auto& backward = c.Add("head norm backward",
-                             HeadNormBackward{s.tokens, s.heads, s.kv_heads, s.head_dim, accumulate, c.dtype})
+    for (const auto& [accumulate, frozen] : {std::pair(false, false), {true, false}, {false, true}}) {
+      auto& backward = c.Add("head norm backward", HeadNormBackward{s.tokens, s.heads, s.kv_heads, s.head_dim,
+                                                                    accumulate, c.dtype, frozen})
                            .Read(c.dtype, n)
                            .Read(c.dtype, n)
                            .Read(c.dtype, s.head_dim)
@@ -319,7 +322,7 @@ void AddHeadNorms(Cases& c) {
                            .Read(kFloat, statistics, 0.5);
       if (accumulate) backward.WriteToRead(0);
       else backward.Write(c.dtype, n);
-      backward.Update(c.dtype, s.head_dim).Update(c.dtype, s.head_dim);
+      if (!frozen) backward.Update(c.dtype, s.head_dim).Update(c.dtype, s.head_dim);
     }
   }
 }
