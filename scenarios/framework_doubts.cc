@@ -113,6 +113,18 @@ void AddRecomputation(const Scenario& s, Lines& lines) {
                                 WordOf(s.framework)));
 }
 
+void AddAdapters(const Scenario& s, Lines& lines) {
+  if (!s.model.lora) return;
+  if (s.framework == Framework::kMegatron)
+    lines.emplace_back(
+        "megatron is that of 2021 and 2022, which had no adapters (model.lora): megatron_core has them by "
+        "Megatron-Bridge");
+  if (s.framework == Framework::kMegatronCore && s.parallel.tensor.size > 1)
+    lines.emplace_back(
+        "Megatron-Bridge splits both matrices of an adapter (model.lora) over tensor ranks, and gathers "
+        "between them, which is not modelled");
+}
+
 }  // namespace
 
 std::vector<std::string> FrameworkDoubts(const Scenario& scenario) {
@@ -122,6 +134,7 @@ std::vector<std::string> FrameworkDoubts(const Scenario& scenario) {
   AddSharding(scenario, lines);
   AddModelAxes(scenario, lines);
   AddRecomputation(scenario, lines);
+  AddAdapters(scenario, lines);
   AddSchedule(scenario, lines);
   const bool has_eager_loss = scenario.framework == Framework::kPytorchCompile &&
                               scenario.model.kind == ModelKind::kTransformer &&

@@ -41,6 +41,11 @@ TEST(FrameworkDoubts, NameWhatAFrameworkDoesNotRun) {
   EXPECT_THAT(DoubtsOf({"framework=pytorch", "parallel.data.kind=fsdp", "parallel.pipeline.size=1",
                         "parallel.data.size=8", narrow}),
               ElementsAre(HasSubstr("not torch.optim's")));
+  const std::string lora = "model.lora={rank: 8}";
+  EXPECT_THAT(DoubtsOf({"framework=megatron", lora}), ElementsAre(HasSubstr("had no adapters")));
+  EXPECT_THAT(DoubtsOf({"framework=megatron_core", lora}), IsEmpty());
+  EXPECT_THAT(DoubtsOf({"framework=megatron_core", lora, "parallel.tensor.size=2", "parallel.data.size=2"}),
+              ElementsAre(HasSubstr("gathers between them")));
   const std::string ddp = "parallel.data.kind=ddp", pytorch = "framework=pytorch";
   EXPECT_THAT(DoubtsOf({pytorch, "parallel.pipeline.schedule=zb_h1", ddp, "precision.optimizer=bf16"}),
               IsEmpty());
