@@ -16,11 +16,9 @@ namespace {
 constexpr auto kRing = ContextKind::kRing, kAllGather = ContextKind::kAllGather,
                kUlysses = ContextKind::kUlysses;
 
-Scenario Context(Scenario s, ContextKind kind, int64_t ranks = 2) {
-  s.model.attention = AttentionKind::kFlash;
-  s.parallel.context = {.size = ranks, .kind = kind};
+Scenario SplitTokens(Scenario s, ContextKind kind, int64_t ranks = 2) {
+  s = Context(std::move(s), kind, ranks);
   s.parallel.data.bucket_cap_mb = 0.02;  // several buckets
-  s.cluster.devices_per_node = s.WorldSize();
   return s;
 }
 Scenario Windowed(Scenario s) {
@@ -48,32 +46,35 @@ TEST_P(ContextParity, WeightsWithSgd) { ExpectWeightParity(GetParam().scenario);
 
 INSTANTIATE_TEST_SUITE_P(
     Alone, ContextParity,
-    testing::Values(ParityCase{"RingGpt", Context(TinyGpt(), kRing)},
-                    ParityCase{"RingLlama", Context(TinyLlama(), kRing)},
-                    ParityCase{"RingQwen3", Context(TinyQwen3(), kRing)},
+    testing::Values(ParityCase{"RingGpt", SplitTokens(TinyGpt(), kRing)},
+                    ParityCase{"RingLlama", SplitTokens(TinyLlama(), kRing)},
+                    ParityCase{"RingQwen3", SplitTokens(TinyQwen3(), kRing)},
                     ParityCase{"UlyssesQwen3SelectiveOp",
-                               Recomputed(Context(TinyQwen3(), kUlysses), Recompute::kSelectiveOp)},
-                    ParityCase{"RingGptTiedClipped", Clipped(Tied(Context(TinyGpt(), kRing)))},
-                    ParityCase{"RingLlama4", Context(TinyLlama(), kRing, 4)},
-                    ParityCase{"AllGatherGpt", Context(TinyGpt(), kAllGather)},
-                    ParityCase{"AllGatherLlama", Context(TinyLlama(), kAllGather)},
-                    ParityCase{"AllGatherGpt4Clipped", Clipped(Context(TinyGpt(), kAllGather, 4))},
-                    ParityCase{"UlyssesGpt", Context(TinyGpt(), kUlysses)},
-                    ParityCase{"UlyssesLlama", Context(TinyLlama(), kUlysses)},
-                    ParityCase{"UlyssesWindows", Windowed(Context(TinyLlama(), kUlysses))},
-                    ParityCase{"UlyssesOneSequence", OneSequence(Context(TinyLlama(), kUlysses))},
-                    ParityCase{"UlyssesGpt4Clipped", Clipped(FourHeads(Context(TinyGpt(), kUlysses, 4)))}),
+                               Recomputed(SplitTokens(TinyQwen3(), kUlysses), Recompute::kSelectiveOp)},
+                    ParityCase{"RingGptTiedClipped", Clipped(Tied(SplitTokens(TinyGpt(), kRing)))},
+                    ParityCase{"RingLlama4", SplitTokens(TinyLlama(), kRing, 4)},
+                    ParityCase{"AllGatherGpt", SplitTokens(TinyGpt(), kAllGather)},
+                    ParityCase{"AllGatherLlama", SplitTokens(TinyLlama(), kAllGather)},
+                    ParityCase{"AllGatherGpt4Clipped", Clipped(SplitTokens(TinyGpt(), kAllGather, 4))},
+                    ParityCase{"UlyssesGpt", SplitTokens(TinyGpt(), kUlysses)},
+                    ParityCase{"UlyssesLlama", SplitTokens(TinyLlama(), kUlysses)},
+                    ParityCase{"UlyssesWindows", Windowed(SplitTokens(TinyLlama(), kUlysses))},
+                    ParityCase{"UlyssesOneSequence", OneSequence(SplitTokens(TinyLlama(), kUlysses))},
+                    ParityCase{"UlyssesGpt4Clipped",
+                               Clipped(FourHeads(SplitTokens(TinyGpt(), kUlysses, 4)))}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
     Recompute, ContextParity,
     testing::Values(
-        ParityCase{"RingFull", Recomputed(Context(TinyLlama(), kRing), Recompute::kFull)},
-        ParityCase{"RingSelective", Recomputed(Context(TinyGpt(), kRing), Recompute::kSelective)},
-        ParityCase{"RingSelectiveOp", Recomputed(Context(TinyGpt(), kRing), Recompute::kSelectiveOp)},
-        ParityCase{"AllGatherSelective", Recomputed(Context(TinyLlama(), kAllGather), Recompute::kSelective)},
-        ParityCase{"UlyssesFull", Recomputed(Context(TinyGpt(), kUlysses), Recompute::kFull)},
-        ParityCase{"UlyssesSelective", Recomputed(Context(TinyLlama(), kUlysses), Recompute::kSelective)}),
+        ParityCase{"RingFull", Recomputed(SplitTokens(TinyLlama(), kRing), Recompute::kFull)},
+        ParityCase{"RingSelective", Recomputed(SplitTokens(TinyGpt(), kRing), Recompute::kSelective)},
+        ParityCase{"RingSelectiveOp", Recomputed(SplitTokens(TinyGpt(), kRing), Recompute::kSelectiveOp)},
+        ParityCase{"AllGatherSelective",
+                   Recomputed(SplitTokens(TinyLlama(), kAllGather), Recompute::kSelective)},
+        ParityCase{"UlyssesFull", Recomputed(SplitTokens(TinyGpt(), kUlysses), Recompute::kFull)},
+        ParityCase{"UlyssesSelective",
+                   Recomputed(SplitTokens(TinyLlama(), kUlysses), Recompute::kSelective)}),
     NameOf);
 
 constexpr auto kDdp = DataParallelKind::kDdp, kZero1 = DataParallelKind::kZero1,
@@ -83,23 +84,23 @@ constexpr auto kDdp = DataParallelKind::kDdp, kZero1 = DataParallelKind::kZero1,
 INSTANTIATE_TEST_SUITE_P(
     WithOthers, ContextParity,
     testing::Values(
-        ParityCase{"RingDdp", Kind(Context(TinyGpt(2), kRing), kDdp)},
-        ParityCase{"RingZero1Clipped", Clipped(Kind(Context(TinyGpt(2), kRing), kZero1))},
-        ParityCase{"RingFsdp1", Kind(Context(TinyLlama(), kRing), kFsdp, 1)},
-        ParityCase{"AllGatherFsdp2Clipped", Clipped(Kind(Context(TinyLlama(2), kAllGather), kFsdp))},
-        ParityCase{"UlyssesFsdp2", Kind(Context(TinyLlama(2), kUlysses), kFsdp)},
-        ParityCase{"RingTensor", Tensor(Context(TinyGpt(), kRing), false)},
-        ParityCase{"RingTensorSequenceClipped", Clipped(Tensor(Context(TinyLlama(), kRing), true))},
-        ParityCase{"UlyssesTensorSequence", Tensor(FourHeads(Context(TinyGpt(), kUlysses)), true)},
-        ParityCase{"RingPipeline", Clipped(Staged(Tied(Context(TinyGpt(), kRing)), "1f1b"))},
-        ParityCase{"AllGatherZeroBubble", Staged(Context(TinyLlama(), kAllGather), "zb_h1")}),
+        ParityCase{"RingDdp", Kind(SplitTokens(TinyGpt(2), kRing), kDdp)},
+        ParityCase{"RingZero1Clipped", Clipped(Kind(SplitTokens(TinyGpt(2), kRing), kZero1))},
+        ParityCase{"RingFsdp1", Kind(SplitTokens(TinyLlama(), kRing), kFsdp, 1)},
+        ParityCase{"AllGatherFsdp2Clipped", Clipped(Kind(SplitTokens(TinyLlama(2), kAllGather), kFsdp))},
+        ParityCase{"UlyssesFsdp2", Kind(SplitTokens(TinyLlama(2), kUlysses), kFsdp)},
+        ParityCase{"RingTensor", Tensor(SplitTokens(TinyGpt(), kRing), false)},
+        ParityCase{"RingTensorSequenceClipped", Clipped(Tensor(SplitTokens(TinyLlama(), kRing), true))},
+        ParityCase{"UlyssesTensorSequence", Tensor(FourHeads(SplitTokens(TinyGpt(), kUlysses)), true)},
+        ParityCase{"RingPipeline", Clipped(Staged(Tied(SplitTokens(TinyGpt(), kRing)), "1f1b"))},
+        ParityCase{"AllGatherZeroBubble", Staged(SplitTokens(TinyLlama(), kAllGather), "zb_h1")}),
     NameOf);
 
 TEST(ContextParallelMemory, IsPredictedToTheByte) {
   for (ContextKind kind : {kRing, kAllGather, kUlysses}) {
     SCOPED_TRACE(static_cast<int>(kind));
-    ExpectExactPeaks(*CompilePlan(Context(TinyLlama(), kind)));
-    ExpectExactPeaks(*CompilePlan(Kind(Context(TinyGpt(), kind), kFsdp)));
+    ExpectExactPeaks(*CompilePlan(SplitTokens(TinyLlama(), kind)));
+    ExpectExactPeaks(*CompilePlan(Kind(SplitTokens(TinyGpt(), kind), kFsdp)));
   }
 }
 
@@ -107,7 +108,7 @@ TEST(ContextParallelMemory, IsPredictedToTheByte) {
 // training still makes progress.
 TEST(ContextParallelBf16, TrainsAlongOneDevice) {
   for (ContextKind kind : {kRing, kAllGather, kUlysses}) {
-    Scenario s = Context(TinyLlama(), kind);
+    Scenario s = SplitTokens(TinyLlama(), kind);
     s.precision = {.param = Precision::kBf16, .compute = Precision::kBf16, .reduce = Precision::kFp32};
     s.optimizer = {.kind = OptimizerKind::kAdamW, .lr = 1e-3, .weight_decay = 0.01, .clip_norm = 1.0};
     const Trained ranks = Train(*CompilePlan(s), kParitySteps);

@@ -31,12 +31,6 @@ Scenario Flash(Scenario s) {
   s.model.attention = AttentionKind::kFlash;
   return s;
 }
-Scenario Context(Scenario s, ContextKind kind, int64_t ranks = 2) {
-  s.model.attention = AttentionKind::kFlash;
-  s.parallel.context = {.size = ranks, .kind = kind};
-  s.cluster.devices_per_node = s.WorldSize();
-  return s;
-}
 Scenario Experts(Scenario s, int64_t ranks) {
   s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 2};
   s.parallel.expert.size = ranks;

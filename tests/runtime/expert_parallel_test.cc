@@ -43,12 +43,6 @@ Scenario TopOne(Scenario s) {
   s.model.experts->capacity_factor = 4;
   return s;
 }
-Scenario Context(Scenario s) {
-  s.model.attention = AttentionKind::kFlash;
-  s.parallel.context = {.size = 2, .kind = ContextKind::kRing};
-  s.cluster.devices_per_node = s.WorldSize();
-  return s;
-}
 Scenario Accumulated(Scenario s) {
   s.batch.accumulate = 2;
   return s;
@@ -114,23 +108,23 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     WithOthers, ExpertParity,
-    testing::Values(ParityCase{"Zero1Clipped", Clipped(Kind(Experts(TinyLlama(4), 2), kZero1))},
-                    ParityCase{"Zero1AllExpertRanks", Kind(Experts(TinyLlama(2), 2), kZero1)},
-                    ParityCase{"Zero2Clipped", Clipped(Kind(Experts(TinyGpt(4), 2), kZero2))},
-                    ParityCase{"Tensor", Tensor(Experts(TinyGpt(2), 2), false)},
-                    ParityCase{"TensorSequenceClipped", Clipped(Tensor(Experts(TinyLlama(2), 2), true))},
-                    ParityCase{"TensorSequenceAlone", Tensor(Kind(Experts(TinyLlama(1), 1), kDdp), true)},
-                    ParityCase{"TensorSequenceZero1Clipped",
-                               Clipped(Tensor(Kind(Experts(TinyLlama(4), 2), kZero1), true))},
-                    ParityCase{"TensorSequenceSelectiveOp",
-                               Recomputed(Tensor(Experts(TinyLlama(2), 2), true), Recompute::kSelectiveOp)},
-                    ParityCase{"TensorSequenceRecomputed",
-                               Recomputed(Tensor(Experts(TinyGpt(2), 2), true), Recompute::kFull)},
-                    ParityCase{"TensorSequenceZeroBubble",
-                               Staged(Tensor(Experts(TinyLlama(2), 2), true), "zb_h1")},
-                    ParityCase{"OverContextRanks", Context(Kind(Experts(TinyLlama(), 1), kDdp))},
-                    ParityCase{"Pipeline", Clipped(Staged(Experts(TinyLlama(2), 2), "1f1b"))},
-                    ParityCase{"ZeroBubble", Staged(Experts(TinyGpt(2), 2), "zb_h1")}),
+    testing::Values(
+        ParityCase{"Zero1Clipped", Clipped(Kind(Experts(TinyLlama(4), 2), kZero1))},
+        ParityCase{"Zero1AllExpertRanks", Kind(Experts(TinyLlama(2), 2), kZero1)},
+        ParityCase{"Zero2Clipped", Clipped(Kind(Experts(TinyGpt(4), 2), kZero2))},
+        ParityCase{"Tensor", Tensor(Experts(TinyGpt(2), 2), false)},
+        ParityCase{"TensorSequenceClipped", Clipped(Tensor(Experts(TinyLlama(2), 2), true))},
+        ParityCase{"TensorSequenceAlone", Tensor(Kind(Experts(TinyLlama(1), 1), kDdp), true)},
+        ParityCase{"TensorSequenceZero1Clipped",
+                   Clipped(Tensor(Kind(Experts(TinyLlama(4), 2), kZero1), true))},
+        ParityCase{"TensorSequenceSelectiveOp",
+                   Recomputed(Tensor(Experts(TinyLlama(2), 2), true), Recompute::kSelectiveOp)},
+        ParityCase{"TensorSequenceRecomputed",
+                   Recomputed(Tensor(Experts(TinyGpt(2), 2), true), Recompute::kFull)},
+        ParityCase{"TensorSequenceZeroBubble", Staged(Tensor(Experts(TinyLlama(2), 2), true), "zb_h1")},
+        ParityCase{"OverContextRanks", Context(Kind(Experts(TinyLlama(), 1), kDdp), ContextKind::kRing)},
+        ParityCase{"Pipeline", Clipped(Staged(Experts(TinyLlama(2), 2), "1f1b"))},
+        ParityCase{"ZeroBubble", Staged(Experts(TinyGpt(2), 2), "zb_h1")}),
     NameOf);
 
 // Tensor ranks have whole experts of their own. An expert group consists of the two tensor ranks and some of
@@ -222,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"OffloadOptimizer",
                    Offloaded(Sharded(Experts(TinyLlama(2), 2), kFull), Offload::kOptimizer)},
         ParityCase{"TensorSequenceClipped", Clipped(Tensor(Sharded(Experts(TinyLlama(2), 2), kFull), true))},
-        ParityCase{"Context", Context(Sharded(Experts(TinyLlama(2), 2), kFull))},
+        ParityCase{"Context", Context(Sharded(Experts(TinyLlama(2), 2), kFull), ContextKind::kRing)},
         ParityCase{"PipelineClipped", Clipped(Staged(Sharded(Experts(TinyLlama(2), 2), kFull), "1f1b"))},
         ParityCase{"ZeroBubble", Staged(Sharded(Experts(TinyLlama(4), 2), kFull), "zb_h1")}),
     NameOf);
@@ -315,7 +309,7 @@ INSTANTIATE_TEST_SUITE_P(
     NameOf);
 
 Scenario SharedOverContext() {
-  Scenario s = Context(Kind(Experts(TinyLlama(), 1), kDdp));
+  Scenario s = Context(Kind(Experts(TinyLlama(), 1), kDdp), ContextKind::kRing);
   s.parallel.expert.size = 2;
   return s;
 }

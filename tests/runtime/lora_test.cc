@@ -2,6 +2,8 @@
 // what they become on one, whatever is parallel, and memory is predicted to the byte.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "plan/plan.h"
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/runtime/exact_peaks.h"
@@ -42,11 +44,6 @@ Scenario InFramework(Scenario s, Framework framework) {
   s.framework = framework;
   return s;
 }
-Scenario Context(Scenario s) {
-  s.parallel.context = {.size = 2, .kind = ContextKind::kRing};
-  s.cluster.devices_per_node = s.WorldSize();
-  return s;
-}
 Scenario Offloaded(Scenario s, Offload offload) {
   s.parallel.data.offload = offload;
   return s;
@@ -69,10 +66,10 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"Tensor", Clipped(Tensor(Llama(1), false))},
         ParityCase{"TensorSequence", Clipped(Tensor(Gpt(1), true))},
         ParityCase{"TensorSequenceFsdp", Tensor(Kind(WithHeadNorms(Llama(2)), kFsdp), true)},
-        ParityCase{"Ring", Context(Kind(Llama(1), kDdp))},
+        ParityCase{"Ring", Context(Kind(Llama(1), kDdp), ContextKind::kRing)},
         ParityCase{"DropoutTensorSequence", WithDropout(Tensor(Kind(Llama(2), kFsdp), true))},
         ParityCase{"DropoutStaged", WithDropout(Staged(Llama(1), "zb_h1"))},
-        ParityCase{"DropoutRing", WithDropout(Context(Kind(Llama(1), kDdp)))},
+        ParityCase{"DropoutRing", WithDropout(Context(Kind(Llama(1), kDdp), ContextKind::kRing))},
         ParityCase{"DropoutFull", WithDropout(Recomputed(Llama(1), Recompute::kFull))},
         ParityCase{"Staged", Clipped(Staged(Gpt(1), "1f1b"))},
         ParityCase{"StagedHalves", Staged(Llama(1, {kQkv}), "zb_h1")},
@@ -161,6 +158,33 @@ TEST(Lora, FrozenWeightsTakeTwoBytes) {
       EXPECT_EQ(buffer.dtype, parameter.is_frozen ? DType::kBFloat16 : DType::kFloat32) << parameter.name;
     }
   }
+}
+
+// Of a frozen layer in fp8 two GEMMs are left, and nothing is converted for the third. Adapters' GEMMs are in
+// 16 bits.
+TEST(Lora, FrozenLayersInFp8HaveTwoProducts) {
+  Scenario s = InFramework(Llama(1), Framework::kMegatronCore);
+  s.cluster.device = "h100-sxm-80g";
+  s.precision = {.param = Precision::kBf16, .compute = Precision::kFp8, .fp8_recipe = Fp8Recipe::kTensorwise};
+  Scenario trained = s;
+  trained.model.lora.reset();
+  const auto count = [](const Scenario& scenario, auto is_one) {
+    const Plan plan = *CompilePlan(scenario);
+    const std::vector<Op>& ops = plan.roles[0].steady.ops;
+    return std::count_if(ops.begin(), ops.end(), [&](const Op& op) { return is_one(op.kind); });
+  };
+  const auto in_fp8 = [](const OpKind& kind) {
+    const auto* gemm = std::get_if<Gemm>(&kind);
+    return gemm != nullptr && gemm->dtype == DType::kFloat8;
+  };
+  const auto of_tokens_by_rows = [](const OpKind& kind) {
+    const auto* cast = std::get_if<Fp8Cast>(&kind);
+    return cast != nullptr && cast->transposed && cast->shared_by == 1 && cast->dtype == DType::kBFloat16;
+  };
+  const int64_t layers = 4 * s.model.layers;
+  EXPECT_EQ(count(trained, in_fp8), 3 * layers * s.batch.accumulate);
+  EXPECT_EQ(count(s, in_fp8), (2 * layers - 1) * s.batch.accumulate);  // -1: backward ends at the first layer
+  EXPECT_GT(count(trained, of_tokens_by_rows), count(s, of_tokens_by_rows));
 }
 
 TEST(Lora, PeaksAreExact) {

@@ -28,6 +28,12 @@ inline Scenario Tensor(Scenario s, bool sequence) {
   s.cluster.devices_per_node = s.WorldSize();
   return s;
 }
+inline Scenario Context(Scenario s, ContextKind kind, int64_t ranks = 2) {
+  s.model.attention = AttentionKind::kFlash;
+  s.parallel.context = {.size = ranks, .kind = kind};
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
 // Two stages, and four micro-batches.
 inline Scenario Staged(Scenario s, const char* schedule) {
   s.parallel.pipeline.size = 2;

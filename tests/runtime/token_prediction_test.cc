@@ -31,11 +31,6 @@ Scenario Untied(Scenario s) {
   s.model.tie_embeddings = false;
   return s;
 }
-Scenario Context(Scenario s, ContextKind kind) {
-  s.parallel.context = {.size = 2, .kind = kind};
-  s.cluster.devices_per_node = s.WorldSize();
-  return s;
-}
 Scenario InV(Scenario s) {
   s = Staged(std::move(s), "zb_v");
   s.parallel.pipeline.virtual_stages = 2;
