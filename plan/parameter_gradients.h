@@ -7,8 +7,8 @@
 
 namespace windtunnel {
 
-// Each trained parameter's gradient has its own buffer, allocated when backward first writes it and freed by the next
-// step's zero_grad (set_to_none, torch.optim's default).
+// Each trained parameter's gradient has its own buffer, allocated when backward first writes it and freed by
+// the next step's zero_grad (set_to_none, torch.optim's default).
 class ParameterGradients {
  public:
   ParameterGradients(Role& role, DType type);
