@@ -185,6 +185,7 @@ std::string_view SlowSteps(const Scenario& scenario) {
   const bool pipelines = scenario.parallel.pipeline.size > 1 || !scenario.search->pipeline.empty();
   if (pipelines && Has(kinds, DataParallelKind::kFsdp)) return "FSDP in a pipeline";
   if (Has(kinds, DataParallelKind::kZero2)) return "zero2";
+  if (Has(kinds, DataParallelKind::kZero3)) return "zero3";
   std::vector<Offload> offload = scenario.search->offload;
   if (offload.empty()) offload.push_back(scenario.parallel.data.offload);
   if (Has(kinds, DataParallelKind::kZero1) && Has(offload, Offload::kOptimizer))

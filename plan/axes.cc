@@ -114,6 +114,7 @@ int64_t ShardRanks(const Scenario& s) {
   switch (data.kind) {
     case DataParallelKind::kZero1:
     case DataParallelKind::kZero2:
+    case DataParallelKind::kZero3:
       return data.shard_size > 0 ? data.shard_size : copies;
     case DataParallelKind::kFsdp:
       break;

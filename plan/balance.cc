@@ -98,6 +98,8 @@ StateBytes StateBytesOf(const Scenario& scenario, bool of_experts) {
   switch (data.kind) {
     case DataParallelKind::kFsdp:  // values and gradients as the optimizer has them
       return {(2 * bytes(updated) + moments) / ranks, roots / ranks};
+    case DataParallelKind::kZero3:
+      return {(values + reduced + optimizer) / ranks, roots / ranks};
     case DataParallelKind::kZero1:
       return {values + reduced + optimizer / ranks, roots / ranks};
     case DataParallelKind::kZero2:

@@ -29,6 +29,8 @@ struct StrategyContext {
   CollectiveStream& expert;  // ranks of the data axis that have different experts
   StreamId copies;  // for casts and copies from and to the host; the compute stream where the host computes
   StreamId host;    // for HostWait; -1 where the host computes
+  StreamId reductions =
+      kComputeStream;  // for what ZeRO-3 does to gradients, where that is beside computation
   std::vector<CollectiveStream*> model_parts;  // axes that one model is spread over: pipeline stages
   bool splits_backward = false;  // some weight gradients are computed apart from input gradients
   int pipeline_rank = 0;
@@ -79,11 +81,14 @@ class DataParallel : public ParameterHooks {
   virtual void BeginEvaluation(ProgramBuilder&) {}
   // The number of first steps that differ from the steady one.
   virtual int64_t startup_steps() const { return 1; }
+  // Whether later programs depend on the first step's, which must then be built first.
+  virtual bool learns() const { return false; }
 };
 
 // Every rank holds all parameters: one device, or DistributedDataParallel.
 std::unique_ptr<DataParallel> MakeReplicated(const StrategyContext& context);
 std::unique_ptr<DataParallel> MakeZero(const StrategyContext& context);
+std::unique_ptr<DataParallel> MakeZero3(const StrategyContext& context);
 // Whether the framework's pipeline schedule decides when stages reduce gradients (plan/zero.cc).
 bool AlignsReductions(const Scenario& scenario);
 // InvalidInput for a wrap policy that names no module or splits tied weights, and for weights tied between

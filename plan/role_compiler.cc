@@ -155,10 +155,14 @@ Status RoleCompiler::MakeStrategy() {
   if (is_sharded && !host_computes()) {
     context.copies = AddStream(StreamKind::kCopy, "copy");
     context.host = HostStream();
+    if (kind == DataParallelKind::kZero3 && scenario_.parallel.data.overlap)
+      context.reductions = AddStream(StreamKind::kCopy, "reductions");
   }
   if (!is_sharded) {
     strategy_ = MakeReplicated(context);
-  } else if (scenario_.parallel.data.kind == DataParallelKind::kFsdp) {
+  } else if (kind == DataParallelKind::kZero3) {
+    strategy_ = MakeZero3(context);
+  } else if (kind == DataParallelKind::kFsdp) {
     WT_ASSIGN_OR_RETURN(strategy_, MakeFsdp(context));
   } else {
     strategy_ = MakeZero(context);
@@ -177,8 +181,10 @@ Result<Role> RoleCompiler::Compile(const CompileOptions& options) {
   }
   role_.initialize = Initialize();
   const int64_t startup = strategy_->startup_steps();
-  for (int64_t step = 0; options.starts_up && step < startup; ++step)
-    role_.startup.push_back(Step(step, fmt::format("step {}", step), options.computes));
+  for (int64_t step = 0; (options.starts_up || strategy_->learns()) && step < startup; ++step) {
+    Program program = Step(step, fmt::format("step {}", step), options.computes);
+    if (options.starts_up) role_.startup.push_back(std::move(program));
+  }
   role_.steady = Step(startup, "steady", options.computes);
   role_.restore = Restore();
   if (options.evaluates) role_.evaluate = Evaluate();

@@ -68,7 +68,8 @@ StreamKind StreamKindOf(const OpKind& kind, StreamKind actual) {
   if (IsCommunication(kind)) return StreamKind::kCommunication;
   if (std::holds_alternative<HostWait>(kind)) return StreamKind::kHost;
   const bool may_copy = std::holds_alternative<Copy>(kind) || std::holds_alternative<Scale>(kind) ||
-                        std::holds_alternative<Fp8Cast>(kind);
+                        std::holds_alternative<Fp8Cast>(kind) || std::holds_alternative<PackShards>(kind) ||
+                        std::holds_alternative<UnpackShards>(kind);
   if (may_copy && actual == StreamKind::kCopy) return StreamKind::kCopy;
   return StreamKind::kCompute;
 }

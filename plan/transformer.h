@@ -28,6 +28,7 @@
 #include "plan/layers.h"
 #include "plan/model.h"
 #include "plan/projections.h"
+#include "scenarios/derived.h"
 
 namespace windtunnel {
 
@@ -164,7 +165,7 @@ class Transformer : public Model {
     }
     if (framework_ == Framework::kMegatronCore) {
       // FSDP gathers units again, and so their weights are converted again.
-      types_.keeps_weights_in_fp8 = scenario.parallel.data.kind != DataParallelKind::kFsdp;
+      types_.keeps_weights_in_fp8 = !ShardsParameters(scenario.parallel.data.kind);
       types_.fp8_weights_shared_by = types_.keeps_weights_in_fp8 ? scenario.batch.accumulate : 1;
       types_.keeps_inputs_in_fp8 = types_.gathers_factors() && recompute_ != Recompute::kSelectiveOp;
     }

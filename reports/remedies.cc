@@ -60,21 +60,22 @@ bool FuseTheLoss(Remedy& remedy) {
 }
 
 // Applies to replicas that each keep everything, or more than `kind` leaves them; also to a single one, whose
-// states can then be offloaded. The FSDP of Megatron and DeepSpeed is not modelled, and PyTorch has no ZeRO-1
-// like theirs.
+// states can then be offloaded. Megatron's FSDP is not modelled, PyTorch has no ZeRO-1 like theirs, and DeepSpeed
+// shards parameters by ZeRO-3.
 Change ShardBy(DataParallelKind kind) {
   return [kind](Remedy& remedy) {
     Scenario& scenario = remedy.scenario;
     DataParallelSpec& data = scenario.parallel.data;
     const bool is_fsdp = kind == DataParallelKind::kFsdp;
+    const bool is_deepspeed = scenario.framework == Framework::kDeepspeed;
     const bool shards_less = data.kind == DataParallelKind::kNone || data.kind == DataParallelKind::kDdp ||
                              (is_fsdp && IsZero(data.kind));
     const bool has_kind =
-        is_fsdp ? !IsMegatronOrDeepspeed(scenario.framework) : !IsPytorch(scenario.framework);
+        is_fsdp ? is_deepspeed || !IsMegatronOrDeepspeed(scenario.framework) : !IsPytorch(scenario.framework);
     if (!shards_less || !has_kind) return false;
-    data.kind = kind;
+    data.kind = is_fsdp && is_deepspeed ? DataParallelKind::kZero3 : kind;
     scenario.derived.kind = false;
-    remedy.settings.push_back(fmt::format("parallel.data.kind={}", WordOf(kind)));
+    remedy.settings.push_back(fmt::format("parallel.data.kind={}", WordOf(data.kind)));
     if (is_fsdp && data.overlap_param_gather) {
       data.overlap_param_gather = false;
       remedy.settings.push_back("parallel.data.overlap_param_gather=false");
@@ -113,9 +114,8 @@ bool HalveMicroBatches(Remedy& remedy) {
 bool UseTheHost(Remedy& remedy) {
   DataParallelSpec& data = remedy.scenario.parallel.data;
   if (data.offload != Offload::kNone) return false;
-  const bool holds_parameters = data.kind == DataParallelKind::kFsdp;
-  if (!holds_parameters && !IsZero(data.kind)) return false;
-  data.offload = holds_parameters ? Offload::kParam : Offload::kOptimizer;
+  if (!IsSharded(data.kind)) return false;
+  data.offload = ShardsParameters(data.kind) ? Offload::kParam : Offload::kOptimizer;
   remedy.settings.push_back(fmt::format("parallel.data.offload={}", WordOf(data.offload)));
   return true;
 }

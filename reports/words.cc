@@ -54,7 +54,7 @@ std::string DataInWords(const DataParallelSpec& data) {
   std::string text(WordOf(data.kind));
   const bool is_fsdp = data.kind == DataParallelKind::kFsdp;
   if (is_fsdp) text += fmt::format(" {} {}", data.version, WordOf(data.sharding));
-  if ((is_fsdp ? IsHybrid(data.sharding) : IsZero(data.kind)) && data.shard_size > 0)
+  if ((is_fsdp ? IsHybrid(data.sharding) : IsSharded(data.kind)) && data.shard_size > 0)
     text += fmt::format(" in groups of {}", data.shard_size);
   if (is_fsdp && data.reshard_ranks > 0)
     text += fmt::format(", resharded to {} after forward", data.reshard_ranks);

@@ -13,6 +13,7 @@
 #include "scenarios/model_checks.h"
 #include "scenarios/recompute_checks.h"
 #include "scenarios/split_checks.h"
+#include "scenarios/zero3_checks.h"
 
 namespace windtunnel {
 namespace {
@@ -220,15 +221,15 @@ void CheckActivation(const Scenario& scenario, Checker& check) {
 }
 
 // Offloading is allowed only for what is sharded, since only that is worth the transfers to the host and
-// back. Only FSDP gathers parameters when they are needed.
+// back. Only FSDP and ZeRO-3 gather parameters when they are needed.
 void CheckOffload(const DataParallelSpec& data, Checker& check) {
-  bool fsdp = data.kind == DataParallelKind::kFsdp;
   const bool sharded = IsSharded(data.kind);
-  check.Expect(data.offload != Offload::kParam || fsdp, {"parallel.data.offload"},
-               "parallel.data.offload is 'param', expected {} unless kind is fsdp",
+  check.Expect(data.offload != Offload::kParam || ShardsParameters(data.kind), {"parallel.data.offload"},
+               "parallel.data.offload is 'param', expected {} unless kind is zero3 or fsdp",
                sharded ? "none or optimizer" : "none");
-  check.Expect(data.offload != Offload::kOptimizer || sharded, {"parallel.data.offload"},
-               "parallel.data.offload is 'optimizer', expected none unless kind is zero1, zero2 or fsdp");
+  check.Expect(
+      data.offload != Offload::kOptimizer || sharded, {"parallel.data.offload"},
+      "parallel.data.offload is 'optimizer', expected none unless kind is zero1, zero2, zero3 or fsdp");
 }
 
 // Gradients that are views of the buckets have the buckets' type.
@@ -276,10 +277,10 @@ void CheckData(const ParallelSpec& parallel, Checker& check) {
       parallel.context.size);
   CheckOffload(data, check);
   const bool zero = IsZero(data.kind);
-  check.Expect(!zero || data.shard_size == 0 || Divides(data.shard_size, copies),
-               {"parallel.data.shard_size", "parallel.data.size"},
-               "parallel.data.shard_size is {}, expected a divisor of {} ({})", data.shard_size, of_copies,
-               copies);
+  const bool in_groups = (zero || data.kind == DataParallelKind::kZero3) && data.shard_size > 0;
+  check.Expect(
+      !in_groups || Divides(data.shard_size, copies), {"parallel.data.shard_size", "parallel.data.size"},
+      "parallel.data.shard_size is {}, expected a divisor of {} ({})", data.shard_size, of_copies, copies);
   check.Expect(
       !data.overlap_param_gather || (zero && data.overlap), {"parallel.data.overlap_param_gather"},
       "parallel.data.overlap_param_gather is true, expected false unless kind is zero1 or zero2 with "
@@ -392,7 +393,8 @@ void CheckPipelineWithData(const ParallelSpec& parallel, Checker& check) {
                "parallel.data.kind is zero2, which keeps no gradients between micro-batches, expected zero1, "
                "ddp or fsdp in a "
                "pipeline");
-  check.Expect(data.sync == GradientSync::kLastMicroBatch, {"parallel.data.sync", "parallel.pipeline.size"},
+  check.Expect(data.sync == GradientSync::kLastMicroBatch || data.kind == DataParallelKind::kZero3,
+               {"parallel.data.sync", "parallel.pipeline.size"},
                "parallel.data.sync is every_micro_batch, expected last_micro_batch in a pipeline");
 }
 
@@ -529,6 +531,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   CheckPipelineWithData(scenario.parallel, check);
   CheckOneProcess(scenario, check);
   CheckLora(scenario, check);
+  CheckZero3(scenario, check);
   CheckSplits(scenario, check);
   const NetworkSpec& network = scenario.cluster.network;
   check.Expect(network.preset.empty() || scenario.cluster.device != "cpu",

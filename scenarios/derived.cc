@@ -9,7 +9,7 @@ DataParallelKind DerivedKind(int64_t copies) {
 }
 
 GradientSync DerivedSync(DataParallelKind kind, int64_t pipeline) {
-  const bool every = kind == DataParallelKind::kFsdp && pipeline == 1;
+  const bool every = kind == DataParallelKind::kZero3 || (kind == DataParallelKind::kFsdp && pipeline == 1);
   return every ? GradientSync::kEveryMicroBatch : GradientSync::kLastMicroBatch;
 }
 

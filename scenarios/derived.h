@@ -14,7 +14,7 @@ namespace windtunnel {
 DataParallelKind DerivedKind(int64_t copies);
 
 // FSDP users accumulate gradients in shards: sharding is there to avoid whole gradients of all units. So
-// plain FSDP reduces in every backward. In a pipeline of several stages its users turn that off until the
+// plain FSDP reduces in every backward, and ZeRO-3 never does otherwise. In a pipeline of several stages its users turn that off until the
 // last backward (as torch.distributed.pipelining does).
 GradientSync DerivedSync(DataParallelKind kind, int64_t pipeline);
 
@@ -33,10 +33,16 @@ constexpr bool Divides(int64_t divisor, int64_t value) { return divisor > 0 && v
 constexpr bool IsZero(DataParallelKind kind) {
   return kind == DataParallelKind::kZero1 || kind == DataParallelKind::kZero2;
 }
+// Whether each rank keeps only a part of the parameters, too.
+constexpr bool ShardsParameters(DataParallelKind kind) {
+  return kind == DataParallelKind::kZero3 || kind == DataParallelKind::kFsdp;
+}
 // Whether each rank keeps only a part of the optimizer state (or of more than that).
-constexpr bool IsSharded(DataParallelKind kind) { return IsZero(kind) || kind == DataParallelKind::kFsdp; }
+constexpr bool IsSharded(DataParallelKind kind) { return IsZero(kind) || ShardsParameters(kind); }
 // Whether the key parallel.data.overlap applies to this kind.
-constexpr bool HasOverlapKey(DataParallelKind kind) { return IsZero(kind) || kind == DataParallelKind::kDdp; }
+constexpr bool HasOverlapKey(DataParallelKind kind) {
+  return IsZero(kind) || kind == DataParallelKind::kZero3 || kind == DataParallelKind::kDdp;
+}
 
 // Whether the framework has Megatron's flat buffers of gradients and their buckets also with a single replica
 // (kinds none and ddp). Megatron of 2021 has them by default, too; but if they are of 16 bits, it first

@@ -251,6 +251,19 @@ void Describe(V& v, LearningRateScheduler& scheduler) {
 }
 
 template <typename V>
+void Describe(V& v, Zero3Spec& zero3) {
+  constexpr Bounds elements = From(0, 1e15);
+  v.Integer("prefetch_bucket_size", zero3.prefetch_bucket_size, elements,
+            "gathered ahead until so many are on their way (default 50 million; 0: nothing is)");
+  v.Integer("param_persistence_threshold", zero3.param_persistence_threshold, elements,
+            "parameters of up to so many are whole on every rank (default 100 thousand)");
+  v.Integer("max_live_parameters", zero3.max_live_parameters, elements,
+            "nothing is gathered ahead while so many are whole (default 1 billion)");
+  v.Integer("max_reuse_distance", zero3.max_reuse_distance, elements,
+            "parameters stay whole if they are used again within so many others (default 1 billion)");
+}
+
+template <typename V>
 void Describe(V& v, DataParallelSpec& data) {
   v.Word("kind", data.kind, "default none for one rank of data x context, else ddp");
   v.Integer("size", data.size, kRanks, "replicas (default 1)");
@@ -264,22 +277,26 @@ void Describe(V& v, DataParallelSpec& data) {
             "fsdp: units gathered ahead in forward (default 0)");
   v.Integer(
       "shard_size", data.shard_size, From(0, kRanks.max),
-      "ranks in one shard group; 0 (default): those of a node for hybrid_shard, all for zero1 and zero2");
+      "ranks in one shard group; 0 (default): those of a node for hybrid_shard, all for zero1, zero2, zero3");
   v.Number(
       "bucket_cap_mb", data.bucket_cap_mb, MoreThanUpTo(0, 1e9),
-      "ddp, zero1, zero2: MiB of gradients per bucket (default null, the framework's own: 25, ddp's first 1; "
-      "megatron_core: the larger of 40 million parameters and one million a rank of data x context)");
+      "ddp, zero1, zero2, zero3: MiB of gradients per bucket (default null, the framework's own: 25, ddp's "
+      "first 1; deepspeed, and zero3 unless Windtunnel's own: 500 million parameters; megatron_core: the "
+      "larger of 40 million and one million a rank of data x context)");
   v.Flag("find_unused_parameters", data.find_unused_parameters, "ddp (default false)");
   v.Flag("gradient_as_bucket_view", data.gradient_as_bucket_view, "ddp (default false)");
   v.Word("sync", data.sync,
-         "when accumulated gradients are reduced (default last_micro_batch; fsdp: every_micro_batch)");
-  v.Flag("overlap", data.overlap, "default true; false: gradients are reduced after backward");
+         "when accumulated gradients are reduced (default last_micro_batch; zero3, fsdp: every_micro_batch)");
+  v.Flag("overlap", data.overlap,
+         "default true; false: gradients are reduced after backward; zero3: nothing is computed beside "
+         "collectives");
   v.Flag(
       "overlap_param_gather", data.overlap_param_gather,
       "zero1, zero2 (default false): parameters are gathered in the next step's forward, bucket by bucket");
   v.Wrap("wrap", data.wrap, "fsdp unit: block (default), root, size:BYTES or a list of module names");
   v.Word("prefetch", data.prefetch, "fsdp (default backward_pre)");
   v.Flag("limit_all_gathers", data.limit_all_gathers, "fsdp (default true)");
+  v.Block("zero3", data.zero3, "zero3, in elements, as DeepSpeed's stage3_ keys");
   v.Word("offload", data.offload, "what lives in host memory (default none)");
 }
 

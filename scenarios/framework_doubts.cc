@@ -53,6 +53,14 @@ void AddZero(const Scenario& s, Lines& lines) {
         "PyTorch has no strategy like kind: {}, which is Megatron's and DeepSpeed's: its "
         "ZeroRedundancyOptimizer all-reduces gradients and broadcasts values; FSDP shards as much or more",
         WordOf(kind)));
+  const bool has_16_bits = s.precision.param == Precision::kBf16 || s.precision.param == Precision::kFp16;
+  if (kind == DataParallelKind::kZero3 && s.framework != Framework::kWindtunnel && has_16_bits &&
+      s.precision.reduce == Precision::kFp32)
+    lines.push_back(
+        fmt::format("gradients are reduced and added up in fp32, where DeepSpeed does so in the parameters' "
+                    "type unless its "
+                    "configuration says otherwise (communication_data_type): precision.reduce: {}",
+                    WordOf(s.precision.param)));
   if ((s.framework == Framework::kMegatron || s.framework == Framework::kMegatronCore) &&
       kind == DataParallelKind::kZero2)
     lines.push_back(fmt::format("{}'s distributed optimizer is kind: zero1; it keeps gradients whole",
@@ -63,7 +71,7 @@ void AddSharding(const Scenario& s, Lines& lines) {
   const DataParallelSpec& data = s.parallel.data;
   if (data.kind != DataParallelKind::kFsdp) return;
   if (s.framework == Framework::kDeepspeed)
-    lines.emplace_back("DeepSpeed's own third stage is not modelled: kind: fsdp is PyTorch's FSDP");
+    lines.emplace_back("DeepSpeed has no FSDP, which is PyTorch's; its third stage is kind: zero3");
   if (s.framework == Framework::kMegatron)
     lines.emplace_back("megatron is that of 2021 and 2022, which had no FSDP");
   if (s.framework == Framework::kMegatronCore)

@@ -270,9 +270,13 @@ inline constexpr Alias kAliases[] = {
     // DeepSpeed
     {"reduce_bucket_size", "parallel.data.bucket_cap_mb", "", "DeepSpeed counts elements, this MiB"},
     {"communication_data_type", "precision.reduce"},
+    {"stage3_prefetch_bucket_size", "parallel.data.zero3.prefetch_bucket_size"},
+    {"stage3_param_persistence_threshold", "parallel.data.zero3.param_persistence_threshold"},
+    {"stage3_max_live_parameters", "parallel.data.zero3.max_live_parameters"},
+    {"stage3_max_reuse_distance", "parallel.data.zero3.max_reuse_distance"},
     {"zero_hpz_partition_size", "parallel.data.reshard_after_forward", "",
      "with 'kind: fsdp', the number of ranks"},
-    {"mics_shard_size", "parallel.data.shard_size", "", "with 'sharding: hybrid_shard'"},
+    {"mics_shard_size", "parallel.data.shard_size", "", "with 'kind: zero3'"},
 };
 
 // A key of theirs for which there is none here, and why.
@@ -289,10 +293,6 @@ inline constexpr NotModelled kNotModelled[] = {
     {"zero_quantized_weights", "ZeRO++'s quantisation is not modelled"},
     {"zero_quantized_gradients", "ZeRO++'s quantisation is not modelled"},
     {"zero_quantized_nontrainable_weights", "ZeRO++'s quantisation is not modelled"},
-    {"stage3_prefetch_bucket_size", "DeepSpeed's own third stage is not modelled; 'kind: fsdp' is FSDP"},
-    {"stage3_param_persistence_threshold",
-     "DeepSpeed's own third stage is not modelled; 'kind: fsdp' is FSDP"},
-    {"stage3_max_live_parameters", "DeepSpeed's own third stage is not modelled; 'kind: fsdp' is FSDP"},
     {"frozen", "weights are frozen by model.lora only"},
     {"freeze", "weights are frozen by model.lora only"},
     {"requires_grad", "weights are frozen by model.lora only"},

@@ -284,7 +284,7 @@ enum class RecomputeModule {
 // logits (megatron_core) or gets a tensor of the same type (PyTorch).
 enum class CrossEntropyKind { kFramework, kFused };
 
-enum class DataParallelKind { kNone, kDp, kDdp, kZero1, kZero2, kFsdp };
+enum class DataParallelKind { kNone, kDp, kDdp, kZero1, kZero2, kZero3, kFsdp };
 enum class Sharding { kFullShard, kShardGradOp, kHybridShard, kHybridShardZero2, kNoShard };
 enum class GradientSync { kLastMicroBatch, kEveryMicroBatch };
 enum class Prefetch { kNone, kBackwardPre, kBackwardPost };
@@ -299,6 +299,19 @@ struct WrapPolicy {
 };
 
 inline constexpr double kPytorchBucketMib = 25;
+
+// Of kind zero3, in elements, with DeepSpeed's names and defaults (stage3_prefetch_bucket_size, …).
+struct Zero3Spec {
+  // Parameters that are gathered ahead of the module that needs them: until this many are on their way.
+  int64_t prefetch_bucket_size = 50'000'000;
+  // Parameters of up to this many elements are whole on every rank.
+  int64_t param_persistence_threshold = 100'000;
+  // Nothing is gathered ahead while this many elements are whole.
+  int64_t max_live_parameters = 1'000'000'000;
+  // A module's parameters stay whole if fewer than this many elements of others are used before it is again.
+  int64_t max_reuse_distance = 1'000'000'000;
+  bool operator==(const Zero3Spec&) const = default;
+};
 
 struct DataParallelSpec {
   DataParallelKind kind = DataParallelKind::kNone;
@@ -323,6 +336,7 @@ struct DataParallelSpec {
   WrapPolicy wrap = {};
   Prefetch prefetch = Prefetch::kBackwardPre;
   bool limit_all_gathers = true;
+  Zero3Spec zero3 = {};
   Offload offload = Offload::kNone;
   bool operator==(const DataParallelSpec&) const = default;
 };

@@ -205,10 +205,10 @@ void CheckExpertOverlap(const Scenario& scenario, Checker& check) {
       "parallel.expert.overlap is true, expected parallel.pipeline.schedule interleaved or dualpipe_v, not "
       "{}: others have no pairs of a forward and a backward of two micro-batches",
       schedule);
-  check.Expect(
-      parallel.data.kind != DataParallelKind::kFsdp, {"parallel.expert.overlap", "parallel.data.kind"},
-      "parallel.expert.overlap is true, expected another parallel.data.kind than fsdp, which gathers "
-      "parameters in the order of one pass");
+  check.Expect(!ShardsParameters(parallel.data.kind), {"parallel.expert.overlap", "parallel.data.kind"},
+               "parallel.expert.overlap is true, expected another parallel.data.kind than {}, which gathers "
+               "parameters in the order of one pass",
+               WordOf(parallel.data.kind));
   check.Expect(scenario.recompute != Recompute::kFull, {"parallel.expert.overlap", "recompute"},
                "parallel.expert.overlap is true, expected another recompute than full, which would exchange "
                "tokens again");

@@ -32,7 +32,8 @@ class Unused {
 void AddDataKeys(const Scenario& scenario, std::vector<std::string>& lines) {
   const DataParallelSpec& data = scenario.parallel.data;
   const DataParallelSpec unset;
-  const bool is_fsdp = data.kind == DataParallelKind::kFsdp, is_ddp = data.kind == DataParallelKind::kDdp;
+  const bool is_fsdp = data.kind == DataParallelKind::kFsdp, is_ddp = data.kind == DataParallelKind::kDdp,
+             is_zero3 = data.kind == DataParallelKind::kZero3;
   const bool has_buckets =
       HasOverlapKey(data.kind) || (data.kind == DataParallelKind::kNone && HasMegatronsBuffers(scenario));
   // Megatron-Core's reducer has neither of the two keys that depend on this.
@@ -47,7 +48,9 @@ void AddDataKeys(const Scenario& scenario, std::vector<std::string>& lines) {
   kind.Add("parallel.data.wrap", data.wrap, unset.wrap, is_fsdp);
   kind.Add("parallel.data.prefetch", data.prefetch, unset.prefetch, is_fsdp);
   kind.Add("parallel.data.limit_all_gathers", data.limit_all_gathers, unset.limit_all_gathers, is_fsdp);
-  kind.Add("parallel.data.shard_size", data.shard_size, unset.shard_size, is_fsdp || IsZero(data.kind));
+  kind.Add("parallel.data.zero3", data.zero3, unset.zero3, is_zero3);
+  kind.Add("parallel.data.shard_size", data.shard_size, unset.shard_size,
+           is_fsdp || is_zero3 || IsZero(data.kind));
   kind.Add("parallel.data.bucket_cap_mb", data.bucket_cap_mb, unset.bucket_cap_mb, has_buckets);
   kind.Add("parallel.data.overlap", data.overlap, unset.overlap, has_buckets);
   kind.Add("parallel.data.find_unused_parameters", data.find_unused_parameters, unset.find_unused_parameters,

@@ -126,7 +126,8 @@ struct Words<DataParallelKind> {
   static constexpr Word<DataParallelKind> table[] = {
       {"none", DataParallelKind::kNone},   {"dp", DataParallelKind::kDp},
       {"ddp", DataParallelKind::kDdp},     {"zero1", DataParallelKind::kZero1},
-      {"zero2", DataParallelKind::kZero2}, {"fsdp", DataParallelKind::kFsdp}};
+      {"zero2", DataParallelKind::kZero2}, {"zero3", DataParallelKind::kZero3},
+      {"fsdp", DataParallelKind::kFsdp}};
 };
 template <>
 struct Words<Sharding> {

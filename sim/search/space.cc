@@ -337,6 +337,11 @@ class Enumeration {
       return "hybrid sharding in a single group: counted once, as sharding over all ranks";
     if (c.pipeline > 1 && copies > 1 && c.kind == DataParallelKind::kZero2)
       return "kind: zero2 in a pipeline";
+    if (c.kind == DataParallelKind::kZero3 && (c.pipeline > 1 || c.expert > 1))
+      return "kind: zero3 in a pipeline, or with experts of several ranks";
+    const bool is_group = c.shard_size > 0 && c.shard_size < copies;
+    if (c.kind == DataParallelKind::kZero3 && is_group && c.offload != Offload::kNone)
+      return "kind: zero3 in groups, with offload";
     const bool overlap_has_effect = HasOverlapKey(c.kind) && copies > 1;
     if (!overlap_has_effect && IsRepeated(ranges_.overlap, c.overlap, own.overlap))
       return "overlap has no effect: counted once";

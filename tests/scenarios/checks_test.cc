@@ -253,19 +253,42 @@ INSTANTIATE_TEST_SUITE_P(
             Gpt("parallel: {data: {kind: zero1, sync: every_micro_batch}, pipeline: {size: 2}}\n"
                 "batch: {accumulate: 4}\n"),
             "s.yaml:2:38: parallel.data.sync is every_micro_batch, expected last_micro_batch in a pipeline"},
+        Conflict{Gpt("parallel: {data: {kind: zero3}, pipeline: {size: 2}}\nbatch: {accumulate: 4}\n"),
+                 "s.yaml:2:25: parallel.data.kind is zero3, expected zero1 in a pipeline: DeepSpeed's takes "
+                 "nothing "
+                 "that shards gradients"},
+        Conflict{Gpt("parallel: {data: {kind: zero3, size: 2, sync: last_micro_batch}}\n"),
+                 "s.yaml:2:47: parallel.data.sync is last_micro_batch, expected every_micro_batch for kind: "
+                 "zero3, "
+                 "which keeps no whole gradients"},
+        Conflict{Gpt("parallel: {data: {kind: zero3, size: 2}}\nframework: megatron_core\n"),
+                 "s.yaml:2:25: parallel.data.kind is zero3, expected zero1 with framework: megatron_core; "
+                 "DeepSpeed's third stage goes with deepspeed, pytorch, pytorch_compile and windtunnel"},
+        Conflict{
+            "model: {preset: mixtral-8x7b}\nparallel: {data: {kind: zero3, size: 2}, expert: {size: 2}}\n",
+            "s.yaml:2:25: parallel.data.kind is zero3, expected parallel.expert.size: 1, not 2: DeepSpeed's "
+            "experts "
+            "go with its stages up to 2"},
+        Conflict{Gpt("parallel: {data: {kind: zero3, size: 8, shard_size: 3}}\n"),
+                 "s.yaml:2:53: parallel.data.shard_size is 3, expected a divisor of parallel.data.size (8)"},
+        Conflict{Gpt("parallel: {data: {kind: zero3, size: 8, shard_size: 4, offload: param}}\n"),
+                 "s.yaml:2:53: parallel.data.shard_size is 4, expected all ranks with offload, whose "
+                 "gradients are "
+                 "in host memory"},
         Conflict{Gpt("parallel: {data: {kind: fsdp, size: 8, sharding: hybrid_shard, shard_size: 3}}\n"),
                  "s.yaml:2:76: parallel.data.shard_size is 3, expected a divisor of parallel.data.size (8)"},
         Conflict{Gpt("parallel: {data: {kind: zero1, size: 8, shard_size: 3}}\n"),
                  "s.yaml:2:53: parallel.data.shard_size is 3, expected a divisor of parallel.data.size (8)"},
         Conflict{
             Gpt("parallel: {data: {kind: zero2, size: 2, offload: param}}\n"),
-            "s.yaml:2:50: parallel.data.offload is 'param', expected none or optimizer unless kind is fsdp"},
+            "s.yaml:2:50: parallel.data.offload is 'param', expected none or optimizer unless kind is zero3 "
+            "or fsdp"},
         Conflict{Gpt("parallel: {data: {kind: ddp, size: 2, offload: param}}\n"),
-                 "s.yaml:2:48: parallel.data.offload is 'param', expected none unless kind is fsdp"},
+                 "s.yaml:2:48: parallel.data.offload is 'param', expected none unless kind is zero3 or fsdp"},
         Conflict{
             Gpt("parallel: {data: {kind: ddp, size: 2, offload: optimizer}}\n"),
-            "s.yaml:2:48: parallel.data.offload is 'optimizer', expected none unless kind is zero1, zero2 or "
-            "fsdp"},
+            "s.yaml:2:48: parallel.data.offload is 'optimizer', expected none unless kind is zero1, zero2, "
+            "zero3 or fsdp"},
         Conflict{
             Gpt("parallel: {data: {kind: ddp, size: 2, gradient_as_bucket_view: true}}\n"
                 "precision: {param: bf16, compute: bf16, reduce: fp32}\n"),
@@ -308,8 +331,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "nothing"},
         Conflict{
             Gpt("parallel: {data: {kind: dp, size: 2, offload: optimizer}}\n"),
-            "s.yaml:2:47: parallel.data.offload is 'optimizer', expected none unless kind is zero1, zero2 "
-            "or fsdp"},
+            "s.yaml:2:47: parallel.data.offload is 'optimizer', expected none unless kind is zero1, zero2, "
+            "zero3 or fsdp"},
         Conflict{Gpt("parallel: {data: {kind: dp, size: 2}}\ncluster: {nodes: 2, devices_per_node: 1}\n"),
                  "s.yaml:3:18: cluster.nodes is 2, expected 1 for parallel.data.kind: dp, which is one "
                  "process"},

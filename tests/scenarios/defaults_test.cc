@@ -174,6 +174,7 @@ TEST(ParallelDefaults, FsdpReducesInEveryMicroBatchUnlessToldOtherwise) {
     return Parsed(std::string(kGpt) + "parallel: {data: {size: 2, " + data + "}}\n").parallel.data.sync;
   };
   EXPECT_EQ(sync("kind: fsdp"), GradientSync::kEveryMicroBatch);
+  EXPECT_EQ(sync("kind: zero3"), GradientSync::kEveryMicroBatch);
   EXPECT_EQ(sync("kind: fsdp, sync: last_micro_batch"), GradientSync::kLastMicroBatch);
   EXPECT_EQ(sync("kind: ddp"), GradientSync::kLastMicroBatch);
   EXPECT_EQ(sync("kind: zero1"), GradientSync::kLastMicroBatch);

@@ -30,7 +30,7 @@ TEST(FrameworkDoubts, NameWhatAFrameworkDoesNotRun) {
                         "parallel.pipeline.virtual_stages=2"}),
               IsEmpty());
   EXPECT_THAT(DoubtsOf({"framework=deepspeed", "parallel.data.kind=fsdp"}),
-              ElementsAre(HasSubstr("third stage is not modelled")));
+              ElementsAre(HasSubstr("third stage is kind: zero3")));
   EXPECT_THAT(DoubtsOf({"framework=megatron", "precision.compute=fp8"}),
               ElementsAre("megatron is that of 2021 and 2022, which had no fp8: megatron_core has"));
   EXPECT_THAT(DoubtsOf({"framework=megatron_core", "precision.compute=fp8", "precision.fp8_recipe=rowwise"}),
@@ -56,6 +56,13 @@ TEST(FrameworkDoubts, NameWhatAFrameworkDoesNotRun) {
               ElementsAre(HasSubstr("no recipe delayed")));
   EXPECT_THAT(DoubtsOf({"framework=megatron_core", "parallel.data.kind=fsdp"}),
               ElementsAre(HasSubstr("Megatron's own FSDP is not modelled")));
+  const std::vector<std::string> whole = {"parallel.pipeline.size=1", "parallel.data.size=8"};
+  for (const char* framework : {"framework=deepspeed", "framework=pytorch"}) {
+    const std::string zero3 = "parallel.data.kind=zero3";
+    EXPECT_THAT(DoubtsOf({framework, zero3, whole[0], whole[1], "precision.reduce=bf16"}), IsEmpty());
+    EXPECT_THAT(DoubtsOf({framework, zero3, whole[0], whole[1]}),
+                ElementsAre(HasSubstr("precision.reduce: bf16")));
+  }
   EXPECT_THAT(DoubtsOf({"framework=megatron_core", "parallel.data.kind=zero2", "parallel.pipeline.size=1",
                         "parallel.data.size=8"}),
               ElementsAre(HasSubstr("distributed optimizer is kind: zero1")));

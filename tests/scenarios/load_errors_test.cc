@@ -164,8 +164,8 @@ INSTANTIATE_TEST_SUITE_P(
             "s.yaml:2:20: precision.param is 'bfloat16', expected fp32, bf16 or fp16 (did you mean 'bf16'?)"},
         Mistake{
             Mlp("parallel: {data: {kind: DDP}}\n"),
-            "s.yaml:2:25: parallel.data.kind is 'DDP', expected none, dp, ddp, zero1, zero2 or fsdp (did you "
-            "mean 'ddp'?)"},
+            "s.yaml:2:25: parallel.data.kind is 'DDP', expected none, dp, ddp, zero1, zero2, zero3 or fsdp "
+            "(did you mean 'ddp'?)"},
         Mistake{Mlp("name: \"a\\e[31m\"\n"),
                 "s.yaml:2:7: name is 'a\\x1b[31m', expected text without control characters"},
         Mistake{Mlp("name: \"a\\nb\"\n"),

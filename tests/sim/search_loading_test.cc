@@ -63,7 +63,8 @@ TEST(SearchLoading, ManyConfigurationsAreWhatTheLoaderMakesOfThem) {
       "parallel: {data: {size: 4, kind: ddp}, pipeline: {size: 2, schedule: zb_v}}\n",
       "parallel: {data: {size: 4, kind: ddp, sync: every_micro_batch}, tensor: {size: 2, sequence: true}}\n"};
   const std::string ranges[] = {
-      "search: {kind: [none, ddp, zero1, zero2, fsdp], sharding: [full_shard, shard_grad_op, hybrid_shard, "
+      "search: {kind: [none, ddp, zero1, zero2, zero3, fsdp], sharding: [full_shard, shard_grad_op, "
+      "hybrid_shard, "
       "hybrid_shard_zero2, no_shard], pipeline: [1, 2, 4]}\n",
       "search: {pipeline: [1, 2], virtual_stages: [1, 2], schedule: [gpipe, 1f1b, interleaved, zb_v], "
       "tensor: [1, 2, 4], sequence: [false, true], micro: [1, 2, 4]}\n",

@@ -73,6 +73,12 @@ std::vector<Layout> Layouts() {
                           s.parallel.data.version = 1;
                         })},
       {"Fsdp2", Changed(TinyGpt(2), kind(DataParallelKind::kFsdp))},
+      {"Zero3Of3Bf16", Bf16(Changed(TinyGpt(3),
+                                    [](Scenario& s) {
+                                      s.parallel.data.kind = DataParallelKind::kZero3;
+                                      s.parallel.data.sync = GradientSync::kEveryMicroBatch;
+                                      s.parallel.data.zero3.param_persistence_threshold = 100;
+                                    }))},
       {"DdpAutocastFp16", Fp16(Changed(TinyGpt(2), keep), Precision::kFp32)},
       {"Fsdp2Fp16", Fp16(Changed(TinyGpt(2), kind(DataParallelKind::kFsdp)))},
       {"Zero1NarrowMoments", NarrowMoments(Bf16(Changed(TinyGpt(2), kind(DataParallelKind::kZero1))))},

@@ -59,6 +59,18 @@ TEST_P(QueuedRunParity, LossesAndWeightsAreThoseOfTheCpuDevice) {
 constexpr auto kDdp = DataParallelKind::kDdp, kZero2 = DataParallelKind::kZero2,
                kFsdp = DataParallelKind::kFsdp;
 
+// Some parameters stay whole, some are fetched ahead, and some stay from forward to backward.
+Scenario Zero3(Scenario s) {
+  s = Sharded(std::move(s), DataParallelKind::kZero3);
+  s.batch.accumulate = 2;
+  s.parallel.data.sync = GradientSync::kEveryMicroBatch;
+  s.parallel.data.zero3 = {.prefetch_bucket_size = 3000,
+                           .param_persistence_threshold = 40,
+                           .max_live_parameters = 20'000,
+                           .max_reuse_distance = 8000};
+  return s;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Strategies, QueuedRunParity,
     testing::Values(ParityCase{"OneRank", TinyGpt()}, ParityCase{"OneRankOfLlama", TinyLlama()},
@@ -68,7 +80,8 @@ INSTANTIATE_TEST_SUITE_P(
                                                                 s.batch.accumulate = 2;
                                                                 s.optimizer.clip_norm = 0.5;
                                                               })},
-                    ParityCase{"Zero2", Sharded(TinyGpt(2), kZero2)},
+                    ParityCase{"Zero2", Sharded(TinyGpt(2), kZero2)}, ParityCase{"Zero3", Zero3(TinyGpt(2))},
+                    ParityCase{"Zero3OfLlama", Zero3(TinyLlama(3))},
                     ParityCase{"Fsdp2", Sharded(TinyGpt(2), kFsdp)},
                     ParityCase{"Fsdp2Prefetches",
                                With(Sharded(TinyLlama(3), kFsdp),
@@ -122,6 +135,11 @@ INSTANTIATE_TEST_SUITE_P(
                                                          s.parallel.data.version = 1;
                                                          s.batch.accumulate = 2;
                                                        })},
+        ParityCase{"Zero3Parameters",
+                   With(Zero3(TinyLlama(2)), [](Scenario& s) { s.parallel.data.offload = Offload::kParam; })},
+        ParityCase{
+            "Zero3Optimizer",
+            With(Zero3(TinyGpt(3)), [](Scenario& s) { s.parallel.data.offload = Offload::kOptimizer; })},
         ParityCase{"Fsdp2Optimizer", Offloading(TinyGpt(2), kFsdp, Offload::kOptimizer)},
         ParityCase{"Zero1Optimizer", Offloading(TinyGpt(2), DataParallelKind::kZero1, Offload::kOptimizer)},
         ParityCase{"Zero2OptimizerUnderPytorchsAllocator",
