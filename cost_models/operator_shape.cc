@@ -91,7 +91,9 @@ class Shaper {
   void operator()(const AttentionForward& a) { OfAttention(a, false); }
   void operator()(const AttentionBackward& a) { OfAttention(a, true); }
   void operator()(const Rope& r) {
-    Main("rotated", Product(r.batch * r.seq, (r.heads + r.kv_heads) * r.head_dim), r.dtype);
+    Main("rotated", Product(r.batch * r.seq, (r.heads + r.kv_heads) * r.rotated_columns()), r.dtype);
+    Tensor("heads", Product(r.batch * r.seq, (r.heads + r.kv_heads) * r.head_dim));
+    Says("partial", r.is_partial());
     Issued(r.backward);
   }
   void operator()(const JoinLatentHeads& j) {

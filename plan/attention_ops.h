@@ -125,14 +125,18 @@ struct JoinLatentHeads {
 };
 
 // Rotary positions (rotating halves as Llama does), in place on the query and key heads of qkv[T,
-// (heads + 2 kv_heads) * head_dim]; backward rotates gradients the other way. theta, the base, has no part in
-// the cost. reads: qkv; writes: qkv.
+// (heads + 2 kv_heads) * head_dim]; backward rotates gradients the other way. Of each head, the first `rotated`
+// columns are rotated (0: all). theta, the base, has no part in the cost. reads: qkv; writes: qkv.
 struct Rope {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool backward = false;
   DType dtype = DType::kFloat32;
   TokenSplit context = {};
   double theta = 10'000;
+  int64_t rotated = 0;
+
+  int64_t rotated_columns() const { return rotated > 0 ? rotated : head_dim; }
+  bool is_partial() const { return rotated_columns() < head_dim; }
 };
 
 }  // namespace windtunnel

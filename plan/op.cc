@@ -199,8 +199,9 @@ std::string KeyOf(const Dropout& d) {
 }
 
 std::string KeyOf(const Rope& r) {
-  return fmt::format(FMT_COMPILE("rope b={} s={} h={} kv={} d={}{}{}"), r.batch, r.seq, r.heads, r.kv_heads,
-                     r.head_dim, Flag(r.backward, " backward"), TypeSuffix(r.dtype));
+  const std::string rotated = r.is_partial() ? fmt::format(" rope={}", r.rotated) : "";
+  return fmt::format(FMT_COMPILE("rope b={} s={} h={} kv={} d={}{}{}{}"), r.batch, r.seq, r.heads, r.kv_heads,
+                     r.head_dim, rotated, Flag(r.backward, " backward"), TypeSuffix(r.dtype));
 }
 
 std::string KeyOf(const JoinLatentHeads& j) {

@@ -119,7 +119,7 @@ Bytes BytesOf(const SplitColumns& s) { return SizeOf(s.dtype) * (2 * s.rows * Su
 Bytes BytesOf(const SwapBlocks& s) { return SizeOf(s.dtype) * (2 * s.outer * s.inner * s.length); }
 Bytes BytesOf(const Dropout& d) { return (SizeOf(d.dtype) * 2 + Bytes(1)) * d.elements; }
 Bytes BytesOf(const Rope& r) {
-  return SizeOf(r.dtype) * (2 * r.batch * r.seq * (r.heads + r.kv_heads) * r.head_dim);
+  return SizeOf(r.dtype) * (2 * r.batch * r.seq * (r.heads + r.kv_heads) * r.rotated_columns());
 }
 Bytes BytesOf(const JoinLatentHeads& j) {
   return SizeOf(j.dtype) *

@@ -339,7 +339,8 @@ class Transformer : public Model {
                 backward,
                 types_.activations,
                 context_.tokens(),
-                spec_.rope_theta};
+                spec_.rope_theta,
+                spec_.rope_dim};
   }
   ContextAttention AttentionOf(const LayerContext& c, const TransformerBlock& block) const {
     const AttentionDims dims{batch_,

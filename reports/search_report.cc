@@ -271,7 +271,7 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
     text += fmt::format("  {}", ThroughputOf(best));
     if (const auto reserved = ReservedBy(best))
       text += fmt::format(
-          "; {} of the device are then reserved (memory in the tables is what is allocated, and what is "
+          "; {} of the device are then reserved (memory in the tables is what buffers ask for, and what is "
           "outside the "
           "allocator)\n",
           FormatBytes(*reserved));

@@ -152,6 +152,8 @@ void Describe(V& v, ModelSpec& model) {
     v.Word("position", model.position, "default learned");
     v.Number("rope_theta", model.rope_theta, AtLeast(1),
              "position rope: the base of its frequencies (default 10000)");
+    v.Integer("rope_dim", model.rope_dim, From(0, kSize.max),
+              "position rope: columns of a head that are rotated, the first ones; 0 (default): all");
   }
   v.Flag("bias", model.bias,
          "biases in linear layers (default true for layernorm and mlp, false for rmsnorm)");

@@ -62,6 +62,7 @@ struct LlamaDefaults {
   int64_t head_dim = 0;  // 0: the heads' share of the width
   double epsilon = 1e-6, rope_theta = 10'000;
   bool ties_embeddings = false;
+  double rotary_share = 1;  // of a head's columns
 };
 
 // The sizes and rotary positions of a configuration of Llama's keys.
@@ -77,14 +78,13 @@ Result<ModelSpec> ReadSizes(const Config& config, const LlamaDefaults& defaults)
   WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("max_position_embeddings"));
   WT_ASSIGN_OR_RETURN(model.rope_theta, config.RopeTheta(defaults.rope_theta));
   WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", defaults.ties_embeddings));
-  if (const YamlNode* share = config.Rotary("partial_rotary_factor");
-      share && share->text != "1.0" && share->text != "1")
-    return config.NotModelled("partial_rotary_factor", "is {}, expected 1.0: all of a head is rotated",
-                              share->text);
   WT_ASSIGN_OR_RETURN(model.head_dim, config.Size("head_dim", defaults.head_dim));
   if (model.head_dim == 0 && model.hidden % model.heads != 0)
     return config.Wrong("hidden_size", "is {}, expected a multiple of num_attention_heads ({}), or head_dim",
                         model.hidden, model.heads);
+  WT_ASSIGN_OR_RETURN(const double share, config.RotaryShare(defaults.rotary_share));
+  const int64_t head_dim = model.head_dim > 0 ? model.head_dim : model.hidden / model.heads;
+  if (share < 1) model.rope_dim = static_cast<int64_t>(static_cast<double>(head_dim) * share);
   return model;
 }
 
@@ -107,8 +107,8 @@ Status ExpectNoBias(const Config& config, std::string_view name) {
   return Ok();
 }
 
-Result<ModelSpec> ReadLlama(const Config& config) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config));
+Result<ModelSpec> ReadLlama(const Config& config, const LlamaDefaults& defaults = {}) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, defaults));
   WT_ASSIGN_OR_RETURN(model.bias, config.Flag("attention_bias", false));
   WT_ASSIGN_OR_RETURN(const bool mlp_bias, config.Flag("mlp_bias", false));
   if (mlp_bias != model.bias)
@@ -309,6 +309,25 @@ Status ReadExpertGroups(const Config& config, ExpertsSpec& experts) {
   return Ok();
 }
 
+// Experts behind the first layers, and several shared experts as one.
+Status ReadExpertsBehindOthers(const Config& config, ModelSpec& model) {
+  WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, "n_routed_experts", 0, 8));
+  ExpertsSpec& experts = *model.experts;
+  const int64_t dense_ffn = model.ffn;
+  WT_ASSIGN_OR_RETURN(model.ffn, config.Size("moe_intermediate_size"));
+  WT_ASSIGN_OR_RETURN(const std::optional<int64_t> shared,
+                      config.SizeOrNull("n_shared_experts", std::nullopt, From(0, 65536)));
+  experts.shared_ffn = shared.value_or(0) * model.ffn;
+  WT_ASSIGN_OR_RETURN(experts.first_dense, config.Size("first_k_dense_replace", 0, From(0, 65536)));
+  WT_ASSIGN_OR_RETURN(experts.every, config.Size("moe_layer_freq", 1));
+  if (experts.every != 1)
+    return config.NotModelled("moe_layer_freq", "is {}, expected 1: all layers behind the first have experts",
+                              experts.every);
+  if (model.MixesExperts()) experts.dense_ffn = dense_ffn;
+  WT_RETURN_IF_ERROR(ReadExpertGroups(config, experts));
+  return Ok();
+}
+
 // DeepseekV2Config and DeepseekV3Config, and those of models made after them: latent attention, experts
 // behind the first layers, several shared experts as one. What they say about routing (scores, scale,
 // balance) changes no shape. Modules for multi-token prediction are left out.
@@ -329,20 +348,7 @@ Result<ModelSpec> ReadDeepseek(const Config& config) {
   WT_ASSIGN_OR_RETURN(latent.value_dim, config.Size("v_head_dim"));
   model.latent_attention = latent;
   if (config.Get("n_routed_experts") == nullptr) return model;
-  WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, "n_routed_experts", 0, 8));
-  ExpertsSpec& experts = *model.experts;
-  const int64_t dense_ffn = model.ffn;
-  WT_ASSIGN_OR_RETURN(model.ffn, config.Size("moe_intermediate_size"));
-  WT_ASSIGN_OR_RETURN(const std::optional<int64_t> shared,
-                      config.SizeOrNull("n_shared_experts", std::nullopt, From(0, 65536)));
-  experts.shared_ffn = shared.value_or(0) * model.ffn;
-  WT_ASSIGN_OR_RETURN(experts.first_dense, config.Size("first_k_dense_replace", 0, From(0, 65536)));
-  WT_ASSIGN_OR_RETURN(experts.every, config.Size("moe_layer_freq", 1));
-  if (experts.every != 1)
-    return config.NotModelled("moe_layer_freq", "is {}, expected 1: all layers behind the first have experts",
-                              experts.every);
-  if (model.MixesExperts()) experts.dense_ffn = dense_ffn;
-  WT_RETURN_IF_ERROR(ReadExpertGroups(config, experts));
+  WT_RETURN_IF_ERROR(ReadExpertsBehindOthers(config, model));
   return model;
 }
 
@@ -417,36 +423,154 @@ Result<ModelSpec> ReadStarcoder2(const Config& config, std::optional<int64_t> se
   return model;
 }
 
+// SmolLM3Config: a Llama in which every fourth layer has no positions, which changes no shape.
+Result<ModelSpec> ReadSmolLm3(const Config& config) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model,
+                      ReadLlama(config, {.kv_heads = 4, .rope_theta = 2e6, .ties_embeddings = true}));
+  WT_ASSIGN_OR_RETURN(const bool has_window, config.Flag("use_sliding_window", false));
+  if (has_window)
+    return config.NotModelled("use_sliding_window", "is true, expected false: all layers see all tokens");
+  return model;
+}
+
+// SeedOssConfig: a Llama with biases of queries, keys and values.
+Result<ModelSpec> ReadSeedOss(const Config& config) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, {.kv_heads = 8, .head_dim = 128}));
+  WT_ASSIGN_OR_RETURN(model.qkv_bias, config.Flag("attention_bias", true));
+  for (const char* key : {"attention_out_bias", "mlp_bias"}) {
+    WT_ASSIGN_OR_RETURN(const bool bias, config.Flag(key, false));
+    if (bias)
+      return config.NotModelled(key, "is true, expected false: queries, keys and values alone have biases");
+  }
+  return model;
+}
+
+// Ernie4_5Config: a Llama whose biases are all there, or none.
+Result<ModelSpec> ReadErnie(const Config& config) {
+  constexpr LlamaDefaults kDefaults{
+      .kv_heads = 2, .head_dim = 128, .epsilon = 1e-5, .rope_theta = 500'000, .ties_embeddings = true};
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, kDefaults));
+  WT_ASSIGN_OR_RETURN(model.bias, config.Flag("use_bias", false));
+  model.qkv_bias = model.bias;
+  return model;
+}
+
+// ArceeConfig: a Llama whose MLP has no gate.
+Result<ModelSpec> ReadArcee(const Config& config) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadSizes(config, {}));
+  WT_RETURN_IF_ERROR(ExpectNoBias(config, "Arcee"));
+  model.norm = NormKind::kRmsNorm;
+  model.bias = model.qkv_bias = false;
+  model.activation = ActivationKind::kSquaredRelu;
+  if (config.Get("hidden_act") != nullptr) {
+    WT_ASSIGN_OR_RETURN(model.activation, ReadUngated(config, "hidden_act"));
+  }
+  WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("rms_norm_eps", 1e-5, FromToBelow(0, 1)));
+  return model;
+}
+
+// GlmConfig, Glm4Config: half of a head is rotated; queries, keys and values have biases.
+Result<ModelSpec> ReadGlm(const Config& config, bool has_post_norms) {
+  constexpr LlamaDefaults kDefaults{
+      .kv_heads = 2, .head_dim = 128, .epsilon = 1.5625e-7, .rotary_share = 0.5};
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, kDefaults));
+  WT_ASSIGN_OR_RETURN(model.qkv_bias, config.Flag("attention_bias", true));
+  model.post_norm = has_post_norms;
+  return model;
+}
+
+// Glm4MoeConfig: GLM with DeepSeek's experts. Modules for multi-token prediction are left out.
+Result<ModelSpec> ReadGlm4Moe(const Config& config) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model,
+                      ReadLlamaDimensions(config, {.kv_heads = 8, .epsilon = 1e-5, .rotary_share = 0.5}));
+  WT_ASSIGN_OR_RETURN(model.qkv_bias, config.Flag("attention_bias", false));
+  WT_ASSIGN_OR_RETURN(model.qk_norm, config.Flag("use_qk_norm", false));
+  WT_RETURN_IF_ERROR(ReadExpertsBehindOthers(config, model));
+  return model;
+}
+
+// OPTConfig: GPT-2's operators.
+Result<ModelSpec> ReadOpt(const Config& config) {
+  ModelSpec model;
+  WT_ASSIGN_OR_RETURN(model.layers, config.Size("num_hidden_layers"));
+  WT_ASSIGN_OR_RETURN(model.hidden, config.Size(config.Spelling("hidden_size", "d_model")));
+  WT_ASSIGN_OR_RETURN(model.heads, config.Size("num_attention_heads"));
+  WT_ASSIGN_OR_RETURN(model.ffn, config.Size("ffn_dim"));
+  WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
+  WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("max_position_embeddings"));
+  WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", true));
+  model.activation = ActivationKind::kRelu;
+  if (config.Get("activation_function") != nullptr) {
+    WT_ASSIGN_OR_RETURN(model.activation, ReadUngated(config, "activation_function"));
+  }
+  for (const char* key : {"do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine"}) {
+    WT_ASSIGN_OR_RETURN(const bool is_usual, config.Flag(key, true));
+    if (!is_usual) return config.NotModelled(key, "is false, expected true: blocks are GPT-2's");
+  }
+  WT_ASSIGN_OR_RETURN(const int64_t embedded, config.Size("word_embed_proj_dim", model.hidden));
+  if (embedded != model.hidden)
+    return config.NotModelled("word_embed_proj_dim",
+                              "is {}, expected hidden_size ({}): embeddings are not projected", embedded,
+                              model.hidden);
+  return model;
+}
+
+// Mistral3Config has MistralConfig as a part.
+Result<ModelSpec> ReadMistral3(const Config& config, std::optional<int64_t> seq_len) {
+  const YamlNode* type = config.Get("model_type");
+  if (type != nullptr && type->text != "mistral" && type->text != "mistral3")
+    return config.NotModelled("model_type", "is '{}', expected mistral as mistral3's text_config",
+                              type->text);
+  return ReadMistral(config, {.kv_heads = 8}, 4096, seq_len);
+}
+
 // The values of model_type. `is_of_text`: another name for the text model alone. `has_part`: the configuration
-// of a model of text and images has the text model's as a part.
+// of a model of text and images has the text model's as a part. `differs`: what its layers compute otherwise
+// than here, with the same shapes.
 struct ModelType {
   std::string_view name;
   Result<ModelSpec> (*read)(const Config& config, std::optional<int64_t> seq_len);
+  std::string_view differs = {};
   bool is_of_text = false, has_part = false;
 };
+constexpr std::string_view kOfGemma = "norms add one to their weights, and embeddings are scaled";
+constexpr std::string_view kOfLlama4 = "some layers have no positions, and routers score tokens otherwise";
+constexpr std::string_view kOfDeepseek = "routers score tokens otherwise";
+constexpr std::string_view kOfGlm = "rotary positions turn other pairs of columns";
 using SeqLen = std::optional<int64_t>;
 constexpr ModelType kModelTypes[] = {
-    {"gemma", [](const Config& c, SeqLen) { return ReadGemma(c); }},
-    {.name = "gemma3", .read = ReadGemma3, .has_part = true},
-    {.name = "gemma3_text", .read = ReadGemma3, .is_of_text = true},
+    {"arcee", [](const Config& c, SeqLen) { return ReadArcee(c); }},
+    {"ernie4_5", [](const Config& c, SeqLen) { return ReadErnie(c); }, kOfGlm},
+    {"gemma", [](const Config& c, SeqLen) { return ReadGemma(c); }, kOfGemma},
+    {.name = "gemma3", .read = ReadGemma3, .differs = kOfGemma, .has_part = true},
+    {.name = "gemma3_text", .read = ReadGemma3, .differs = kOfGemma, .is_of_text = true},
+    {"glm", [](const Config& c, SeqLen) { return ReadGlm(c, false); }, kOfGlm},
+    {"glm4", [](const Config& c, SeqLen) { return ReadGlm(c, true); }, kOfGlm},
+    {"glm4_moe", [](const Config& c, SeqLen) { return ReadGlm4Moe(c); }, kOfDeepseek},
     {"gpt2", [](const Config& c, SeqLen) { return ReadGpt2(c); }},
-    {"gpt_oss", ReadGptOss},
+    {"gpt_oss", ReadGptOss, "attention has sinks"},
+    {"granite", [](const Config& c, SeqLen) { return ReadLlama(c); },
+     "embeddings, attention, residuals and logits are scaled"},
     {"llama", [](const Config& c, SeqLen) { return ReadLlama(c); }},
-    {.name = "llama4", .read = ReadLlama4, .has_part = true},
-    {.name = "llama4_text", .read = ReadLlama4, .is_of_text = true},
+    {.name = "llama4", .read = ReadLlama4, .differs = kOfLlama4, .has_part = true},
+    {.name = "llama4_text", .read = ReadLlama4, .differs = kOfLlama4, .is_of_text = true},
     // 4096: where the configuration says nothing.
     {"mistral",
      [](const Config& c, SeqLen seq_len) { return ReadMistral(c, {.kv_heads = 8}, 4096, seq_len); }},
+    {.name = "mistral3", .read = ReadMistral3, .has_part = true},
     {"mixtral", ReadMixtral},
+    {"opt", [](const Config& c, SeqLen) { return ReadOpt(c); }, "positions begin with the third embedding"},
     {"phi3", ReadPhi3},
     {"qwen2", ReadQwen2},
     {"qwen3", [](const Config& c,
                  SeqLen seq_len) { return ReadQwen3(c, {.kv_heads = 32, .head_dim = 128}, seq_len); }},
     {"qwen3_moe", ReadQwen3Moe},
+    {"seed_oss", [](const Config& c, SeqLen) { return ReadSeedOss(c); }},
+    {"smollm3", [](const Config& c, SeqLen) { return ReadSmolLm3(c); }, "some layers have no positions"},
     {"starcoder2", ReadStarcoder2},
-    {"deepseek_v2", [](const Config& c, SeqLen) { return ReadDeepseek(c); }},
-    {"deepseek_v3", [](const Config& c, SeqLen) { return ReadDeepseek(c); }},
-    {"kimi_k2", [](const Config& c, SeqLen) { return ReadDeepseek(c); }},
+    {"deepseek_v2", [](const Config& c, SeqLen) { return ReadDeepseek(c); }, kOfDeepseek},
+    {"deepseek_v3", [](const Config& c, SeqLen) { return ReadDeepseek(c); }, kOfDeepseek},
+    {"kimi_k2", [](const Config& c, SeqLen) { return ReadDeepseek(c); }, kOfDeepseek},
 };
 
 std::string NamesOfModelTypes() {
@@ -459,6 +583,12 @@ std::string NamesOfModelTypes() {
 }
 
 }  // namespace
+
+std::string_view WhatDiffersInHuggingFace(std::string_view model_type) {
+  for (const ModelType& type : kModelTypes)
+    if (type.name == model_type) return type.differs;
+  return {};
+}
 
 Result<ModelSpec> ReadHuggingFaceConfig(const std::string& path, std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(std::string text, ReadFile(path, "a Hugging Face config.json"));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "scenarios/scenario.h"
@@ -19,5 +20,10 @@ namespace windtunnel {
 // layer after a fixed number of windowed ones, or a single expert per token whose weight is 1.
 Result<ModelSpec> ReadHuggingFaceConfig(const std::string& path,
                                         std::optional<int64_t> seq_len = std::nullopt);
+
+// What models of this type compute otherwise than here with the same shapes: "attention has sinks". Empty:
+// nothing, or the type is not known. Predictions leave it out. Weights of such a model compute something else
+// here.
+std::string_view WhatDiffersInHuggingFace(std::string_view model_type);
 
 }  // namespace windtunnel

@@ -56,6 +56,12 @@ class Config {
     return node == nullptr ? fallback : NumberOf("rope_theta", *node, AtLeast(1));
   }
 
+  // The share of a head's columns that are rotated.
+  Result<double> RotaryShare(double fallback) const {
+    const YamlNode* node = Rotary("partial_rotary_factor");
+    return node == nullptr ? fallback : NumberOf("partial_rotary_factor", *node, MoreThanUpTo(0, 1));
+  }
+
   Result<bool> Flag(std::string_view key, bool fallback) const {
     const YamlNode* node = Get(key);
     if (node == nullptr) return fallback;

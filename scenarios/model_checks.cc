@@ -67,6 +67,18 @@ void CheckExpertGroups(const ExpertsSpec& experts, Checker& check) {
       chosen, experts.top_k, each);
 }
 
+void CheckRotatedColumns(const ModelSpec& model, Checker& check) {
+  if (model.rope_dim == 0) return;
+  const char* const key = "model.rope_dim";
+  check.Expect(model.position == PositionKind::kRope, {key, "model.position"},
+               "{} is {}, expected it left out for position: learned", key, model.rope_dim);
+  check.Expect(!model.latent_attention, {key, "model.latent_attention"},
+               "{} is {}, expected model.latent_attention.rope_dim instead", key, model.rope_dim);
+  check.Expect(model.rope_dim % 2 == 0 && model.rope_dim <= model.head_dim, {key, "model.head_dim"},
+               "{} is {}, expected an even number of up to model.head_dim ({})", key, model.rope_dim,
+               model.head_dim);
+}
+
 }  // namespace
 
 void CheckTransformer(const ModelSpec& model, Checker& check) {
@@ -92,6 +104,7 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
   bool rotates = model.position == PositionKind::kRope;
   check.Expect(!rotates || model.head_dim % 2 == 0, {"model.head_dim", "model.heads", "model.hidden"},
                "the head dimension is {}, expected an even one for position: rope", model.head_dim);
+  CheckRotatedColumns(model, check);
   check.Expect(model.widths.empty(), {"model.widths"},
                "model.widths is for kind: mlp, expected layers, hidden, ...");
   CheckLatentAttention(model, check);
@@ -122,11 +135,30 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
 }
 
 void CheckMlp(const ModelSpec& model, Checker& check) {
-  for (const char* key :
-       {"layers",         "hidden",  "heads",     "kv_heads",       "head_dim",     "ffn",
-        "vocab",          "seq_len", "norm",      "norm_epsilon",   "position",     "rope_theta",
-        "qkv_bias",       "qk_norm", "post_norm", "tie_embeddings", "attention",    "latent_attention",
-        "sliding_window", "experts", "mtp",       "lora",           "flash_kernels"}) {
+  for (const char* key : {"layers",
+                          "hidden",
+                          "heads",
+                          "kv_heads",
+                          "head_dim",
+                          "ffn",
+                          "vocab",
+                          "seq_len",
+                          "norm",
+                          "norm_epsilon",
+                          "position",
+                          "rope_theta",
+                          "rope_dim",
+                          "qkv_bias",
+                          "qk_norm",
+                          "post_norm",
+                          "tie_embeddings",
+                          "attention",
+                          "latent_attention",
+                          "sliding_window",
+                          "experts",
+                          "mtp",
+                          "lora",
+                          "flash_kernels"}) {
     std::string path = std::string("model.") + key;
     check.Expect(!check.Gives(path), {path}, "{} is for kind: transformer, expected model.widths only", path);
   }

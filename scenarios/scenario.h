@@ -121,6 +121,7 @@ struct ModelSpec {
   double norm_epsilon = 1e-5;
   PositionKind position = PositionKind::kLearned;
   double rope_theta = 10'000;
+  int64_t rope_dim = 0;  // columns of a head that are rotated; 0: all
   bool bias = true;
   bool qkv_bias = true;    // of the query, key and value projections
   bool qk_norm = false;    // RMS norm of each head of queries and keys

@@ -51,6 +51,8 @@ Result<Family> FamilyOf(const ModelSpec& model) {
     return Unsupported("Hugging Face's names are not known of models with model.latent_attention");
   if (model.post_norm)
     return Unsupported("Hugging Face's names are not known of models with model.post_norm");
+  if (model.rope_dim > 0)
+    return Unsupported("Hugging Face's names are not known of models with model.rope_dim");
   if (model.HasWindows() && model.sliding_window->full_every > 0)
     return Unsupported(
         "Hugging Face's names are not known of models some layers of which see all tokens "

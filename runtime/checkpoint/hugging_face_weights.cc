@@ -222,6 +222,7 @@ Status CheckStructure(const std::string& path, const ModelSpec& model) {
   const auto key_heads = [](const ModelSpec& m) { return m.kv_heads > 0 ? m.kv_heads : m.heads; };
   WT_RETURN_IF_ERROR(expect("heads", found.heads, model.heads));
   if (!model.latent_attention) WT_RETURN_IF_ERROR(expect("kv_heads", key_heads(found), key_heads(model)));
+  WT_RETURN_IF_ERROR(expect("rope_dim", found.rope_dim, model.rope_dim));
   WT_RETURN_IF_ERROR(expect("activation", WordOf(found.activation), WordOf(model.activation)));
   const SlidingWindowSpec none;
   const SlidingWindowSpec theirs = found.sliding_window.value_or(none),
@@ -241,6 +242,13 @@ Status CheckConfiguration(const std::string& directory, const ModelSpec& model) 
   try {
     const nlohmann::json config = ParseOrDiscard(text);
     if (!config.is_object()) return InvalidInput("{}: is no JSON object", path);
+    const auto type = config.find("model_type");
+    const bool has_type = type != config.end() && type->is_string();
+    if (const std::string_view differs =
+            has_type ? WhatDiffersInHuggingFace(type->get_ref<const std::string&>()) : std::string_view();
+        !differs.empty())
+      return Unsupported("{}: model_type is '{}', whose weights would compute something else here: {}", path,
+                         type->get_ref<const std::string&>(), differs);
     WT_RETURN_IF_ERROR(CheckConstants(config, model, path));
     return config.contains("model_type") ? CheckStructure(path, model) : Ok();
   } catch (const nlohmann::json::exception& error) {

@@ -68,9 +68,10 @@ Status CheckShape(const Op& op, const Traits& traits) {
           op.values(), op.head_dim);
   }
   if constexpr (std::is_same_v<Op, Rope>) {
-    if (op.head_dim % 2 != 0 || op.head_dim > kMostRopeHeadDim) {
-      return Unsupported("rotary positions turn pairs: head_dim is {}, expected an even number up to {}",
-                         op.head_dim, kMostRopeHeadDim);
+    if (op.rotated_columns() % 2 != 0 || op.rotated_columns() > kMostRopeHeadDim) {
+      return Unsupported(
+          "rotary positions turn pairs: {} columns of a head are rotated, expected an even number up to {}",
+          op.rotated_columns(), kMostRopeHeadDim);
     }
   }
   if constexpr (std::is_same_v<Op, RouteTokens>) {

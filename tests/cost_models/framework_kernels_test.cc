@@ -45,6 +45,7 @@ TEST(FrameworkKernels, OperatorsGoByTheFirstWordOfTheirKeys) {
       kNorm,
       Gemm{.m = 2, .n = 3, .k = 4, .transpose_b = true, .bias = true, .dtype = DType::kBFloat16},
       Rope{.batch = 1, .seq = 2, .heads = 3, .kv_heads = 3, .head_dim = 4, .backward = true},
+      Rope{.batch = 1, .seq = 2, .heads = 3, .kv_heads = 3, .head_dim = 8, .rotated = 4},
       Copy{.elements = 7, .from = DType::kFloat32, .to = DType::kBFloat16},
       VocabParallelSums{.rows = 2, .vocab = 3},
       OptimizerUpdate{.spec = {}, .elements = 5, .tensors = 2},

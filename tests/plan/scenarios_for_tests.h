@@ -52,6 +52,12 @@ inline Scenario TinyQwen3(int64_t ranks = 1) {
   return s;
 }
 
+// As GLM: half of each head is rotated.
+inline Scenario RotatedInPart(Scenario s) {
+  s.model.rope_dim = s.model.head_dim / 2;
+  return s;
+}
+
 // In Gemma 3's style: GEGLU, and a norm after each half of a block.
 inline Scenario TinyGemma3(int64_t ranks = 1) {
   Scenario s = TinyQwen3(ranks);

@@ -58,6 +58,7 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"AllGatherGpt4Clipped", Clipped(SplitTokens(TinyGpt(), kAllGather, 4))},
                     ParityCase{"UlyssesGpt", SplitTokens(TinyGpt(), kUlysses)},
                     ParityCase{"UlyssesLlama", SplitTokens(TinyLlama(), kUlysses)},
+                    ParityCase{"RingRotatedInPart", SplitTokens(RotatedInPart(TinyLlama()), kRing)},
                     ParityCase{"UlyssesWindows", Windowed(SplitTokens(TinyLlama(), kUlysses))},
                     ParityCase{"UlyssesOneSequence", OneSequence(SplitTokens(TinyLlama(), kUlysses))},
                     ParityCase{"UlyssesGpt4Clipped",

@@ -99,6 +99,8 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"FullGemma3Sequence", Recomputed(Tensor(TinyGemma3(), 2, true), Recompute::kFull)},
         ParityCase{"ModulesAgainGemma3", MadeAgain(Tensor(TinyGemma3(), 2, false),
                                                    {RecomputeModule::kLayerNorm, RecomputeModule::kMlp})},
+        ParityCase{"FullRotatedInPart",
+                   Recomputed(Tensor(RotatedInPart(TinyLlama()), 2, true), Recompute::kFull)},
         ParityCase{"FullQwen3", Recomputed(Tensor(TinyQwen3(), 2, false), Recompute::kFull)},
         ParityCase{"SelectiveQwen3", Recomputed(Tensor(TinyQwen3(), 2, true), Recompute::kSelective)},
         ParityCase{"ModulesAgainSequence", MadeAgain(Tensor(TinyQwen3(), 2, true),

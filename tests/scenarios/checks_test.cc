@@ -81,6 +81,13 @@ INSTANTIATE_TEST_SUITE_P(
             "ranks share"},
         Conflict{"model: {preset: llama-7b, hidden: 96}\n",
                  "s.yaml:1:35: the head dimension is 3, expected an even one for position: rope"},
+        Conflict{"model: {layers: 2, hidden: 64, heads: 2, vocab: 64, seq_len: 9, rope_dim: 8}\nbatch: "
+                 "{micro: 1}\n",
+                 "s.yaml:1:75: model.rope_dim is 8, expected it left out for position: learned"},
+        Conflict{
+            "model: {layers: 2, hidden: 64, heads: 2, vocab: 64, seq_len: 9, position: rope, rope_dim: 34}\n"
+            "batch: {micro: 1}\n",
+            "s.yaml:1:91: model.rope_dim is 34, expected an even number of up to model.head_dim (32)"},
         Conflict{"model: {preset: gpt2-124m, widths: [1, 2]}\n",
                  "s.yaml:1:36: model.widths is for kind: mlp, expected layers, hidden, ..."},
         Conflict{"model: {preset: gpt2-124m, experts: {count: 4, top_k: 5}}\n",

@@ -119,11 +119,12 @@ TEST(HuggingFace, MistakesHaveTheConfigurationsPlace) {
 TEST(HuggingFace, OtherModelsAreUnsupported) {
   std::string path = Write(Replaced(kGpt2Config, "\"gpt2\"", "\"bert\""));
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().kind, ErrorKind::kUnsupported);
-  EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
-            path +
-                ":6:17: model_type is 'bert', expected gemma, gemma3, gpt2, gpt_oss, llama, llama4, "
-                "mistral, mixtral, phi3, qwen2, qwen3, qwen3_moe, starcoder2, deepseek_v2, deepseek_v3 or "
-                "kimi_k2");
+  EXPECT_EQ(
+      ReadHuggingFaceConfig(path).error().message,
+      path +
+          ":6:17: model_type is 'bert', expected arcee, ernie4_5, gemma, gemma3, glm, glm4, glm4_moe, gpt2, "
+          "gpt_oss, granite, llama, llama4, mistral, mistral3, mixtral, opt, phi3, qwen2, qwen3, qwen3_moe, "
+          "seed_oss, smollm3, starcoder2, deepseek_v2, deepseek_v3 or kimi_k2");
 }
 
 TEST(HuggingFace, HeadsHaveTheWidthThatTheConfigurationSays) {
@@ -146,12 +147,15 @@ TEST(HuggingFace, Phi3IsALlamaWithAWindow) {
   EXPECT_EQ(model.sliding_window, (SlidingWindowSpec{.tokens = 2047, .full_every = 0}));
   EXPECT_EQ(model.activation, ActivationKind::kSwiglu);
   EXPECT_FALSE(model.tie_embeddings);
-  const std::string path = Write(Replaced(kPhi3Config, "_factor\": 1.0", "_factor\": 0.75"));
-  EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
-            path + ":4:97: partial_rotary_factor is 0.75, expected 1.0: all of a head is rotated");
-  Write(Replaced(kPhi3Config, "\"partial_rotary_factor\": 1.0",
-                 "\"rope_parameters\": {\"partial_rotary_factor\": 0.75}"));
-  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("partial_rotary_factor is 0.75, expected 1.0"),
+  EXPECT_EQ(model.rope_dim, 0);
+  // Phi-4-mini's.
+  EXPECT_EQ(ModelOf(Replaced(kPhi3Config, "_factor\": 1.0", "_factor\": 0.75")).rope_dim, 72);
+  EXPECT_EQ(ModelOf(Replaced(kPhi3Config, "\"partial_rotary_factor\": 1.0",
+                             "\"rope_parameters\": {\"partial_rotary_factor\": 0.75}"))
+                .rope_dim,
+            72);
+  const std::string path = Write(Replaced(kPhi3Config, "_factor\": 1.0", "_factor\": 1.5"));
+  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("partial_rotary_factor is 1.5, expected"),
             std::string::npos);
 }
 
@@ -572,6 +576,106 @@ TEST(HuggingFace, Qwen3sThatComputeOtherwiseAreRefused) {
             std::string::npos);
   EXPECT_NE(error_of("\"attention_bias\": false", "\"attention_bias\": true").find("attention_bias is true"),
             std::string::npos);
+}
+
+// Sizes of a Llama that is small enough to look at.
+std::string LlamaLike(const std::string& type, const std::string& more) {
+  return R"({"model_type": ")" + type +
+         R"(", "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8,
+  "num_attention_heads": 8, "vocab_size": 1000, "max_position_embeddings": 512)" +
+         (more.empty() ? "" : ",\n" + more) + "}";
+}
+
+TEST(HuggingFace, LlamasRelativesDifferInWhatTheirConfigurationsSay) {
+  const ModelSpec llama = ModelOf(LlamaLike("llama", ""));
+  EXPECT_EQ(ModelOf(LlamaLike("granite", "\"residual_multiplier\": 0.22")), llama);
+
+  ModelSpec smollm3 = llama;
+  smollm3.kv_heads = 4;
+  smollm3.rope_theta = 2e6;
+  smollm3.tie_embeddings = true;
+  EXPECT_EQ(ModelOf(LlamaLike("smollm3", "\"no_rope_layer_interval\": 4")), smollm3);
+
+  ModelSpec seed = llama;
+  seed.kv_heads = 8;
+  seed.head_dim = 128;
+  seed.qkv_bias = true;
+  EXPECT_EQ(ModelOf(LlamaLike("seed_oss", "")), seed);
+
+  ModelSpec ernie = llama;
+  ernie.kv_heads = 2;
+  ernie.head_dim = 128;
+  ernie.norm_epsilon = 1e-5;
+  ernie.rope_theta = 500'000;
+  ernie.tie_embeddings = true;
+  EXPECT_EQ(ModelOf(LlamaLike("ernie4_5", "")), ernie);
+
+  ModelSpec arcee = llama;
+  arcee.activation = ActivationKind::kSquaredRelu;
+  arcee.norm_epsilon = 1e-5;
+  EXPECT_EQ(ModelOf(LlamaLike("arcee", "")), arcee);
+}
+
+// zai-org/GLM-4-9B-0414 and its predecessor.
+TEST(HuggingFace, GlmRotatesHalfOfAHead) {
+  const std::string more = R"("num_key_value_heads": 2, "head_dim": 64, "partial_rotary_factor": 0.5,
+  "attention_bias": true, "rms_norm_eps": 1e-05)";
+  ModelSpec glm = ModelOf(LlamaLike("glm", more));
+  EXPECT_EQ(glm.rope_dim, 32);
+  EXPECT_TRUE(glm.qkv_bias);
+  EXPECT_FALSE(glm.bias);
+  EXPECT_FALSE(glm.post_norm);
+  glm.post_norm = true;
+  EXPECT_EQ(ModelOf(LlamaLike("glm4", more)), glm);
+}
+
+// zai-org/GLM-4.5.
+TEST(HuggingFace, Glm4sMixturesHaveExpertsBehindTheFirstLayers) {
+  const ModelSpec model = ModelOf(R"({"model_type": "glm4_moe", "attention_bias": true, "head_dim": 128,
+  "hidden_size": 5120, "partial_rotary_factor": 0.5, "intermediate_size": 12288, "max_position_embeddings": 131072,
+  "moe_intermediate_size": 1536, "norm_topk_prob": true, "num_attention_heads": 96, "n_group": 1, "topk_group": 1,
+  "n_routed_experts": 160, "n_shared_experts": 1, "routed_scaling_factor": 2.5, "num_experts_per_tok": 8,
+  "first_k_dense_replace": 3, "num_hidden_layers": 92, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+  "rope_theta": 1000000, "num_nextn_predict_layers": 1, "tie_word_embeddings": false, "use_qk_norm": true,
+  "vocab_size": 151552})");
+  EXPECT_EQ(model.rope_dim, 64);
+  EXPECT_TRUE(model.qkv_bias && model.qk_norm);
+  ASSERT_TRUE(model.experts);
+  EXPECT_EQ(model.experts->count, 160);
+  EXPECT_EQ(model.experts->top_k, 8);
+  EXPECT_EQ(model.experts->shared_ffn, 1536);
+  EXPECT_EQ(model.experts->first_dense, 3);
+  EXPECT_EQ(model.DenseFfn(), 12288);
+  EXPECT_EQ(model.experts->groups, 0);
+}
+
+// facebook/opt-1.3b.
+TEST(HuggingFace, OptHasGpt2sBlocks) {
+  constexpr char kOptConfig[] =
+      R"({"model_type": "opt", "activation_function": "relu", "do_layer_norm_before": true,
+  "ffn_dim": 8192, "hidden_size": 2048, "max_position_embeddings": 2048, "num_attention_heads": 32,
+  "num_hidden_layers": 24, "vocab_size": 50272, "word_embed_proj_dim": 2048})";
+  const ModelSpec model = ModelOf(kOptConfig);
+  EXPECT_EQ(model.activation, ActivationKind::kRelu);
+  EXPECT_EQ(model.position, PositionKind::kLearned);
+  EXPECT_TRUE(model.bias && model.tie_embeddings);
+  EXPECT_EQ(model.ffn, 8192);
+  const auto error_of = [&](const char* from, const char* to) {
+    const auto other = ReadHuggingFaceConfig(Write(Replaced(kOptConfig, from, to)));
+    return other ? "" : other.error().message;
+  };
+  EXPECT_NE(error_of("before\": true", "before\": false").find("do_layer_norm_before is false"),
+            std::string::npos);
+  EXPECT_NE(error_of("_dim\": 2048", "_dim\": 512").find("embeddings are not projected"), std::string::npos);
+}
+
+TEST(HuggingFace, Mistral3IsItsTextModel) {
+  const ModelSpec model = ModelOf(R"({"model_type": "mistral3", "vision_config": {"hidden_size": 1024},
+  "text_config": {"model_type": "mistral", "head_dim": 128, "hidden_size": 5120, "intermediate_size": 32768,
+    "max_position_embeddings": 131072, "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-05, "rope_theta": 1000000000.0, "sliding_window": null, "vocab_size": 131072}})");
+  EXPECT_EQ(model.hidden, 5120);
+  EXPECT_FALSE(model.sliding_window);
 }
 
 TEST(HuggingFace, AMissingFileIsReportedWithThePlaceOfTheKey) {

@@ -28,6 +28,7 @@ ModelSpec AnyModel(ModelSpec model) {
   model.activation = Any({ActivationKind::kGelu, ActivationKind::kSwiglu, ActivationKind::kClampedSwiglu});
   model.norm = Any({NormKind::kLayerNorm, NormKind::kRmsNorm});
   model.position = Any({PositionKind::kLearned, PositionKind::kRope});
+  if (model.position == PositionKind::kRope) model.rope_dim = Any<int64_t>({0, 0, 6});
   model.bias = Any({true, false});
   model.qkv_bias = Any({true, false});
   model.qk_norm = Any({true, false});

@@ -15,7 +15,7 @@ template <typename T>
 struct RopeKernel {
   static constexpr int kThreads = 128, kWidth = kVector<T>;
   int64_t tokens, packed;
-  int half, heads;  // of queries and keys together
+  int half, heads, head_dim;  // of queries and keys together
   float sign;       // -1 backward
   bool aligned;
   TokenPlace place;
@@ -45,7 +45,7 @@ struct RopeKernel {
   WT_DEVICE void Rotate(Piece, int64_t t, int64_t pair, const float* cosines, const float* sines) const {
     constexpr int kPiece = Piece::value;
     const int head = static_cast<int>(pair) / half, i = static_cast<int>(pair) % half;
-    T* const first = qkv + t * packed + head * 2 * half + i;
+    T* const first = qkv + t * packed + head * head_dim + i;
     T* const second = first + half;
     Pack<float, kPiece> a = Load<kPiece>(first), b = Load<kPiece>(second);
     WT_UNROLL
@@ -66,22 +66,23 @@ void Run(Queue& queue, const Rope& op, const KernelContext& context, const Opera
     using T = decltype(element);
     const int64_t packed = (op.heads + 2 * op.kv_heads) * op.head_dim, tokens = op.batch * op.seq;
     T* qkv = operands.Out<T>(0, tokens * packed);
-    const int half = static_cast<int>(op.head_dim / 2);
-    const bool aligned = half % kVector<T> == 0 && Aligned(qkv);
+    const int half = static_cast<int>(op.rotated_columns() / 2);
+    const bool aligned = half % kVector<T> == 0 && op.head_dim % kVector<T> == 0 && Aligned(qkv);
     RopeKernel<T> kernel{tokens,
                          packed,
                          half,
                          static_cast<int>(op.heads + op.kv_heads),
+                         static_cast<int>(op.head_dim),
                          op.backward ? -1.0f : 1.0f,
                          aligned,
                          TokenPlace(op.context, context.context.rank, op.seq),
                          qkv,
                          {}};
     for (int i = 0; i < half; ++i) {
-      const double frequency = std::pow(op.theta, -2.0 * i / static_cast<double>(op.head_dim));
+      const double frequency = std::pow(op.theta, -2.0 * i / static_cast<double>(op.rotated_columns()));
       kernel.half_turns[i] = frequency / std::numbers::pi;
     }
-    queue.Launch(kernel, {queue.BlocksFor(tokens, 1, 16)}, op.head_dim * 4);
+    queue.Launch(kernel, {queue.BlocksFor(tokens, 1, 16)}, op.rotated_columns() * 4);
   });
 }
 

@@ -9,7 +9,7 @@ namespace windtunnel::WT_KERNELS {
 
 inline constexpr int64_t kMostRopeHeadDim = 256;
 
-// REQUIRES: head_dim is even and at most kMostRopeHeadDim.
+// REQUIRES: the number of rotated columns is even and at most kMostRopeHeadDim.
 void Run(Queue& queue, const Rope& op, const KernelContext& context, const Operands& operands);
 
 }  // namespace windtunnel::WT_KERNELS

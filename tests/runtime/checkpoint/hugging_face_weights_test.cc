@@ -312,6 +312,10 @@ TEST(HuggingFaceWeights, OfAModelThatComputesOtherwiseAreRefused) {
             std::string::npos);
   EXPECT_NE(error_of(R"({"rope_scaling": {"rope_type": "llama3"}})").find("rope_scaling is"),
             std::string::npos);
+  EXPECT_NE(
+      error_of(R"({"model_type": "gemma", "rms_norm_eps": 1e-05})")
+          .find("model_type is 'gemma', whose weights would compute something else here: norms add one"),
+      std::string::npos);
   EXPECT_NE(error_of("[").find("is no JSON object"), std::string::npos);
   EXPECT_NE(error_of(std::string(300'000, '[') + std::string(300'000, ']')).find("is no JSON object"),
             std::string::npos);

@@ -280,16 +280,25 @@ void AddDropout(Cases& c) {
 
 void AddRope(Cases& c) {
   struct Shape {
-    int64_t batch, seq, heads, kv_heads, head_dim;
+    int64_t batch, seq, heads, kv_heads, head_dim, rotated = 0;
   };
-  std::vector<Shape> shapes = {{2, 70, 3, 1, 64}, {1, 9, 2, 2, 10}, {1, 5, 4, 2, 128}};
+  std::vector<Shape> shapes = {{2, 70, 3, 1, 64},    {1, 9, 2, 2, 10},    {1, 5, 4, 2, 128},
+                               {2, 6, 3, 1, 64, 32}, {1, 9, 2, 2, 10, 6}, {1, 4, 2, 1, 12, 8}};
   if (c.large) shapes.push_back({1, 2048, 32, 8, 128});
   for (const Shape& s : shapes) {
     for (int kind = 0; kind < 3; ++kind) {
       const bool split = kind == 2 && s.seq % 2 == 0;
       const int64_t n = s.batch * s.seq * (s.heads + 2 * s.kv_heads) * s.head_dim;
       c.Add("rope",
-            Rope{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind == 1, c.dtype, {split ? 4 : 1, split}},
+            Rope{.batch = s.batch,
+                 .seq = s.seq,
+                 .heads = s.heads,
+                 .kv_heads = s.kv_heads,
+                 .head_dim = s.head_dim,
+                 .backward = kind == 1,
+                 .dtype = c.dtype,
+                 .context = {split ? 4 : 1, split},
+                 .rotated = s.rotated},
             {.context = {split ? 3 : 0}})
           .Read(c.dtype, n)
           .WriteToRead(0);
