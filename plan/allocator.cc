@@ -29,7 +29,7 @@ void Allocator::NoteUnserved(Bytes rounded) {
 Result<Allocation> CachingAllocator::Take(Bytes bytes, MemoryOwner) {
   const Bytes rounded = RoundedRequest(bytes);
   const PoolKey pool{{}, PoolSizeOf(rounded)};
-  Place place = blocks_.BestFit(pool, rounded);
+  BlockPlace place = blocks_.BestFit(pool, rounded);
   if (place == 0) {
     const Bytes segment = SegmentFor(rounded);
     NoteUnserved(rounded);

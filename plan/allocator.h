@@ -34,7 +34,7 @@ namespace windtunnel {
 struct Allocation {
   uint64_t address = 0;
   Bytes bytes;  // of the block: at least `requested`
-  Place place = 0;
+  BlockPlace place = 0;
   Bytes requested{};  // rounded
 };
 

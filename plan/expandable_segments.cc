@@ -18,7 +18,7 @@ Bytes PageOf(PoolKey pool) { return pool.size == PoolSize::kSmall ? kSmallSegmen
 
 }  // namespace
 
-Place ExpandableSegments::BestFit(PoolKey pool, Bytes bytes) const {
+BlockPlace ExpandableSegments::BestFit(PoolKey pool, Bytes bytes) const {
   const MemoryBlocks::FreeSet& free = blocks_.FreeOf(pool);
   auto fit = free.lower_bound({bytes, 0});
   if (fit == free.end()) return 0;
@@ -30,8 +30,8 @@ Place ExpandableSegments::BestFit(PoolKey pool, Bytes bytes) const {
   return fit->place;
 }
 
-Result<Place> ExpandableSegments::Grow(PoolKey pool, Bytes bytes) {
-  Place place = PlaceToGrow(pool, bytes);
+Result<BlockPlace> ExpandableSegments::Grow(PoolKey pool, Bytes bytes) {
+  BlockPlace place = PlaceToGrow(pool, bytes);
   if (place == 0) {
     WT_ASSIGN_OR_RETURN(place, NewSegment(pool, bytes));
   }
@@ -45,17 +45,17 @@ Result<Place> ExpandableSegments::Grow(PoolKey pool, Bytes bytes) {
 }
 
 // The lowest place with enough room: an unmapped block, or the free block before it.
-Place ExpandableSegments::PlaceToGrow(PoolKey pool, Bytes bytes) const {
-  for (Place unmapped : blocks_.UnmappedOf(pool)) {
-    const Place before = blocks_.at(unmapped).previous;
+BlockPlace ExpandableSegments::PlaceToGrow(PoolKey pool, Bytes bytes) const {
+  for (BlockPlace unmapped : blocks_.UnmappedOf(pool)) {
+    const BlockPlace before = blocks_.at(unmapped).previous;
     const bool extends = before != 0 && blocks_.at(before).state == BlockState::kFree;
-    const Place start = extends ? before : unmapped;
+    const BlockPlace start = extends ? before : unmapped;
     if (HasRoom(start, bytes)) return start;
   }
   return 0;
 }
 
-bool ExpandableSegments::HasRoom(Place place, Bytes bytes) const {
+bool ExpandableSegments::HasRoom(BlockPlace place, Bytes bytes) const {
   Bytes room;
   while (place != 0 && room < bytes) {
     const MemoryBlock& block = blocks_.at(place);
@@ -66,17 +66,17 @@ bool ExpandableSegments::HasRoom(Place place, Bytes bytes) const {
   return room >= bytes;
 }
 
-Result<Place> ExpandableSegments::NewSegment(PoolKey pool, Bytes request) {
+Result<BlockPlace> ExpandableSegments::NewSegment(PoolKey pool, Bytes request) {
   const Bytes addresses = std::max(kAddresses, request).RoundedUpTo(PageOf(pool));
   WT_ASSIGN_OR_RETURN(const uint64_t address, source_->ReserveAddresses(addresses));
-  const Place place = blocks_.AddSegment(address, addresses, pool, BlockState::kUnmapped);
+  const BlockPlace place = blocks_.AddSegment(address, addresses, pool, BlockState::kUnmapped);
   segments_[place] = pool;
   return place;
 }
 
 // Maps the pages of an unmapped block's first `bytes` (of all of it, if it has less). They merge with free
 // ones beside.
-Result<Place> ExpandableSegments::MapFirst(Place unmapped, Bytes bytes) {
+Result<BlockPlace> ExpandableSegments::MapFirst(BlockPlace unmapped, Bytes bytes) {
   const MemoryBlock& block = blocks_.at(unmapped);
   WT_CHECK(block.state == BlockState::kUnmapped);
   const Bytes pages = std::min(bytes.RoundedUpTo(PageOf(block.pool)), block.bytes);
@@ -88,20 +88,20 @@ Result<Place> ExpandableSegments::MapFirst(Place unmapped, Bytes bytes) {
 
 void ExpandableSegments::UnmapFreePages(PoolKey pool) {
   const MemoryBlocks::FreeSet& free = blocks_.FreeOf(pool);
-  std::vector<Place> places;  // unmapping changes the set
+  std::vector<BlockPlace> places;  // unmapping changes the set
   for (const MemoryBlock& block : free) places.push_back(block.place);
-  for (Place place : places) UnmapWithin(place);
+  for (BlockPlace place : places) UnmapWithin(place);
 }
 
-void ExpandableSegments::UnmapWithin(Place free) {
+void ExpandableSegments::UnmapWithin(BlockPlace free) {
   const MemoryBlock block = blocks_.at(free);
   const Bytes page = PageOf(block.pool);
-  const Place segment = std::prev(segments_.upper_bound(free))->first;
+  const BlockPlace segment = std::prev(segments_.upper_bound(free))->first;
   const Bytes offset(static_cast<int64_t>(free - segment));
   const Bytes before = offset.RoundedUpTo(page) - offset;  // part of a page that the block before uses too
   const int64_t pages = (block.bytes - before).count() / page.count();
   if (before >= block.bytes || pages == 0) return;
-  Place first = free;
+  BlockPlace first = free;
   if (before > Bytes(0)) {
     blocks_.Split(free, before);
     first = blocks_.at(free).next;

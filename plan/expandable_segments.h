@@ -3,7 +3,7 @@
 // can be unmapped.
 //
 //   ExpandableSegments segments(&source, &blocks);
-//   Place place = segments.BestFit(pool, MiB(3));  // 0: memory has to be mapped
+//   BlockPlace place = segments.BestFit(pool, MiB(3));  // 0: memory has to be mapped
 //   WT_ASSIGN_OR_RETURN(place, segments.Grow(pool, MiB(3)));
 //   segments.UnmapFreePages(pool);
 //
@@ -26,25 +26,25 @@ class ExpandableSegments {
 
   // As MemoryBlocks::BestFit, but unmapped addresses behind a block count as part of it: the block at the
   // growing end is taken last, since with them it is as large as the device.
-  Place BestFit(PoolKey pool, Bytes bytes) const;
+  BlockPlace BestFit(PoolKey pool, Bytes bytes) const;
   // Maps pages at the lowest place where free and unmapped blocks together have `bytes`, and returns the free
   // block. Failed: memory has run out; pages that were mapped before stay mapped, and free.
-  Result<Place> Grow(PoolKey pool, Bytes bytes);
+  Result<BlockPlace> Grow(PoolKey pool, Bytes bytes);
   // Unmaps the pages that lie wholly within free blocks of the pool.
   void UnmapFreePages(PoolKey pool);
 
   Bytes mapped() const { return mapped_; }
 
  private:
-  Place PlaceToGrow(PoolKey pool, Bytes bytes) const;
-  bool HasRoom(Place place, Bytes bytes) const;
-  Result<Place> NewSegment(PoolKey pool, Bytes request);
-  Result<Place> MapFirst(Place unmapped, Bytes bytes);
-  void UnmapWithin(Place free);
+  BlockPlace PlaceToGrow(PoolKey pool, Bytes bytes) const;
+  bool HasRoom(BlockPlace place, Bytes bytes) const;
+  Result<BlockPlace> NewSegment(PoolKey pool, Bytes request);
+  Result<BlockPlace> MapFirst(BlockPlace unmapped, Bytes bytes);
+  void UnmapWithin(BlockPlace free);
 
   SegmentSource* source_;
   MemoryBlocks& blocks_;
-  std::map<Place, PoolKey> segments_;  // by their first place
+  std::map<BlockPlace, PoolKey> segments_;  // by their first place
   Bytes mapped_;
 };
 

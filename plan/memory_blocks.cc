@@ -28,9 +28,9 @@ bool IsWorthSplitting(PoolSize pool, Bytes rest) {
   return pool == PoolSize::kSmall ? rest >= kBlockRounding : rest > kLargestSmallRequest;
 }
 
-Place MemoryBlocks::AddSegment(uint64_t address, Bytes bytes, PoolKey pool, BlockState state) {
-  const Place place = next_place_;
-  next_place_ += static_cast<Place>(bytes.count());
+BlockPlace MemoryBlocks::AddSegment(uint64_t address, Bytes bytes, PoolKey pool, BlockState state) {
+  const BlockPlace place = next_place_;
+  next_place_ += static_cast<BlockPlace>(bytes.count());
   Entry& block = blocks_[place];
   block.place = place;
   block.address = address;
@@ -42,20 +42,20 @@ Place MemoryBlocks::AddSegment(uint64_t address, Bytes bytes, PoolKey pool, Bloc
   return place;
 }
 
-void MemoryBlocks::RemoveSegment(Place place) {
+void MemoryBlocks::RemoveSegment(BlockPlace place) {
   Entry& block = blocks_.at(place);
   WT_CHECK(block.state == BlockState::kFree && block.previous == 0 && block.next == 0);
   Unindex(block);
   blocks_.erase(place);
 }
 
-Place MemoryBlocks::BestFit(PoolKey pool, Bytes bytes) const {
+BlockPlace MemoryBlocks::BestFit(PoolKey pool, Bytes bytes) const {
   const FreeSet& free = FreeOf(pool);
   const auto fit = free.lower_bound({bytes, 0});
   return fit == free.end() ? 0 : fit->place;
 }
 
-const MemoryBlock& MemoryBlocks::Use(Place place, Bytes bytes) {
+const MemoryBlock& MemoryBlocks::Use(BlockPlace place, Bytes bytes) {
   Entry& block = blocks_.at(place);
   WT_CHECK(block.state == BlockState::kFree && bytes <= block.bytes);
   Unindex(block);
@@ -64,7 +64,7 @@ const MemoryBlock& MemoryBlocks::Use(Place place, Bytes bytes) {
   return block;
 }
 
-void MemoryBlocks::Split(Place place, Bytes bytes) {
+void MemoryBlocks::Split(BlockPlace place, Bytes bytes) {
   Entry& block = blocks_.at(place);
   WT_CHECK(bytes > Bytes(0) && bytes < block.bytes);
   Unindex(block);
@@ -89,12 +89,12 @@ MemoryBlocks::Entry& MemoryBlocks::CutOff(Entry& block, Bytes bytes) {
   return rest;
 }
 
-Place MemoryBlocks::SetState(Place place, BlockState state) {
+BlockPlace MemoryBlocks::SetState(BlockPlace place, BlockState state) {
   Entry* block = &blocks_.at(place);
   Unindex(*block);
   block->state = state;
   // The neighbour if the block is to merge with it, else null. It is not indexed then.
-  const auto joined = [&](Place neighbour) -> Entry* {
+  const auto joined = [&](BlockPlace neighbour) -> Entry* {
     if (neighbour == 0) return nullptr;
     Entry& other = blocks_.at(neighbour);
     if (other.state != state) return nullptr;
@@ -133,8 +133,8 @@ const MemoryBlocks::FreeSet& MemoryBlocks::FreeOf(PoolKey pool) const {
   return found == pools_.end() ? kNone : found->second.free;
 }
 
-const std::set<Place>& MemoryBlocks::UnmappedOf(PoolKey pool) const {
-  static const std::set<Place> kNone;
+const std::set<BlockPlace>& MemoryBlocks::UnmappedOf(PoolKey pool) const {
+  static const std::set<BlockPlace> kNone;
   const auto found = pools_.find(pool);
   return found == pools_.end() ? kNone : found->second.unmapped;
 }

@@ -2,7 +2,7 @@
 // order, and the sizes that both policies have in common.
 //
 //   blocks.AddSegment(address, MiB(20), {stream, PoolSize::kLarge}, BlockState::kFree);
-//   Place place = blocks.BestFit({stream, PoolSize::kLarge}, MiB(3));  // 0: no free block is that large
+//   BlockPlace place = blocks.BestFit({stream, PoolSize::kLarge}, MiB(3));  // 0: no free block is that large
 //   blocks.Use(place, MiB(3));                                        // the rest stays free
 //   blocks.SetState(place, BlockState::kFree);
 #pragma once
@@ -53,7 +53,7 @@ struct PoolKey {
 
 // A block's position in the order of segments (as reserved) and of addresses within a segment. Choices depend
 // on places, never on addresses, so they are the same wherever the memory lies. 0: no block.
-using Place = uint64_t;
+using BlockPlace = uint64_t;
 
 enum class BlockState : uint8_t {
   kUsed,
@@ -65,49 +65,49 @@ enum class BlockState : uint8_t {
 // Blocks are linked into the order of their pool's free ones.
 struct MemoryBlock
     : boost::intrusive::set_base_hook<boost::intrusive::link_mode<boost::intrusive::normal_link>> {
-  Place place = 0;
+  BlockPlace place = 0;
   uint64_t address = 0;
   Bytes bytes;
   PoolKey pool;
   BlockState state = BlockState::kFree;
-  Place previous = 0, next = 0;  // neighbours within the segment
+  BlockPlace previous = 0, next = 0;  // neighbours within the segment
 };
 
 class MemoryBlocks {
  public:
   // Smallest first, then the lowest place.
   struct BySize {
-    using type = std::pair<Bytes, Place>;
+    using type = std::pair<Bytes, BlockPlace>;
     type operator()(const MemoryBlock& block) const { return {block.bytes, block.place}; }
   };
   // Linked through the blocks: nothing is allocated for it, and a block is taken out without a search.
   using FreeSet = boost::intrusive::set<MemoryBlock, boost::intrusive::key_of_value<BySize>>;
 
-  Place AddSegment(uint64_t address, Bytes bytes, PoolKey pool, BlockState state);
+  BlockPlace AddSegment(uint64_t address, Bytes bytes, PoolKey pool, BlockState state);
   // REQUIRES: a free block without neighbours.
-  void RemoveSegment(Place place);
+  void RemoveSegment(BlockPlace place);
 
   // REQUIRES: the place of a block, as everywhere below.
-  const MemoryBlock& at(Place place) const { return blocks_.at(place); }
+  const MemoryBlock& at(BlockPlace place) const { return blocks_.at(place); }
   // The smallest free block of at least `bytes` (ties: the lowest place); 0 when there is none.
-  Place BestFit(PoolKey pool, Bytes bytes) const;
+  BlockPlace BestFit(PoolKey pool, Bytes bytes) const;
   // The first `bytes` of a free block become a used one; the rest, if there is any, stays free.
-  const MemoryBlock& Use(Place place, Bytes bytes);
+  const MemoryBlock& Use(BlockPlace place, Bytes bytes);
   // Cuts a block in two of the same state, the first of `bytes`. REQUIRES: 0 < bytes < the block's.
-  void Split(Place place, Bytes bytes);
+  void Split(BlockPlace place, Bytes bytes);
   // Free and unmapped blocks merge with neighbours of the same state. Returns the resulting block's place.
-  Place SetState(Place place, BlockState state);
+  BlockPlace SetState(BlockPlace place, BlockState state);
 
   // All pools that have had a block, in order.
   std::vector<PoolKey> pools() const;
   // The free blocks of one pool, and its unmapped ones; empty if there are none.
   const FreeSet& FreeOf(PoolKey pool) const;
-  const std::set<Place>& UnmappedOf(PoolKey pool) const;
+  const std::set<BlockPlace>& UnmappedOf(PoolKey pool) const;
 
  private:
   struct Pool {
     FreeSet free;
-    std::set<Place> unmapped;
+    std::set<BlockPlace> unmapped;
   };
   struct Entry : MemoryBlock {
     Pool* of = nullptr;  // its pool
@@ -119,9 +119,9 @@ class MemoryBlocks {
   Entry& CutOff(Entry& block, Bytes bytes);
   void MergeWithNext(Entry& block);  // REQUIRES: neither is indexed
 
-  std::unordered_map<Place, Entry> blocks_;
+  std::unordered_map<BlockPlace, Entry> blocks_;
   std::map<PoolKey, Pool> pools_;
-  Place next_place_ = 1;
+  BlockPlace next_place_ = 1;
 };
 
 }  // namespace windtunnel

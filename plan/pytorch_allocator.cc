@@ -19,7 +19,7 @@ Result<Allocation> PytorchAllocator::Take(Bytes bytes, MemoryOwner owner) {
   if (bytes == Bytes(0)) return kNothing;
   const Bytes rounded = RoundedRequest(bytes);
   const PoolKey pool{owner, PoolSizeOf(rounded)};
-  Place place = expandable_ ? expandable_->BestFit(pool, rounded) : blocks_.BestFit(pool, rounded);
+  BlockPlace place = expandable_ ? expandable_->BestFit(pool, rounded) : blocks_.BestFit(pool, rounded);
   if (place == 0) {
     NoteUnserved(rounded);
     auto reserved = Reserve(pool, rounded);
@@ -41,7 +41,7 @@ bool PytorchAllocator::SplitsOff(PoolSize pool, Bytes rest) const {
 }
 
 // Reserves memory and returns a free block in it of at least `rounded`.
-Result<Place> PytorchAllocator::Reserve(PoolKey pool, Bytes rounded) {
+Result<BlockPlace> PytorchAllocator::Reserve(PoolKey pool, Bytes rounded) {
   if (expandable_) {
     const Bytes before = expandable_->mapped();
     auto place = expandable_->Grow(pool, rounded);

@@ -40,7 +40,7 @@ class PytorchAllocator : public Allocator {
   Result<Allocation> Take(Bytes bytes, MemoryOwner owner) override;
   void GiveBack(const Allocation& allocation, MemoryEvent until) override;
 
-  Result<Place> Reserve(PoolKey pool, Bytes rounded);
+  Result<BlockPlace> Reserve(PoolKey pool, Bytes rounded);
   void ReleaseCached();
   void ReleaseFreeSegments(PoolKey pool);
   bool SplitsOff(PoolSize pool, Bytes rest) const;
@@ -49,7 +49,7 @@ class PytorchAllocator : public Allocator {
   Options options_;
   MemoryBlocks blocks_;
   std::optional<ExpandableSegments> expandable_;
-  std::map<MemoryEvent, Place> pending_;
+  std::map<MemoryEvent, BlockPlace> pending_;
 };
 
 }  // namespace windtunnel
