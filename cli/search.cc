@@ -125,7 +125,7 @@ std::string StateKey(const SearchReport& report, const Scenario& scenario, const
   const DerivedKeys& derived = scenario.derived;
   std::string behind;
   for (bool is_derived : {derived.kind, derived.sync, derived.reshard_after_forward, derived.shard_size,
-                          derived.virtual_stages})
+                          derived.virtual_stages, derived.reduce})
     behind += is_derived ? '1' : '0';
   if (profile.framework) behind += " " + profile.framework->digest;
   std::vector<std::string> files = scenario.search->schedule;
@@ -178,25 +178,27 @@ Status CheckScheduleFiles(const Scenario& scenario) {
   return Ok();
 }
 
-// What in the search, if anything, cannot be composed (sim/composed/composed_step.h) and takes long instead.
-std::string_view SlowSteps(const Scenario& scenario) {
+// What in the search cannot be composed (sim/composed/composed_step.h) and takes long instead.
+std::vector<std::string_view> SlowSteps(const Scenario& scenario) {
   std::vector<DataParallelKind> kinds = scenario.search->kind;
   if (kinds.empty()) kinds.push_back(scenario.parallel.data.kind);
   const bool pipelines = scenario.parallel.pipeline.size > 1 || !scenario.search->pipeline.empty();
-  if (pipelines && Has(kinds, DataParallelKind::kFsdp)) return "FSDP in a pipeline";
-  if (Has(kinds, DataParallelKind::kZero2)) return "zero2";
-  if (Has(kinds, DataParallelKind::kZero3)) return "zero3";
+  std::vector<std::string_view> slow;
+  if (pipelines && Has(kinds, DataParallelKind::kFsdp)) slow.push_back("FSDP in a pipeline");
+  if (Has(kinds, DataParallelKind::kZero2)) slow.push_back("zero2");
+  if (Has(kinds, DataParallelKind::kZero3)) slow.push_back("zero3");
   std::vector<Offload> offload = scenario.search->offload;
   if (offload.empty()) offload.push_back(scenario.parallel.data.offload);
   if (Has(kinds, DataParallelKind::kZero1) && Has(offload, Offload::kOptimizer))
-    return "zero1 with parallel.data.offload";
+    slow.push_back("zero1 with parallel.data.offload");
   const PrecisionSpec& precision = scenario.precision;
   if (precision.fp8_param_gather && precision.fp8_recipe == Fp8Recipe::kMxfp8 &&
       scenario.parallel.data.overlap_param_gather)
-    return "precision.fp8_param_gather with mxfp8 and overlap_param_gather";
+    slow.push_back("precision.fp8_param_gather with mxfp8 and overlap_param_gather");
   const std::vector<bool>& overlap = scenario.search->expert_overlap;
-  const bool overlaps = overlap.empty() ? scenario.parallel.expert.overlap : Has(overlap, true);
-  return overlaps ? "parallel.expert.overlap" : "";
+  if (overlap.empty() ? scenario.parallel.expert.overlap : Has(overlap, true))
+    slow.push_back("parallel.expert.overlap");
+  return slow;
 }
 
 // What the scenario's framework does not run of the configurations that are reported. What is so of the
@@ -230,11 +232,11 @@ Result<int> SearchCommand(const Options& options) {
     return balanced.parallel.pipeline.balance;
   };
   WT_ASSIGN_OR_RETURN(const SearchSpace space, EnumerateSpace(scenario, choose));
-  if (const std::string_view slow = SlowSteps(scenario); !slow.empty())
+  if (const std::vector<std::string_view> slow = SlowSteps(scenario); !slow.empty())
     Note(options,
-         fmt::format("{} is predicted operator by operator, up to seconds for each configuration of a "
-                     "large model",
-                     slow));
+         fmt::format("predicted operator by operator, which takes up to seconds for each configuration "
+                     "of a large model: {}",
+                     fmt::join(slow, ", ")));
   WT_ASSIGN_OR_RETURN(std::vector<Override> given, GivenOverrides(options));
   WT_RETURN_IF_ERROR(CheckCosts(costs, scenario, space.legal.front(), given));
   SearchReport report;

@@ -153,9 +153,11 @@ Status RoleCompiler::MakeStrategy() {
     if (!own.empty()) context.first_parameters.push_back(*std::min_element(own.begin(), own.end()));
   }
   if (is_sharded && !host_computes()) {
-    context.copies = AddStream(StreamKind::kCopy, "copy");
     context.host = HostStream();
-    if (kind == DataParallelKind::kZero3 && scenario_.parallel.data.overlap)
+    // ZeRO-3 without overlap does all on one stream.
+    const bool is_zero3 = kind == DataParallelKind::kZero3;
+    if (!is_zero3 || scenario_.parallel.data.overlap) context.copies = AddStream(StreamKind::kCopy, "copy");
+    if (is_zero3 && scenario_.parallel.data.overlap)
       context.reductions = AddStream(StreamKind::kCopy, "reductions");
   }
   if (!is_sharded) {

@@ -173,7 +173,10 @@ Slice Zero3::ReducedGradient(int index) { return PartOf(index); }
 void Zero3::Update(ProgramBuilder& b, bool first) {
   b.SetPhase(Phase::kOptimizer);
   Slice gradients = gradients_;
-  if (const DType added = role_.buffers[gradients_.buffer].dtype; added != DType::kFloat32) {
+  const DType added = role_.buffers[gradients_.buffer].dtype;
+  // DeepSpeed flattens a copy even of fp32 gradients (_prepare_fp32_grad_for_sub_group).
+  const bool flattens = framework_ != Framework::kWindtunnel && offload_ == Offload::kNone;
+  if (added != DType::kFloat32 || flattens) {
     gradients = b.Temporary("gradients (fp32)", trained_, Category::kGradients);
     b.Add(Copy{.elements = trained_, .from = added}, "gradients", {gradients_}, {gradients});
   }
@@ -188,12 +191,12 @@ void Zero3::Update(ProgramBuilder& b, bool first) {
   b.SetPhase(Phase::kOptimizer);
   optimizer_->AddUnscaling(b, norm_ranks_.axes);
   optimizer_->AddClipping(b, first, norm_ranks_.axes);
-  GatherWhole(ConvertMasters(optimizer_->AddUpdate(b, first, 0, 1)));
+  GatherWhole(ConvertMasters(optimizer_->AddUpdate(b, first, 0, 1)), false);
 }
 
 void Zero3::Restore(ProgramBuilder& b) {
   BeginProgram(b);
-  GatherWhole(ConvertMasters(-1));
+  GatherWhole(ConvertMasters(-1), true);
 }
 
 // Writes the parts that the model computes with. Returns the operator behind which they are there.
@@ -204,11 +207,11 @@ OpIndex Zero3::ConvertMasters(OpIndex after) {
                    masters_, Slice{values_.buffer, 0, trained_}, {after});
 }
 
-// Gathers the parameters that every rank keeps whole, and that are trained.
-void Zero3::GatherWhole(OpIndex after) {
+// Gathers the parameters that every rank keeps whole: those that are trained, or all.
+void Zero3::GatherWhole(OpIndex after, bool with_frozen) {
   std::vector<int> kept;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (parameters_[i].is_whole && (!role_.parameters[i].is_frozen || after < 0))
+    if (parameters_[i].is_whole && (with_frozen || !role_.parameters[i].is_frozen))
       kept.push_back(static_cast<int>(i));
   }
   if (kept.empty()) return;

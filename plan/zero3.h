@@ -7,7 +7,8 @@
 //
 // Fetching. A module here is a layer with weights of its own: a linear layer, a norm, an embedding. The first time
 // that a pass comes to it, its parameters are all-gathered. The first micro-batch records the order of modules. From
-// then on, each module also starts to gather what comes next, until prefetch_bucket_size elements are on their way.
+// then on, each module also starts to gather what comes next, prefetch_bucket_size elements and more at each module,
+// as long as no more than max_live_parameters are there or on their way.
 // What is gathered together is packed, gathered and copied out into whole tensors; a parameter alone is gathered in
 // place. All-gathers and these copies follow each other on one stream in DeepSpeed, and the host waits for the
 // fourth-last module's parameters: both are in the program.
@@ -123,6 +124,10 @@ class Zero3 : public DataParallel {
   int ranks() const { return shard_axis_.ranks(); }
   static bool is_beside(StreamId stream) { return stream != kComputeStream; }
   const std::string& NameOf(int parameter) const { return role_.parameters[parameter].name; }
+  // Of the first of several, and how many more there are: "head.weight +3".
+  static std::string NameOf(const std::string& first, size_t count) {
+    return count == 1 ? first : fmt::format("{} +{}", first, count - 1);
+  }
   // The rank's part of the sum.
   Slice PartOf(int parameter) const {
     return Slice{gradients_.buffer, parameters_[parameter].start, parameters_[parameter].shard};
@@ -141,7 +146,7 @@ class Zero3 : public DataParallel {
   void InitializeParameter(ProgramBuilder& b, int index);
   void BeginProgram(ProgramBuilder& b);
   OpIndex ConvertMasters(OpIndex after);
-  void GatherWhole(OpIndex after);
+  void GatherWhole(OpIndex after, bool with_frozen);
 
   // zero3_parameters.cc
   void EnterScope() { scopes_.push_back(++last_scope_); }
@@ -162,6 +167,7 @@ class Zero3 : public DataParallel {
 
   // zero3_gradients.cc
   Slice InOrder(OpIndex& ready);
+  std::string NameOf(const std::vector<Reduced>& gradients) const;
   void Launch();
   void Settle();
   void SumOverReplicas(const std::vector<Reduced>& gradients);

@@ -61,13 +61,18 @@ Slice Zero3::InOrder(OpIndex& ready) {
     after.push_back(reduced.ready);
     part += shards.back();
   }
-  const std::string name = fmt::format("{} gradients", in_bucket_.size());
-  const Slice flat = b_->Temporary(name + " (to reduce)", part * ranks(), Category::kCommunication, reduce_);
+  const std::string name = NameOf(in_bucket_);
+  const Slice flat =
+      b_->Temporary(name + ".grad (to reduce)", part * ranks(), Category::kCommunication, reduce_);
   std::sort(after.begin(), after.end());
   after.erase(std::unique(after.begin(), after.end()), after.end());
   ready = AddOn(reductions_, PackShards{ranks(), std::move(shards), reduce_, reduce_}, name,
                 std::move(gradients), {flat}, std::move(after));
   return flat;
+}
+
+std::string Zero3::NameOf(const std::vector<Reduced>& gradients) const {
+  return NameOf(NameOf(gradients.front().parameter), gradients.size());
 }
 
 // As __reduce_and_partition_ipg_grads.
@@ -80,7 +85,7 @@ void Zero3::Launch() {
             [](const Reduced& a, const Reduced& b) { return a.parameter < b.parameter; });
   OpIndex ready = -1;
   const Slice flat = InOrder(ready);
-  const std::string name = fmt::format("{} gradients", in_bucket_.size());
+  const std::string name = NameOf(in_bucket_);
   if (data_.ranks() > 1) {
     ready = AddOn(reductions_, Scale{flat.elements, 1.0 / static_cast<double>(data_.ranks()), reduce_}, name,
                   {flat}, {flat}, {ready});
@@ -135,7 +140,7 @@ void Zero3::SumOverReplicas(const std::vector<Reduced>& gradients) {
     shards.push_back(parameters_[reduced.parameter].shard);
     elements += shards.back();
   }
-  const std::string name = fmt::format("{} gradients (parts)", gradients.size());
+  const std::string name = NameOf(gradients) + " (parts)";
   const Slice flat = b_->Temporary(name, elements, Category::kCommunication, reduce_);
   const OpIndex packed =
       AddOn(reductions_, PackShards{1, shards, reduce_, reduce_}, name, parts, {flat}, {last_reduction_});

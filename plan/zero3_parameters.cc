@@ -166,8 +166,9 @@ void Zero3::Gather(std::vector<int> parameters) {
   } else {
     const Packed packed = Pack(parameters, last_fetch_);
     fetch.packed = packed.whole;
-    fetch.gather = shard_axis_.AllGather(*b_, packed.own, packed.whole, NameOf(parameters.front()),
-                                         {packed.ready, last_fetch_, after});
+    const std::string name = NameOf(NameOf(parameters.front()), parameters.size());
+    fetch.gather =
+        shard_axis_.AllGather(*b_, packed.own, packed.whole, name, {packed.ready, last_fetch_, after});
     b_->Carries(fetch.gather, parameters);
   }
   if (!overlaps_) b_->WaitBeforeNextCompute(fetch.gather);

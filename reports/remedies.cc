@@ -76,6 +76,11 @@ Change ShardBy(DataParallelKind kind) {
     data.kind = is_fsdp && is_deepspeed ? DataParallelKind::kZero3 : kind;
     scenario.derived.kind = false;
     remedy.settings.push_back(fmt::format("parallel.data.kind={}", WordOf(data.kind)));
+    if (data.kind == DataParallelKind::kZero3 && data.sync == GradientSync::kLastMicroBatch &&
+        !scenario.derived.sync) {
+      data.sync = GradientSync::kEveryMicroBatch;
+      remedy.settings.emplace_back("parallel.data.sync=every_micro_batch");
+    }
     if (is_fsdp && data.overlap_param_gather) {
       data.overlap_param_gather = false;
       remedy.settings.push_back("parallel.data.overlap_param_gather=false");
@@ -91,6 +96,18 @@ bool ShardFully(Remedy& remedy) {
   if (data.kind != DataParallelKind::kFsdp || data.sharding == Sharding::kFullShard || has_size) return false;
   data.sharding = Sharding::kFullShard;
   remedy.settings.emplace_back("parallel.data.sharding=full_shard");
+  return true;
+}
+
+// ZeRO over all copies instead of groups of them.
+bool SpreadOverAll(Remedy& remedy) {
+  ParallelSpec& parallel = remedy.scenario.parallel;
+  const int64_t all = parallel.data.size * parallel.context.size;
+  const bool is_zero = IsZero(parallel.data.kind) || parallel.data.kind == DataParallelKind::kZero3;
+  if (!is_zero || parallel.data.shard_size == 0 || parallel.data.shard_size == all) return false;
+  parallel.data.shard_size = all;
+  remedy.scenario.derived.shard_size = false;
+  remedy.settings.push_back(fmt::format("parallel.data.shard_size={}", all));
   return true;
 }
 
@@ -159,6 +176,25 @@ std::optional<Remedy> WithFewestLayers(const Remedy& full, Bytes room, const Com
   return fewest;
 }
 
+// The largest micro-batch that fits, where single sequences do.
+std::optional<Remedy> WithLargestMicroBatch(const Remedy& single, const BatchSpec& own, Bytes room,
+                                            const CompileScenario& compile, Bytes& reserved) {
+  if (single.scenario.batch.micro != 1) return std::nullopt;
+  Remedy larger = single;
+  std::erase_if(larger.settings, [](const std::string& setting) { return setting.starts_with("batch."); });
+  for (int64_t micro = own.micro / 2; micro > 1; --micro) {
+    if (own.micro % micro != 0) continue;
+    Remedy tried = larger;
+    tried.scenario.batch = own;
+    if (!TakeSequences(micro, tried)) continue;
+    const auto needed = ReservedWith(tried, compile);
+    if (!needed || *needed > room) continue;
+    reserved = *needed;
+    return tried;
+  }
+  return std::nullopt;
+}
+
 // Whether `remedy` changes all that `less` does, or makes micro-batches smaller still.
 bool IsMore(const Remedy& remedy, const Remedy& less) {
   return std::all_of(less.settings.begin(), less.settings.end(), [&](const std::string& setting) {
@@ -189,11 +225,12 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
                full = RecomputeBy(Recompute::kFull);
   const Change zero1 = ShardBy(DataParallelKind::kZero1), fsdp = ShardBy(DataParallelKind::kFsdp);
   const Change fused = FuseTheLoss, half = HalveMicroBatches, micro = TakeSequencesOneByOne,
-               offload = UseTheHost, fully = ShardFully;
+               offload = UseTheHost, fully = ShardFully, spread = SpreadOverAll;
   const std::vector<std::vector<Change>> all = {{fused},
                                                 {selective},
                                                 {zero1},
                                                 {fully},
+                                                {spread},
                                                 {half},
                                                 {micro},
                                                 {fsdp},
@@ -211,15 +248,18 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
                                                 {micro, full},
                                                 {fsdp, full},
                                                 {fully, full},
+                                                {spread, full},
                                                 {zero1, micro, full},
                                                 {fsdp, micro, full},
                                                 {offload},
                                                 {zero1, offload},
                                                 {fsdp, offload},
+                                                {spread, offload},
                                                 {full, offload},
                                                 {micro, full, offload},
                                                 {zero1, micro, full, offload},
-                                                {fsdp, micro, full, offload}};
+                                                {fsdp, micro, full, offload},
+                                                {spread, micro, full, offload}};
   std::vector<Remedy> remedies;
   for (const std::vector<Change>& changes : all) {
     Remedy remedy{{}, scenario};
@@ -228,6 +268,7 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
     if (!changes_all) continue;
     Scenario& made = remedy.scenario;
     made.parallel = WithDerivedKeys(made.derived, made.cluster, made.parallel);
+    if (made.derived.reduce) made.precision.reduce = DerivedReduce(made);
     if (CheckScenario(made)) remedies.push_back(std::move(remedy));
   }
   return remedies;
@@ -264,6 +305,13 @@ std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside
     if (!reserved) continue;
     if (!least || *reserved < least->first) least.emplace(*reserved, Describe(remedy));
     if (*reserved > room) continue;
+    Bytes with_more;
+    if (const auto larger = WithLargestMicroBatch(remedy, scenario.batch, room, compile, with_more)) {
+      fitting += fmt::format("    {:>10}  {}\n", FormatBytes(with_more + outside), Describe(*larger));
+      fit.push_back(remedy);
+      if (fit.size() == kShown) break;
+      continue;
+    }
     Bytes with_some;
     if (const auto some = WithFewestLayers(remedy, room, compile, with_some))
       fitting += fmt::format("    {:>10}  {}\n", FormatBytes(with_some + outside), Describe(*some));
@@ -272,7 +320,9 @@ std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside
     if (fit.size() == kShown) break;
   }
   if (!fit.empty()) return "  what would fit:\n" + fitting;
-  const std::string devices = "more devices, or more tensor or pipeline ranks";
+  const bool pipelines = scenario.parallel.data.kind != DataParallelKind::kZero3;
+  const std::string devices =
+      pipelines ? "more devices, or more tensor or pipeline ranks" : "more devices, or more tensor ranks";
   if (!least) return fmt::format("  what would fit?  {}\n", devices);
   return fmt::format(
       "  what would fit?  {}: the least that recomputation, sharding and offload come to is {}, with {}\n",

@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kShownUnits = 12;  // of more, those in the middle share one line
 constexpr size_t kShownAtEnds = 4;
+constexpr size_t kLeastWidth = 22;  // of names
 
 class UnitTable {
  public:
@@ -21,7 +22,9 @@ class UnitTable {
     for (const Op& op : role.steady.ops) {
       if (op.parameters.empty()) continue;
       const int unit = UnitNamed(op.name);
-      for (int32_t parameter : op.parameters) unit_of_parameter_[parameter] = unit;
+      // (ZeRO-3 gathers and reduces other groups of parameters.)
+      for (int32_t parameter : op.parameters)
+        if (unit_of_parameter_[parameter] < 0) unit_of_parameter_[parameter] = unit;
     }
     for (size_t i = 0; i < role.parameters.size(); ++i) {
       if (unit_of_parameter_[i] >= 0) unit_of_tensor_[role.parameters[i].name] = unit_of_parameter_[i];
@@ -112,12 +115,38 @@ void Add(UnitUse& sum, const UnitUse& use) {
   sum.critical_communication += use.critical_communication;
 }
 
-std::string Row(const UnitUse& use) {
-  UnitUse::Transfer backward = use.backward_gather;
-  Add(backward, use.update_gather);
-  return fmt::format("  {:<22}{}{}{}{:>13}{:>13}\n", use.name, Describe(use.forward_gather),
-                     Describe(backward), Describe(use.reduction), FormatDuration(use.critical_compute),
-                     FormatDuration(use.critical_communication));
+// A column of transfers.
+struct Column {
+  std::string_view title;
+  UnitUse::Transfer UnitUse::*transfer;
+};
+
+// Gathers in backward or those behind the update, where there are not both.
+std::vector<Column> ColumnsOf(const std::vector<UnitUse>& uses) {
+  const auto has = [&](UnitUse::Transfer UnitUse::*transfer) {
+    return std::any_of(uses.begin(), uses.end(),
+                       [&](const UnitUse& use) { return (use.*transfer).count > 0; });
+  };
+  const bool updates = has(&UnitUse::update_gather);
+  std::vector<Column> columns = {{"gather forward", &UnitUse::forward_gather}};
+  if (!updates || has(&UnitUse::backward_gather))
+    columns.push_back({"gather backward", &UnitUse::backward_gather});
+  if (updates) columns.push_back({"gather update", &UnitUse::update_gather});
+  columns.push_back({"reduce", &UnitUse::reduction});
+  return columns;
+}
+
+size_t WidthOfNames(const std::vector<UnitUse>& uses) {
+  size_t width = kLeastWidth;
+  for (const UnitUse& use : uses) width = std::max(width, use.name.size());
+  return width;
+}
+
+std::string Row(const UnitUse& use, const std::vector<Column>& columns, size_t width) {
+  std::string text = fmt::format("  {:<{}}", use.name, width);
+  for (const Column& column : columns) text += Describe(use.*column.transfer);
+  return text + fmt::format("{:>13}{:>13}\n", FormatDuration(use.critical_compute),
+                            FormatDuration(use.critical_communication));
 }
 
 UnitUse SumOf(std::vector<UnitUse>::const_iterator begin, std::vector<UnitUse>::const_iterator end,
@@ -145,26 +174,26 @@ std::vector<UnitUse> UnitUses(const Plan& plan, const Prediction& prediction) {
 std::string ExplainUnits(const Plan& plan, const Prediction& prediction, Ink ink) {
   const std::vector<UnitUse> uses = UnitUses(plan, prediction);
   if (uses.empty()) return "";
-  const bool updates =
-      std::any_of(uses.begin(), uses.end(), [](const UnitUse& use) { return use.update_gather.count > 0; });
+  const std::vector<Column> columns = ColumnsOf(uses);
+  const size_t width = WidthOfNames(uses);
   std::string text = "\n" + ink.Bold(fmt::format("units, rank {}", prediction.timelines.front().rank)) + "\n";
-  text +=
-      ink.Dim(fmt::format("  {:<22}{:>18}{:>18}{:>18}{:>26}", "", "gather forward",
-                          updates ? "gather update" : "gather backward", "reduce", "on the critical path")) +
-      "\n";
-  text += ink.Dim(fmt::format("  {:<22}{:>18}{:>18}{:>18}{:>13}{:>13}", "", "time hidden", "time hidden",
-                              "time hidden", "compute", "transfers")) +
-          "\n";
+  std::string titles(width + 2, ' '), below = titles;
+  for (const Column& column : columns) {
+    titles += fmt::format("{:>18}", column.title);
+    below += fmt::format("{:>18}", "time hidden");
+  }
+  text += ink.Dim(titles + fmt::format("{:>26}", "on the critical path")) + "\n";
+  text += ink.Dim(below + fmt::format("{:>13}{:>13}", "compute", "transfers")) + "\n";
   for (size_t i = 0; i < uses.size(); ++i) {
     if (uses.size() > kShownUnits && i == kShownAtEnds) {
       const size_t after = uses.size() - kShownAtEnds;
-      text +=
-          Row(SumOf(uses.begin() + i, uses.begin() + after, fmt::format("… {} more together", after - i)));
+      text += Row(SumOf(uses.begin() + i, uses.begin() + after, fmt::format("… {} more together", after - i)),
+                  columns, width);
       i = after;
     }
-    text += Row(uses[i]);
+    text += Row(uses[i], columns, width);
   }
-  return text + Row(SumOf(uses.begin(), uses.end(), "together"));
+  return text + Row(SumOf(uses.begin(), uses.end(), "together"), columns, width);
 }
 
 }  // namespace windtunnel

@@ -195,6 +195,27 @@ TEST(UnitUses, AddUpEveryUnitsTransfers) {
   EXPECT_GT(critical, Duration());
 }
 
+// ZeRO-3 gathers in forward, backward and behind the update, and reduces other parameters together than it gathers.
+TEST(ExplainUnits, HaveAColumnForEachOfZero3sGathers) {
+  Scenario s = Sharded();
+  s.parallel.data.kind = DataParallelKind::kZero3;
+  s.parallel.data.sync = GradientSync::kEveryMicroBatch;
+  s.parallel.data.zero3 = {
+      .prefetch_bucket_size = 5000, .param_persistence_threshold = 256, .max_reuse_distance = 0};
+  s.parallel.data.bucket_cap_mb = 0.05;
+  const Plan plan = *CompilePlan(s);
+  const Prediction prediction = *OnA100(plan);
+  const std::string text = ExplainUnits(plan, prediction, Ink(false));
+  for (const char* column : {"gather forward", "gather backward", "gather update", "reduce"})
+    EXPECT_NE(text.find(column), std::string::npos) << column << text;
+  Duration compute;
+  for (const UnitUse& use : UnitUses(plan, prediction)) {
+    if (use.forward_gather.count > 0) compute += use.critical_compute;
+    EXPECT_EQ(use.name.find("gradients"), std::string::npos) << use.name;
+  }
+  EXPECT_GT(compute, Duration());
+}
+
 TEST(ExplainUnits, PutsManyLikeUnitsIntoOneLine) {
   Scenario s = Sharded();
   s.model.layers = 40;

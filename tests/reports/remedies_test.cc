@@ -15,6 +15,7 @@ namespace windtunnel {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -124,6 +125,26 @@ TEST(RemediesFor, ShardAmongContextRanksAndOffloadASingleRank) {
   s.parallel.data.kind = DataParallelKind::kFsdp;
   s.parallel.data.sharding = Sharding::kNoShard;
   EXPECT_TRUE(has({"parallel.data.sharding=full_shard"}));
+}
+
+// ZeRO-3 reduces in every micro-batch, and its groups offload nothing.
+TEST(RemediesFor, MakeZero3OfWhatItRefuses) {
+  Scenario s = Replicated();
+  s.framework = Framework::kDeepspeed;
+  s.batch.accumulate = 4;
+  s.parallel.data.sync = GradientSync::kLastMicroBatch;
+  s.derived.sync = false;
+  EXPECT_THAT(SettingsOf(s), Contains(std::vector<std::string>{"parallel.data.kind=zero3",
+                                                               "parallel.data.sync=every_micro_batch"}));
+  s = Replicated(4);
+  s.parallel.data.kind = DataParallelKind::kZero3;
+  s.parallel.data.sync = GradientSync::kEveryMicroBatch;
+  s.parallel.data.shard_size = 2;
+  s.derived.shard_size = false;
+  EXPECT_THAT(SettingsOf(s), Contains(std::vector<std::string>{"parallel.data.shard_size=4"}));
+  EXPECT_THAT(SettingsOf(s), Contains(std::vector<std::string>{"parallel.data.shard_size=4",
+                                                               "parallel.data.offload=param"}));
+  EXPECT_THAT(DescribeRemedies(s, Bytes(0), MiB(64), Compile), Not(HasSubstr("pipeline")));
 }
 
 // Blocks as a whole are recomputed instead of a list of modules, and all of them instead of some.

@@ -4,7 +4,9 @@
 #include <fstream>
 #include <map>
 
+#include "scenarios/checks.h"
 #include "scenarios/load.h"
+#include "scenarios/words.h"
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/runtime/checkpoint/saving.h"
 
@@ -110,6 +112,20 @@ TEST_P(EveryArchitecture, HasAConfigurationThatGivesTheSameModel) {
   EXPECT_EQ(model, GetParam().model);
 }
 
+// Of a batch that is not trained on, after what `options` load; `steps` have been done.
+double EvaluatedLoss(const Scenario& scenario, const RunOptions& options, int64_t steps) {
+  double loss = 0;
+  WithRanks(*CompilePlan(scenario, {.evaluates = true}), [&](RankSession& session, Store& store) -> Status {
+    WT_RETURN_IF_ERROR(RunCheckpoints(session, store, options, steps + 1).Begin());
+    WT_ASSIGN_OR_RETURN([[maybe_unused]] auto timeline,
+                        session.executor().Run(session.executor().role().evaluate, 0));
+    WT_ASSIGN_OR_RETURN(const std::vector<double> losses, session.executor().Losses());
+    if (session.rank() == 0) loss = losses.front();
+    return Ok();
+  });
+  return loss;
+}
+
 // Adapters are trained from another program's weights, and merged into what is exported: the model without
 // adapters then computes what the trained one does.
 TEST(HuggingFaceWeights, HaveAdaptersMergedIntoThem) {
@@ -124,24 +140,11 @@ TEST(HuggingFaceWeights, HaveAdaptersMergedIntoThem) {
     const auto checkpoint = Checkpoint::Open(saved);
     ASSERT_TRUE(checkpoint) << checkpoint.error().message;
     ASSERT_TRUE(ExportHuggingFace(*checkpoint, merged));
-    const auto loss = [](const Scenario& scenario, const RunOptions& options, int64_t steps) {
-      double loss = 0;
-      WithRanks(*CompilePlan(scenario, {.evaluates = true}),
-                [&](RankSession& session, Store& store) -> Status {
-                  WT_RETURN_IF_ERROR(RunCheckpoints(session, store, options, steps + 1).Begin());
-                  WT_ASSIGN_OR_RETURN([[maybe_unused]] auto timeline,
-                                      session.executor().Run(session.executor().role().evaluate, 0));
-                  WT_ASSIGN_OR_RETURN(const std::vector<double> losses, session.executor().Losses());
-                  if (session.rank() == 0) loss = losses.front();
-                  return Ok();
-                });
-      return loss;
-    };
     RunOptions resumed, imported{.import_weights = merged}, before{.import_weights = weights};
     resumed.resume_from = saved;
-    const double trained = loss(adapted, resumed, 3);
-    EXPECT_NEAR(trained, loss(plain, imported, 3), 1e-6 * trained);
-    EXPECT_GT(std::abs(trained - loss(plain, before, 3)), 1e-3);
+    const double trained = EvaluatedLoss(adapted, resumed, 3);
+    EXPECT_NEAR(trained, EvaluatedLoss(plain, imported, 3), 1e-6 * trained);
+    EXPECT_GT(std::abs(trained - EvaluatedLoss(plain, before, 3)), 1e-3);
   }
 }
 
@@ -180,6 +183,39 @@ TEST(HuggingFaceWeights, ComeBackFromFrozenWeightsOf16Bits) {
       }
     }
   }
+}
+
+// What ranks have whole besides, as ZeRO-3's small parameters, follows, whether it is trained or frozen.
+TEST(HuggingFaceWeights, AreWhatEveryStrategyComputesWith) {
+  Scenario trained = TinyLlama(2);
+  trained.optimizer = {.kind = OptimizerKind::kAdamW, .lr = 0.1};  // norms are far from their first values
+  const RunOptions import{.import_weights = Exported(trained, "far")};
+  std::map<DataParallelKind, int> compared;
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    for (const bool adapts : {false, true}) {
+      Scenario s = TinyLlama(2);
+      if (adapts) s.model.lora = LoraSpec{.rank = 2};
+      s.precision.param = s.precision.compute = precision;
+      s.parallel.data.kind = DataParallelKind::kDdp;
+      const double loss = EvaluatedLoss(s, import, 0);
+      for (const DataParallelKind kind : {DataParallelKind::kZero1, DataParallelKind::kZero2,
+                                          DataParallelKind::kZero3, DataParallelKind::kFsdp}) {
+        for (const Offload offload : {Offload::kNone, Offload::kOptimizer, Offload::kParam}) {
+          s.parallel.data.kind = kind;
+          s.parallel.data.sync = kind == DataParallelKind::kZero3 ? GradientSync::kEveryMicroBatch
+                                                                  : GradientSync::kLastMicroBatch;
+          s.parallel.data.offload = offload;
+          s.parallel.data.zero3.param_persistence_threshold = 40;  // norms
+          if (!CheckScenario(s)) continue;
+          ++compared[kind];
+          EXPECT_NEAR(EvaluatedLoss(s, import, 0), loss, 1e-6 * loss)
+              << WordOf(kind) << " " << WordOf(offload) << " " << WordOf(precision) << " " << adapts;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(compared[DataParallelKind::kZero3], 12);
+  EXPECT_EQ(compared[DataParallelKind::kZero1], 8);  // nothing offloads parameters
 }
 
 TEST(HuggingFaceWeights, OfGpt2AreTransposedAndOfLlamaApart) {
