@@ -62,7 +62,7 @@ struct LlamaDefaults {
   int64_t head_dim = 0;  // 0: the heads' share of the width
   double epsilon = 1e-6, rope_theta = 10'000;
   bool ties_embeddings = false;
-  double rotary_share = 1;  // of a head's columns
+  std::optional<double> rotary_share;  // of a head's columns; none: such models rotate all of them
 };
 
 // The sizes and rotary positions of a configuration of Llama's keys.
@@ -82,7 +82,10 @@ Result<ModelSpec> ReadSizes(const Config& config, const LlamaDefaults& defaults)
   if (model.head_dim == 0 && model.hidden % model.heads != 0)
     return config.Wrong("hidden_size", "is {}, expected a multiple of num_attention_heads ({}), or head_dim",
                         model.hidden, model.heads);
-  WT_ASSIGN_OR_RETURN(const double share, config.RotaryShare(defaults.rotary_share));
+  WT_ASSIGN_OR_RETURN(const double share, config.RotaryShare(defaults.rotary_share.value_or(1)));
+  if (share < 1 && !defaults.rotary_share)
+    return config.NotModelled("partial_rotary_factor",
+                              "is {}, expected 1: models of this type rotate whole heads", share);
   const int64_t head_dim = model.head_dim > 0 ? model.head_dim : model.hidden / model.heads;
   if (share < 1) model.rope_dim = static_cast<int64_t>(static_cast<double>(head_dim) * share);
   return model;
@@ -405,7 +408,7 @@ Result<ModelSpec> ReadLlama4(const Config& config, std::optional<int64_t> seq_le
 
 // Phi3Config: Llama's operators.
 Result<ModelSpec> ReadPhi3(const Config& config, std::optional<int64_t> seq_len) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, {.epsilon = 1e-5}));
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, {.epsilon = 1e-5, .rotary_share = 1}));
   WT_RETURN_IF_ERROR(ExpectNoBias(config, "Phi-3"));
   WT_RETURN_IF_ERROR(ReadWindow(config, std::nullopt, 0, seq_len, model));
   return model;

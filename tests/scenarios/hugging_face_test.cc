@@ -155,7 +155,7 @@ TEST(HuggingFace, Phi3IsALlamaWithAWindow) {
                 .rope_dim,
             72);
   const std::string path = Write(Replaced(kPhi3Config, "_factor\": 1.0", "_factor\": 1.5"));
-  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("partial_rotary_factor is 1.5, expected"),
+  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("partial_rotary_factor is '1.5', expected"),
             std::string::npos);
 }
 
