@@ -41,7 +41,10 @@ CLI::Validator TokenCount() {
     constexpr double kMost = 1e18;
     std::string_view number = text;
     double unit = 1;
-    if (const size_t at = kUnits.find(number.empty() ? ' ' : number.back()); at != std::string_view::npos) {
+    const char last = number.empty() ? ' ' : number.back();
+    if (const size_t at =
+            kUnits.find(last >= 'a' && last <= 'z' ? static_cast<char>(last - 'a' + 'A') : last);
+        at != std::string_view::npos) {
       unit = std::pow(1000.0, static_cast<double>(at + 1));
       number.remove_suffix(1);
     }

@@ -87,11 +87,12 @@ std::string DescribeLargest(const Scenario& scenario, const Prediction& predicti
   if (!largest) return text + largest.error().message + "\n";
   if (*largest == 0) return text + "none, not even 1\n";
   if (*largest == kMostSequences) return text + fmt::format("more than {}\n", kMostSequences);
-  std::string number =
-      scenario.batch.accumulate > 1 ? fmt::format(", with {} of them", scenario.batch.accumulate) : "";
+  std::string number = scenario.batch.accumulate > 1
+                           ? fmt::format(", with {} micro-batches a step", scenario.batch.accumulate)
+                           : "";
   if (*largest == scenario.batch.micro && !DescribeRetries(prediction).empty())
     number += "; that is too tight";
-  return text + fmt::format("{} (it is {}{})\n", *largest, scenario.batch.micro, number);
+  return text + fmt::format("{} (now {}{})\n", *largest, scenario.batch.micro, number);
 }
 
 // "saves 4.69 GiB of peak memory (38.7 GiB against 43.4 GiB) and costs 1.1 % of the step (1.20 s against 1.18 s)"

@@ -60,8 +60,13 @@ Scaling PredictScaling(const Scenario& scenario, const PredictPlan& predict) {
     const auto plan = CompilePlan(WithReplicas(scenario, replicas), {.predicts = true});
     const auto prediction = plan ? predict(*plan) : Result<Prediction>(tl::unexpected(plan.error()));
     if (!prediction) {
+      const bool lacks_network = scenario.cluster.nodes == 1 && scenario.cluster.device != "cpu" &&
+                                 scenario.cluster.network.inter_node == LinkSpec{};
       if (scaling.note.empty())
-        scaling.note = fmt::format("{}: {}", Devices(replicas * per_replica), prediction.error().message);
+        scaling.note =
+            fmt::format("{}: {}", Devices(replicas * per_replica),
+                        lacks_network ? "cluster.network.inter_node, the links between nodes, is not given"
+                                      : prediction.error().message);
       return;
     }
     if (!FitsInDevice(*prediction).value_or(true)) {

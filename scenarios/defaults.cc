@@ -107,7 +107,8 @@ DerivedKeys NotGiven(const Given& given, const ParallelSpec& parallel) {
           .sync = !given("parallel.data.sync"),
           .reshard_after_forward = !given("parallel.data.reshard_after_forward"),
           .shard_size = parallel.data.shard_size == 0,
-          .virtual_stages = !given("parallel.pipeline.virtual_stages")};
+          .virtual_stages = !given("parallel.pipeline.virtual_stages"),
+          .reduce = !given("precision.reduce")};
 }
 
 }  // namespace
@@ -135,6 +136,7 @@ void CompleteDefaults(const YamlNode& root, const std::string& name, Scenario& s
   // The other derived keys follow from the kind.
   if (scenario.derived.kind) data.kind = DerivedKind(data.size * scenario.parallel.context.size);
   scenario.parallel = WithDerivedKeys(scenario.derived, scenario.cluster, std::move(scenario.parallel));
+  if (scenario.derived.reduce) scenario.precision.reduce = DerivedReduce(scenario);
   bool on_cpu = scenario.cluster.device == "cpu";
   if (!given("run.backend")) scenario.run.backend = on_cpu ? Backend::kGloo : Backend::kNccl;
   bool foreign = scenario.framework != Framework::kWindtunnel;

@@ -13,6 +13,12 @@ GradientSync DerivedSync(DataParallelKind kind, int64_t pipeline) {
   return every ? GradientSync::kEveryMicroBatch : GradientSync::kLastMicroBatch;
 }
 
+Precision DerivedReduce(const Scenario& scenario) {
+  const bool is_deepspeeds =
+      scenario.parallel.data.kind == DataParallelKind::kZero3 && scenario.framework != Framework::kWindtunnel;
+  return is_deepspeeds ? scenario.precision.param : Precision::kFp32;
+}
+
 bool DerivedReshardAfterForward(Sharding sharding) { return !KeepsParameters(sharding); }
 
 int64_t DerivedShardSize(DataParallelKind kind, Sharding sharding, int64_t devices_per_node, int64_t tensor,

@@ -18,6 +18,10 @@ DataParallelKind DerivedKind(int64_t copies);
 // last backward (as torch.distributed.pipelining does).
 GradientSync DerivedSync(DataParallelKind kind, int64_t pipeline);
 
+// The type in which gradients are reduced: fp32; in DeepSpeed's third stage that of the parameters
+// (communication_data_type of its engine).
+Precision DerivedReduce(const Scenario& scenario);
+
 bool DerivedReshardAfterForward(Sharding sharding);
 
 // Hybrid sharding is within a node, whose devices tensor ranks divide. 0: one group of all copies.

@@ -198,7 +198,8 @@ void Describe(V& v, PrecisionSpec& precision) {
   v.Word("param", precision.param, {P::kFp32, P::kBf16, P::kFp16},
          "gathered and stored for forward (default fp32)");
   v.Word("compute", precision.compute, "what kernels run in (default param)");
-  v.Word("reduce", precision.reduce, {P::kFp32, P::kBf16, P::kFp16}, "gradients on the wire (default fp32)");
+  v.Word("reduce", precision.reduce, {P::kFp32, P::kBf16, P::kFp16},
+         "gradients on the wire (default fp32; zero3, unless Windtunnel's own: param)");
   v.Word("buffer", precision.buffer, {P::kFp32, P::kBf16, P::kFp16}, "module buffers (default fp32)");
   v.Word(
       "optimizer", precision.optimizer, {P::kFp32, P::kBf16},
@@ -256,7 +257,7 @@ template <typename V>
 void Describe(V& v, Zero3Spec& zero3) {
   constexpr Bounds elements = From(0, 1e15);
   v.Integer("prefetch_bucket_size", zero3.prefetch_bucket_size, elements,
-            "gathered ahead until so many are on their way (default 50 million; 0: nothing is)");
+            "gathered ahead at every module, and what passes it (default 50 million; 0: nothing is)");
   v.Integer("param_persistence_threshold", zero3.param_persistence_threshold, elements,
             "parameters of up to so many are whole on every rank (default 100 thousand)");
   v.Integer("max_live_parameters", zero3.max_live_parameters, elements,

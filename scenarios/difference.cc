@@ -78,6 +78,7 @@ void GiveWholeShape(const ClusterSpec& cluster, std::vector<Override>& overrides
 Result<std::vector<Override>> OverridesThatMake(const Scenario& made, const Scenario& base) {
   Scenario loaded = made;
   loaded.parallel = WithDerivedKeys(base.derived, made.cluster, made.parallel);
+  if (base.derived.reduce) loaded.precision.reduce = DerivedReduce(made);
   WT_ASSIGN_OR_RETURN(const YamlNode made_tree, TreeOf(made, base));
   WT_ASSIGN_OR_RETURN(const YamlNode base_tree, TreeOf(base, made));
   WT_ASSIGN_OR_RETURN(const YamlNode loaded_tree, TreeOf(loaded, base));

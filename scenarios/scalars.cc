@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "scenarios/characters.h"
@@ -46,6 +48,15 @@ std::string WithoutDecoration(const std::string& text) {
   if (first == std::string::npos || !IsDigit(plain[first])) return "";
   plain.erase(0, first);
   return plain != text && IsInteger(plain) ? plain : "";
+}
+
+// How to write 1e9 or 1.5e7 instead; empty if `text` is not of that form, or no whole number.
+std::string WithoutExponent(const std::string& text) {
+  constexpr double kMost = 1e15;
+  if (!IsNumber(text) || text.find_first_of("eE") == std::string::npos) return "";
+  const double value = std::strtod(text.c_str(), nullptr);
+  if (!(std::abs(value) <= kMost) || value != std::floor(value)) return "";
+  return std::to_string(static_cast<int64_t>(value));
 }
 
 // "25MB", "1.5 GiB"; not "1e3", "0x10" or "1:30", which have digits behind the letters.
@@ -96,6 +107,7 @@ Reading<int64_t> ReadInteger(const YamlNode& node) {
   if (!node.is_plain()) return tl::unexpected(expected + WithoutQuotes(node, IsNumber(node.text)));
   if (!IsInteger(node.text)) {
     std::string plain = WithoutDecoration(node.text);
+    if (plain.empty()) plain = WithoutExponent(node.text);
     if (plain.empty()) return tl::unexpected(expected + WithoutUnit(node));
     return tl::unexpected(fmt::format("{} in digits only ({})", expected, plain));
   }

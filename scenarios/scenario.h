@@ -303,11 +303,11 @@ inline constexpr double kPytorchBucketMib = 25;
 
 // Of kind zero3, in elements, with DeepSpeed's names and defaults (stage3_prefetch_bucket_size, …).
 struct Zero3Spec {
-  // Parameters that are gathered ahead of the module that needs them: until this many are on their way.
+  // Parameters that are gathered ahead at every module that begins: until they are at least this many.
   int64_t prefetch_bucket_size = 50'000'000;
   // Parameters of up to this many elements are whole on every rank.
   int64_t param_persistence_threshold = 100'000;
-  // Nothing is gathered ahead while this many elements are whole.
+  // Nothing is gathered ahead while this many elements are whole, or on their way.
   int64_t max_live_parameters = 1'000'000'000;
   // A module's parameters stay whole if fewer than this many elements of others are used before it is again.
   int64_t max_reuse_distance = 1'000'000'000;
@@ -517,7 +517,8 @@ struct ToleranceSpec {
 // The keys of `parallel` that the file does not give and that the loader derived from others
 // (scenarios/derived.h). They are not part of what a scenario says, so all compare equal.
 struct DerivedKeys {
-  bool kind = false, sync = false, reshard_after_forward = false, shard_size = false, virtual_stages = false;
+  bool kind = false, sync = false, reshard_after_forward = false, shard_size = false, virtual_stages = false,
+       reduce = false;
   bool operator==(const DerivedKeys&) const { return true; }
 };
 

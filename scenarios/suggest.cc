@@ -18,6 +18,10 @@ constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
     {"float8", "fp8"},
     {"float4", "fp4"},
     {"nvfp4", "fp4"},
+    {"true", "full"},
+    {"query_key_value", "qkv"},
+    {"dense_h_to_4h", "gate_up"},
+    {"dense_4h_to_h", "down"},
     {"q_proj", "q"},
     {"k_proj", "k"},
     {"v_proj", "v"},
@@ -121,6 +125,8 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& known
 }
 
 std::string MeantWord(std::string_view word, const std::vector<std::string>& known) {
+  // Hugging Face's names of models: "meta-llama/Llama-3.1-8B".
+  if (const size_t slash = word.rfind('/'); slash != std::string_view::npos) word.remove_prefix(slash + 1);
   const std::string lower = InLowerCase(word);
   const auto is_known = [&](std::string_view other) {
     return std::find(known.begin(), known.end(), other) != known.end();

@@ -117,7 +117,7 @@ function summary(section, outcome) {
   cards.append(card('throughput', rate(main, outcome.unit), beside((s) => rate(s, outcome.unit))));
   if (main.training) {
     const {tokens, time_s: time, device_hours: hours} = main.training;
-    cards.append(card(`training, ${count(tokens)} ${outcome.unit}`, longTime(time), `${count(hours)} device hours, without failures`));
+    cards.append(card(`training, ${count(tokens)} ${outcome.unit}`, longTime(time), `${count(hours)} device hours, without checkpoints, evaluation and failures`));
   }
   if (main.mfu !== null) cards.append(card('MFU (PaLM)', percent(main.mfu), beside((s) => percent(s.mfu))));
   cards.append(memoryCard(outcome.result));
@@ -262,7 +262,7 @@ function schedule(section, outcome) {
 
 function timelines(section, outcome) {
   if (!outcome.timelines.length) return;
-  heading(section, 'Timeline', 'One step: drag to move, scroll to zoom. Neighbouring operators are one bar, of the kind that runs most, the paler, the less of it they fill.');
+  heading(section, 'Timeline', 'One step: drag to move, scroll to zoom. Operators that follow each other closely are one bar, in the colour of the kind that takes most of it; the paler, the more idle time is in it.');
   const used = new Set(outcome.timelines.flatMap((timeline) => timeline.spans.map((span) => span.group)));
   const groups = outcome.groups.filter((group) => used.has(group.name));
   const end = Math.max(...outcome.timelines.map((timeline) => timeline.end_s));

@@ -528,6 +528,7 @@ Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
   pipeline.schedule = c.pipeline > 1 ? c.schedule : PipelineSpec{}.schedule;
   pipeline.virtual_stages = c.virtual_stages;
   pipeline.balance = c.balance;
+  if (base.derived.reduce) s.precision.reduce = DerivedReduce(s);
   return s;
 }
 

@@ -77,6 +77,19 @@ TEST(PrecisionDefaults, ComputeIsParamAndTheRestIsFp32) {
   EXPECT_EQ(Parsed(gpt + fp4).precision.fp8_recipe, Fp8Recipe::kNvfp4);
 }
 
+// communication_data_type, which is the parameters' type where a ds_config.json has none.
+TEST(PrecisionDefaults, Zero3ReducesAsDeepSpeedDoes) {
+  const auto reduce = [](const std::string& kind, const std::string& more) {
+    return Parsed(std::string(kMlp) + "precision: {param: bf16}\nparallel: {data: {size: 2, kind: " + kind +
+                  "}}\n" + more)
+        .precision.reduce;
+  };
+  EXPECT_EQ(reduce("zero3", "framework: deepspeed\n"), Precision::kBf16);
+  EXPECT_EQ(reduce("zero3", "framework: pytorch\n"), Precision::kBf16);
+  EXPECT_EQ(reduce("zero3", ""), Precision::kFp32);
+  EXPECT_EQ(reduce("zero2", "framework: deepspeed\n"), Precision::kFp32);
+}
+
 // torch.amp.GradScaler's numbers.
 TEST(PrecisionDefaults, Fp16ScalesItsLossAndOtherTypesDoNot) {
   for (const char* block : {"{param: fp16}", "{compute: fp16}"}) {

@@ -60,7 +60,8 @@ TEST(FrameworkDoubts, NameWhatAFrameworkDoesNotRun) {
   for (const char* framework : {"framework=deepspeed", "framework=pytorch"}) {
     const std::string zero3 = "parallel.data.kind=zero3";
     EXPECT_THAT(DoubtsOf({framework, zero3, whole[0], whole[1], "precision.reduce=bf16"}), IsEmpty());
-    EXPECT_THAT(DoubtsOf({framework, zero3, whole[0], whole[1]}),
+    EXPECT_THAT(DoubtsOf({framework, zero3, whole[0], whole[1]}), IsEmpty());  // bf16 is what is derived
+    EXPECT_THAT(DoubtsOf({framework, zero3, whole[0], whole[1], "precision.reduce=fp32"}),
                 ElementsAre(HasSubstr("precision.reduce: bf16")));
   }
   EXPECT_THAT(DoubtsOf({"framework=megatron_core", "parallel.data.kind=zero2", "parallel.pipeline.size=1",
