@@ -225,6 +225,14 @@ std::vector<std::string> NodesInDoubt(const Scenario& scenario, const DeviceSpec
   return lines;
 }
 
+// Whether the step, or any of a search's, updates parameters on the host.
+bool Offloads(const Scenario& scenario) {
+  if (scenario.parallel.data.offload != Offload::kNone) return true;
+  if (!scenario.search) return false;
+  const std::vector<Offload>& offload = scenario.search->offload;
+  return std::any_of(offload.begin(), offload.end(), [](Offload kind) { return kind != Offload::kNone; });
+}
+
 }  // namespace
 
 void NoteKeysWithoutEffect(const Options& options, const Scenario& scenario) {
@@ -240,6 +248,10 @@ void NoteCosts(const Options& options, const Costs& costs, const Scenario& scena
                               profile.name, device));
   for (const std::string& line : NodesInDoubt(scenario, *profile.hardware)) Note(options, line);
   for (const std::string& line : FrameworkDoubts(scenario)) Note(options, line);
+  if (Offloads(scenario))
+    Note(options,
+         "the optimizer on the host is predicted at the bandwidth of the host's memory, which is the least "
+         "that it can take");
   if (scenario.run.backend != Backend::kNccl && scenario.WorldSize() > 1)
     Note(options, fmt::format("run.backend changes nothing here: collectives of {} are predicted as NCCL's",
                               profile.name));

@@ -319,7 +319,7 @@ std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside
     fit.push_back(remedy);
     if (fit.size() == kShown) break;
   }
-  if (!fit.empty()) return "  what would fit:\n" + fitting;
+  if (!fit.empty()) return "  what would fit, and the memory of a device that it takes:\n" + fitting;
   const bool pipelines = scenario.parallel.data.kind != DataParallelKind::kZero3;
   const std::string devices =
       pipelines ? "more devices, or more tensor or pipeline ranks" : "more devices, or more tensor ranks";

@@ -20,6 +20,10 @@ SCENARIO
 printf 'model: {layers: 2, hidden: 64, heads: 4, vocab: 256, seq_len: 32}\nrun: {warmup: 1, steps: 1}\n' > cpu.yaml
 mkdir folder.csv folder
 
+# A prediction that is known to be a lower bound says so.
+expect_line 0 'the optimizer on the host is predicted at .* the least' predict gpt.yaml \
+  --set 'parallel.data={kind: fsdp, size: 2, offload: optimizer}'
+
 # A directory, or nothing, where a file is expected.
 expect_line 2 '^cpu.yaml:1:1: data: /tmp: is a directory, expected a text file\|^windtunnel: --set data=/tmp: data: /tmp: is a directory' \
   run cpu.yaml --set data=/tmp

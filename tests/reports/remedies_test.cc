@@ -184,7 +184,7 @@ TEST(DescribeRemedies, NamesThoseThatFit) {
   const Bytes room = ReservedBy(recomputed), outside = MiB(64);
   ASSERT_LT(room, ReservedBy(s));
   const std::string text = DescribeRemedies(s, room, outside, Compile);
-  EXPECT_THAT(text, HasSubstr("what would fit:\n"));
+  EXPECT_THAT(text, HasSubstr("what would fit, and the memory of a device that it takes:\n"));
   EXPECT_THAT(text, HasSubstr("--set recompute=full\n"));
   EXPECT_THAT(text, Not(HasSubstr("recompute=full --set parallel"))) << "more than is needed";
 }
