@@ -86,9 +86,10 @@ void Zero3::MakeBuffers() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     ParameterState& parameter = parameters_[i];
     parameter.values = Slice{values_.buffer, parameter.start, parameter.shard};
-    if (parameter.is_whole)
-      parameter.whole =
-          NewBuffer(role_, role_.parameters[i].name, parameter.elements, Category::kParameters, type_);
+    if (parameter.is_whole) {
+      const int64_t elements = gathers_each() ? parameter.shard * ranks() : parameter.elements;
+      parameter.whole = NewBuffer(role_, role_.parameters[i].name, elements, Category::kParameters, type_);
+    }
     const BufferId holder =
         has_masters() && !role_.parameters[i].is_frozen ? masters_.buffer : values_.buffer;
     role_.parameters[i].values =
@@ -133,7 +134,7 @@ void Zero3::InitializeParameter(ProgramBuilder& b, int index) {
     keep(own, Slice{masters_.buffer, parameter.start, parameter.shard}, offload_ != Offload::kNone);
   if (parameter.is_whole) {
     b.Alloc(parameter.whole.buffer);
-    keep(used, parameter.whole, false);
+    keep(used, Slice{parameter.whole.buffer, 0, parameter.elements}, false);
   }
 }
 
@@ -211,10 +212,11 @@ OpIndex Zero3::ConvertMasters(OpIndex after) {
 void Zero3::GatherWhole(OpIndex after, bool with_frozen) {
   std::vector<int> kept;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (parameters_[i].is_whole && (with_frozen || !role_.parameters[i].is_frozen))
+    if (parameters_[i].is_whole && (with_frozen || gathers_each() || !role_.parameters[i].is_frozen))
       kept.push_back(static_cast<int>(i));
   }
   if (kept.empty()) return;
+  if (gathers_each()) return GatherEach(kept, after);
   const Packed packed = Pack(kept, after);
   const OpIndex gather =
       shard_axis_.AllGather(*b_, packed.own, packed.whole, "whole parameters", {packed.ready});
@@ -223,6 +225,25 @@ void Zero3::GatherWhole(OpIndex after, bool with_frozen) {
   for (const int index : kept) tensors.push_back(parameters_[index].whole);
   b_->WaitBeforeNextCompute(AddOn(copies_, UnpackShards{ranks(), packed.shards, type_}, "whole parameters",
                                   {packed.whole}, tensors, {gather}));
+}
+
+// As _allgather_params_coalesced, which despite its name gathers them one by one, and the host waits.
+void Zero3::GatherEach(const std::vector<int>& parameters, OpIndex after) {
+  OpIndex last = -1;
+  for (const int index : parameters) {
+    const ParameterState& parameter = parameters_[index];
+    Slice part = parameter.values;
+    OpIndex ready = after;
+    if (offload_ == Offload::kParam) {
+      part = b_->Temporary(NameOf(index) + " (part)", parameter.shard, Category::kParameters, type_);
+      ready =
+          AddBeside(*b_, copies_, ToDevice(parameter.shard), NameOf(index), parameter.values, part, {after});
+    }
+    last = shard_axis_.AllGather(*b_, part, parameter.whole, NameOf(index), {ready});
+    b_->Carries(last, {index});
+  }
+  b_->WaitBeforeNextCompute(last);
+  if (host_ >= 0) b_->Add(HostWait{}, "whole parameters", {}, {}, {last}, host_);
 }
 
 std::unique_ptr<DataParallel> MakeZero3(const StrategyContext& context) {

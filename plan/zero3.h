@@ -28,7 +28,7 @@
 //
 // The update is of fp32 masters. DeepSpeed updates them in sub-groups of a billion elements, which changes nothing
 // but the memory of their fp32 gradients: here these exist all at once. It then converts the masters, and gathers
-// the parameters that are whole.
+// the parameters that are whole: Windtunnel's own those that changed, together; DeepSpeed all of them, one by one.
 #pragma once
 
 #include <deque>
@@ -121,6 +121,8 @@ class Zero3 : public DataParallel {
   };
 
   bool has_masters() const { return type_ != DType::kFloat32 || offload_ != Offload::kNone; }
+  // DeepSpeed gathers each of the parameters that stay whole by itself, also those that are frozen.
+  bool gathers_each() const { return framework_ != Framework::kWindtunnel; }
   int ranks() const { return shard_axis_.ranks(); }
   static bool is_beside(StreamId stream) { return stream != kComputeStream; }
   const std::string& NameOf(int parameter) const { return role_.parameters[parameter].name; }
@@ -147,6 +149,7 @@ class Zero3 : public DataParallel {
   void BeginProgram(ProgramBuilder& b);
   OpIndex ConvertMasters(OpIndex after);
   void GatherWhole(OpIndex after, bool with_frozen);
+  void GatherEach(const std::vector<int>& parameters, OpIndex after);
 
   // zero3_parameters.cc
   void EnterScope() { scopes_.push_back(++last_scope_); }

@@ -177,6 +177,12 @@ TEST(Zero3, KeepsSmallParametersWhole) {
   EXPECT_THAT(Gathered(role, role.steady, -1),
               testing::ElementsAre("blocks.0.norm1.weight+blocks.0.norm2.weight+blocks.1.norm1.weight+"
                                    "blocks.1.norm2.weight+norm_f.weight"));
+  s.framework = Framework::kDeepspeed;
+  const Plan plan_of_deepspeed = *CompilePlan(s);
+  const Role& of_deepspeed = plan_of_deepspeed.roles[0];
+  EXPECT_THAT(Gathered(of_deepspeed, of_deepspeed.steady, -1),
+              testing::ElementsAre("blocks.0.norm1.weight", "blocks.0.norm2.weight", "blocks.1.norm1.weight",
+                                   "blocks.1.norm2.weight", "norm_f.weight"));
 }
 
 // Twice all parameters are gathered, and once all gradients reduced, in every micro-batch.

@@ -158,6 +158,7 @@ Scenario AnyZero3() {
   data.offload = Any({Offload::kNone, Offload::kNone, Offload::kOptimizer, Offload::kParam});
   if (ranks == 4 && data.offload == Offload::kNone) data.shard_size = Any<int64_t>({0, 1, 2, 4});
   s.batch.accumulate = Any<int64_t>({1, 2, 3});
+  s.framework = Any({Framework::kWindtunnel, Framework::kDeepspeed});
   s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kFull});
   s.model.tie_embeddings = Any({false, true});
   if (Any({false, false, true})) s.model.lora = LoraSpec{.rank = 2};
