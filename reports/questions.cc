@@ -241,7 +241,7 @@ std::string AnswerQuestions(const Scenario& scenario, const Prediction& predicti
     text += DescribeLargest(scenario, prediction, *capacity, compile);
     if (!HasRoom(prediction, *capacity)) {
       const Bytes outside = std::min(prediction.outside_allocator, capacity->bytes);
-      text += DescribeRemedies(scenario, capacity->bytes - outside, outside, compile);
+      text += DescribeRemedies(scenario, capacity->bytes - outside, outside, compile, predict);
     }
   } else {
     text += "  will it fit?  the device's memory is not known\n";

@@ -40,7 +40,6 @@ struct Resharding : StepAndPeak {
   int64_t ranks = 1;
   int gathers = 0;  // all-gathers in a step
 };
-using PredictPlan = std::function<Result<Prediction>(const Plan&)>;
 // The choices: whole; sharded over all ranks of a shard group; and, with FSDP 2, over as many ranks as the
 // scenario says or, where a group spans several nodes, over those of one node. Empty without FSDP that shards
 // parameters.

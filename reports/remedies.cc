@@ -212,6 +212,17 @@ std::string Describe(const Remedy& remedy) {
   return text;
 }
 
+// A line of the table of what would fit. The host's optimizer is predicted at the least that it can take.
+std::string Row(const Remedy& remedy, Bytes memory, const CompileScenario& compile,
+                const PredictPlan& predict) {
+  std::string step = "?";
+  if (const auto plan = compile(remedy.scenario))
+    if (const auto prediction = predict(*plan))
+      step = fmt::format("{}{}", remedy.scenario.parallel.data.offload == Offload::kNone ? "" : "≥ ",
+                         FormatDuration(prediction->p50));
+  return fmt::format("    {:>10}{:>11}  {}\n", FormatBytes(memory), step, Describe(remedy));
+}
+
 }  // namespace
 
 Scenario WithFewMicroBatches(Scenario scenario) {
@@ -292,7 +303,7 @@ Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile)
 }
 
 std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside,
-                             const CompileScenario& compile) {
+                             const CompileScenario& compile, const PredictPlan& predict) {
   std::string fitting;
   std::optional<std::pair<Bytes, std::string>> least;
   std::vector<Remedy> fit;
@@ -307,19 +318,20 @@ std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside
     if (*reserved > room) continue;
     Bytes with_more;
     if (const auto larger = WithLargestMicroBatch(remedy, scenario.batch, room, compile, with_more)) {
-      fitting += fmt::format("    {:>10}  {}\n", FormatBytes(with_more + outside), Describe(*larger));
+      fitting += Row(*larger, with_more + outside, compile, predict);
       fit.push_back(remedy);
       if (fit.size() == kShown) break;
       continue;
     }
     Bytes with_some;
     if (const auto some = WithFewestLayers(remedy, room, compile, with_some))
-      fitting += fmt::format("    {:>10}  {}\n", FormatBytes(with_some + outside), Describe(*some));
-    fitting += fmt::format("    {:>10}  {}\n", FormatBytes(*reserved + outside), Describe(remedy));
+      fitting += Row(*some, with_some + outside, compile, predict);
+    fitting += Row(remedy, *reserved + outside, compile, predict);
     fit.push_back(remedy);
     if (fit.size() == kShown) break;
   }
-  if (!fit.empty()) return "  what would fit, and the memory of a device that it takes:\n" + fitting;
+  if (!fit.empty())
+    return fmt::format("  what would fit:\n    {:>10}{:>11}\n", "memory", "step time") + fitting;
   const bool pipelines = scenario.parallel.data.kind != DataParallelKind::kZero3;
   const std::string devices =
       pipelines ? "more devices, or more tensor or pipeline ranks" : "more devices, or more tensor ranks";

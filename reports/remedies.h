@@ -10,11 +10,13 @@
 #include "base/units.h"
 #include "plan/plan.h"
 #include "scenarios/scenario.h"
+#include "sim/predict.h"
 
 namespace windtunnel {
 
 // Compiles a scenario's plan as a prediction does: CompilePlan, or the same with balanced stages.
 using CompileScenario = std::function<Result<Plan>(const Scenario&)>;
+using PredictPlan = std::function<Result<Prediction>(const Plan&)>;
 
 // The scenario with only as many micro-batches as fill the pipeline and repeat: many schedules hold no more
 // memory with more. A plan of few micro-batches is compiled faster than one of many.
@@ -32,9 +34,9 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario);
 // micro-batches (WithFewMicroBatches) if its schedule holds no more with more. Errors: those of `compile`.
 Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile);
 
-// The first few remedies that fit, as text, or, if none fits, the one that needs least. `room` is the memory
-// for the allocator, `outside` what is taken beside it.
+// The first few remedies that fit, each with the memory of a device and the step time, as text; if none fits, the
+// one that needs least. `room` is the memory for the allocator, `outside` what is taken beside it.
 std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside,
-                             const CompileScenario& compile);
+                             const CompileScenario& compile, const PredictPlan& predict);
 
 }  // namespace windtunnel

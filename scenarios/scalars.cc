@@ -108,6 +108,8 @@ Reading<int64_t> ReadInteger(const YamlNode& node) {
   if (!IsInteger(node.text)) {
     std::string plain = WithoutDecoration(node.text);
     if (plain.empty()) plain = WithoutExponent(node.text);
+    if (node.text == "auto")
+      return tl::unexpected(expected + ": only Hugging Face's Trainer fills in 'auto'");
     if (plain.empty()) return tl::unexpected(expected + WithoutUnit(node));
     return tl::unexpected(fmt::format("{} in digits only ({})", expected, plain));
   }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "cost_models/device_cost_model.h"
 #include "scenarios/load.h"
 #include "sim/role_memory.h"
 #include "tests/plan/scenarios_for_tests.h"
@@ -21,6 +22,11 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 Result<Plan> Compile(const Scenario& scenario) { return CompilePlan(scenario); }
+Result<Prediction> WithoutCosts(const Plan&) { return InvalidInput("no costs"); }
+Result<Prediction> OnA100(const Plan& plan) {
+  WT_ASSIGN_OR_RETURN(DeviceSpec device, ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g"));
+  return Predict(plan, *MakeDeviceCostModel(device, plan), {});
+}
 
 // Replicas of a small GPT on one node.
 Scenario Replicated(int replicas = 4) {
@@ -144,7 +150,7 @@ TEST(RemediesFor, MakeZero3OfWhatItRefuses) {
   EXPECT_THAT(SettingsOf(s), Contains(std::vector<std::string>{"parallel.data.shard_size=4"}));
   EXPECT_THAT(SettingsOf(s), Contains(std::vector<std::string>{"parallel.data.shard_size=4",
                                                                "parallel.data.offload=param"}));
-  EXPECT_THAT(DescribeRemedies(s, Bytes(0), MiB(64), Compile), Not(HasSubstr("pipeline")));
+  EXPECT_THAT(DescribeRemedies(s, Bytes(0), MiB(64), Compile, WithoutCosts), Not(HasSubstr("pipeline")));
 }
 
 // Blocks as a whole are recomputed instead of a list of modules, and all of them instead of some.
@@ -177,16 +183,19 @@ TEST(RemediesFor, HaveNoFsdpOfFrameworksWithoutIt) {
 TEST(DescribeRemedies, NamesThoseThatFit) {
   Scenario s = Replicated();
   s.framework = Framework::kMegatron;  // recomputes no single operators
+  s.cluster.device = "a100-sxm-80g";
+  s.cluster.network.intra_node.kind = "nvlink3";
   s.batch.micro = 1;
   s.model.seq_len *= 64;
   Scenario recomputed = s;
   recomputed.recompute = Recompute::kFull;
   const Bytes room = ReservedBy(recomputed), outside = MiB(64);
   ASSERT_LT(room, ReservedBy(s));
-  const std::string text = DescribeRemedies(s, room, outside, Compile);
-  EXPECT_THAT(text, HasSubstr("what would fit, and the memory of a device that it takes:\n"));
+  const std::string text = DescribeRemedies(s, room, outside, Compile, OnA100);
+  EXPECT_THAT(text, HasSubstr("what would fit:\n        memory  step time\n"));
   EXPECT_THAT(text, HasSubstr("--set recompute=full\n"));
   EXPECT_THAT(text, Not(HasSubstr("recompute=full --set parallel"))) << "more than is needed";
+  EXPECT_THAT(text, Not(HasSubstr("?"))) << "step times are known";
 }
 
 // Of four layers, as few as fit are recomputed; PyTorch recomputes every so many-th.
@@ -197,14 +206,14 @@ TEST(DescribeRemedies, RecomputesAsFewLayersAsFit) {
   Scenario some = s;
   some.recompute = Recompute::kFull;
   some.recompute_layers = 2;
-  const std::string text = DescribeRemedies(s, ReservedBy(some), MiB(64), Compile);
+  const std::string text = DescribeRemedies(s, ReservedBy(some), MiB(64), Compile, WithoutCosts);
   EXPECT_THAT(text, HasSubstr("--set recompute=full --set recompute_layers=2\n"));
   EXPECT_THAT(text, HasSubstr("--set recompute=full\n"));
   some.recompute_layers = 0;
   some.recompute_every = 2;
   s.framework = some.framework = Framework::kPytorch;
   s.allocator = some.allocator = AllocatorKind::kPytorch;
-  EXPECT_THAT(DescribeRemedies(s, ReservedBy(some), MiB(64), Compile),
+  EXPECT_THAT(DescribeRemedies(s, ReservedBy(some), MiB(64), Compile, WithoutCosts),
               HasSubstr("--set recompute=full --set recompute_every="));
 }
 
@@ -216,7 +225,7 @@ TEST(DescribeRemedies, NamesFirstWhatCostsLittleTime) {
   s.allocator = AllocatorKind::kPytorch;
   s.model.vocab = 8192;
   const auto described = [&](const Scenario& with) {
-    return DescribeRemedies(s, ReservedBy(with), MiB(64), Compile);
+    return DescribeRemedies(s, ReservedBy(with), MiB(64), Compile, WithoutCosts);
   };
   Scenario fused = s;
   fused.cross_entropy = CrossEntropyKind::kFused;
@@ -228,7 +237,7 @@ TEST(DescribeRemedies, NamesFirstWhatCostsLittleTime) {
 }
 
 TEST(DescribeRemedies, NamesTheLeastWhereNothingFits) {
-  const std::string text = DescribeRemedies(Replicated(), Bytes(0), MiB(64), Compile);
+  const std::string text = DescribeRemedies(Replicated(), Bytes(0), MiB(64), Compile, WithoutCosts);
   EXPECT_THAT(text,
               HasSubstr("what would fit?  more devices, or more tensor or pipeline ranks: the least that"));
   EXPECT_THAT(text, HasSubstr("parallel.data.offload="));

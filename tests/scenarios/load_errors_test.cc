@@ -99,6 +99,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("batch: {micro: 2.0}\n"), "s.yaml:2:16: batch.micro is '2.0', expected a whole number"},
         Mistake{Mlp("batch: {micro: 1e3}\n"),
                 "s.yaml:2:16: batch.micro is '1e3', expected a whole number in digits only (1000)"},
+        Mistake{Mlp("batch: {micro: auto}\n"),
+                "s.yaml:2:16: batch.micro is 'auto', expected a whole number: only Hugging Face's Trainer "
+                "fills in 'auto'"},
         Mistake{Mlp("batch: {micro: 1.5e0}\n"),
                 "s.yaml:2:16: batch.micro is '1.5e0', expected a whole number"},
         Mistake{Mlp("batch: {micro: 1_000}\n"),
