@@ -146,12 +146,16 @@ std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& row
     return fmt::format("{:>10}{:>12}{}{:>9}  {}", time, memory, shows ? fmt::format("{:>12}", all) : "",
                        devices, what);
   };
+  const auto is_at_limit = [&](const std::optional<Bytes>& memory) {
+    return memory && device_memory > Bytes(0) && IsAtLimit(*memory, device_memory);
+  };
   std::string text = ink.Bold(line("step time", "memory", "reserved", "devices", title)) + "\n";
   for (size_t i = 0; i < rows.size(); ++i) {
     const Choice& choice = rows[i].choice;
     text += line((rows[i].is_lower_bound ? "> " : "") + FormatDuration(choice.step_time),
                  (MayNotFit(rows[i], device_memory) ? "? " : "") + FormatBytes(choice.memory),
-                 shows ? FormatBytes(*reserved[i]) : "", std::to_string(choice.devices),
+                 shows ? (is_at_limit(reserved[i]) ? "! " : "") + FormatBytes(*reserved[i]) : "",
+                 std::to_string(choice.devices),
                  Describe(rows[i].configuration)) +
             "\n";
   }
@@ -159,6 +163,8 @@ std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& row
     text +=
         "         > : without what collectives of different groups take from each other on network cards "
         "(--full predicts it)\n";
+  if (shows && std::any_of(reserved.begin(), reserved.end(), is_at_limit))
+    text += "         ! : at the limit of the device's memory: predictions of peaks are some per cent off\n";
   const auto may_not_fit = [&](const FoundConfiguration& row) { return MayNotFit(row, device_memory); };
   if (std::any_of(rows.begin(), rows.end(), may_not_fit))
     text +=

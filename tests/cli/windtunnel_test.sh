@@ -207,6 +207,18 @@ framework: megatron_core
 search: {tensor: [1, 2], expert: [2, 4, 8], recompute: [none, full]}
 SCENARIO
 expect 0 '> : without what collectives of different groups take from each other on network cards' search "$work/experts.yaml"
+# What fits by so little that a small error of the prediction would change it is marked.
+cat > "$work/limit.yaml" << 'SCENARIO'
+model: {preset: llama3-8b, seq_len: 5632}
+precision: {param: bf16}
+batch: {micro: 2}
+framework: megatron_core
+cluster: {device: h100-sxm-80g, network: dgx-h100}
+parallel: {data: {kind: zero1, size: 4}, tensor: {size: 2}}
+search: {recompute: [none, full]}
+SCENARIO
+expect 0 '  ! 78.* GiB .* zero1$' search "$work/limit.yaml"
+expect 0 '! : at the limit of the device' search "$work/limit.yaml"
 missed=0
 python3 - "$windtunnel" "$work/experts.yaml" << 'PYTHON' || missed=1
 import json, subprocess, sys
