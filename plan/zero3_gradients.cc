@@ -71,8 +71,13 @@ Slice Zero3::InOrder(OpIndex& ready) {
   return flat;
 }
 
+// By the first one that is not small, where there is one.
 std::string Zero3::NameOf(const std::vector<Reduced>& gradients) const {
-  return NameOf(NameOf(gradients.front().parameter), gradients.size());
+  const auto large = std::find_if(gradients.begin(), gradients.end(), [&](const Reduced& reduced) {
+    return !parameters_[reduced.parameter].is_whole;
+  });
+  const Reduced& first = large == gradients.end() ? gradients.front() : *large;
+  return NameOf(NameOf(first.parameter), gradients.size());
 }
 
 // As __reduce_and_partition_ipg_grads.

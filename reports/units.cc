@@ -136,6 +136,27 @@ std::vector<Column> ColumnsOf(const std::vector<UnitUse>& uses) {
   return columns;
 }
 
+UnitUse SumOf(std::vector<UnitUse>::const_iterator begin, std::vector<UnitUse>::const_iterator end,
+              std::string name) {
+  UnitUse sum;
+  sum.name = std::move(name);
+  for (auto use = begin; use != end; ++use) Add(sum, *use);
+  return sum;
+}
+
+// With those together that are gathered behind the update and do nothing else, as DeepSpeed's small parameters,
+// at the end.
+std::vector<UnitUse> WithSmallOnesTogether(std::vector<UnitUse> uses) {
+  const auto small = std::stable_partition(uses.begin(), uses.end(), [](const UnitUse& use) {
+    return use.forward_gather.count + use.backward_gather.count + use.reduction.count > 0;
+  });
+  if (uses.end() - small < 2) return uses;
+  UnitUse sum = SumOf(small, uses.end(), fmt::format("{} small parameters", uses.end() - small));
+  uses.erase(small, uses.end());
+  uses.push_back(std::move(sum));
+  return uses;
+}
+
 size_t WidthOfNames(const std::vector<UnitUse>& uses) {
   size_t width = kLeastWidth;
   for (const UnitUse& use : uses) width = std::max(width, use.name.size());
@@ -147,14 +168,6 @@ std::string Row(const UnitUse& use, const std::vector<Column>& columns, size_t w
   for (const Column& column : columns) text += Describe(use.*column.transfer);
   return text + fmt::format("{:>13}{:>13}\n", FormatDuration(use.critical_compute),
                             FormatDuration(use.critical_communication));
-}
-
-UnitUse SumOf(std::vector<UnitUse>::const_iterator begin, std::vector<UnitUse>::const_iterator end,
-              std::string name) {
-  UnitUse sum;
-  sum.name = std::move(name);
-  for (auto use = begin; use != end; ++use) Add(sum, *use);
-  return sum;
 }
 
 }  // namespace
@@ -172,7 +185,7 @@ std::vector<UnitUse> UnitUses(const Plan& plan, const Prediction& prediction) {
 }
 
 std::string ExplainUnits(const Plan& plan, const Prediction& prediction, Ink ink) {
-  const std::vector<UnitUse> uses = UnitUses(plan, prediction);
+  const std::vector<UnitUse> uses = WithSmallOnesTogether(UnitUses(plan, prediction));
   if (uses.empty()) return "";
   const std::vector<Column> columns = ColumnsOf(uses);
   const size_t width = WidthOfNames(uses);

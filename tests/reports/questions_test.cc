@@ -214,6 +214,11 @@ TEST(ExplainUnits, HaveAColumnForEachOfZero3sGathers) {
     EXPECT_EQ(use.name.find("gradients"), std::string::npos) << use.name;
   }
   EXPECT_GT(compute, Duration());
+  // DeepSpeed gathers every norm and bias by itself.
+  s.framework = Framework::kDeepspeed;
+  const Plan deepspeed = *CompilePlan(s);
+  const std::string of_deepspeed = ExplainUnits(deepspeed, *OnA100(deepspeed), Ink(false));
+  EXPECT_NE(of_deepspeed.find(" small parameters "), std::string::npos) << of_deepspeed;
 }
 
 TEST(ExplainUnits, PutsManyLikeUnitsIntoOneLine) {
