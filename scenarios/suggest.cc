@@ -20,6 +20,8 @@ constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
     {"nvfp4", "fp4"},
     {"true", "full"},
     {"query_key_value", "qkv"},
+    {"c_attn", "qkv"},
+    {"c_fc", "up"},
     {"dense_h_to_4h", "gate_up"},
     {"dense_4h_to_h", "down"},
     {"q_proj", "q"},
