@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/format.h"
+#include "reports/outcome.h"
 #include "scenarios/checks.h"
 #include "scenarios/derived.h"
 #include "scenarios/words.h"
@@ -215,12 +216,18 @@ std::string Describe(const Remedy& remedy) {
 // A line of the table of what would fit. The host's optimizer is predicted at the least that it can take.
 std::string Row(const Remedy& remedy, Bytes memory, const CompileScenario& compile,
                 const PredictPlan& predict) {
-  std::string step = "?";
-  if (const auto plan = compile(remedy.scenario))
-    if (const auto prediction = predict(*plan))
-      step = fmt::format("{}{}", remedy.scenario.parallel.data.offload == Offload::kNone ? "" : "≥ ",
-                         FormatDuration(prediction->p50));
-  return fmt::format("    {:>10}{:>11}  {}\n", FormatBytes(memory), step, Describe(remedy));
+  std::string step = "?", host;
+  if (const auto plan = compile(remedy.scenario)) {
+    if (const auto prediction = predict(*plan)) {
+      step = FormatDuration(prediction->p50);
+      if (remedy.scenario.parallel.data.offload != Offload::kNone) {
+        step = "≥ " + step;
+        host = fmt::format("  ({} of host memory a node)",
+                           FormatBytes(PredictedHostMemoryOfNode(remedy.scenario, *prediction)));
+      }
+    }
+  }
+  return fmt::format("    {:>10}{:>11}  {}{}\n", FormatBytes(memory), step, Describe(remedy), host);
 }
 
 }  // namespace

@@ -196,6 +196,13 @@ TEST(DescribeRemedies, NamesThoseThatFit) {
   EXPECT_THAT(text, HasSubstr("--set recompute=full\n"));
   EXPECT_THAT(text, Not(HasSubstr("recompute=full --set parallel"))) << "more than is needed";
   EXPECT_THAT(text, Not(HasSubstr("?"))) << "step times are known";
+  s.framework = Framework::kPytorch;
+  s.recompute = Recompute::kFull;
+  s.parallel.data.kind = DataParallelKind::kFsdp;
+  Scenario offloaded = s;
+  offloaded.parallel.data.offload = Offload::kParam;
+  EXPECT_THAT(DescribeRemedies(s, ReservedBy(offloaded), outside, Compile, OnA100),
+              HasSubstr("of host memory a node)\n"));
 }
 
 // Of four layers, as few as fit are recomputed; PyTorch recomputes every so many-th.
