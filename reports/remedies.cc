@@ -222,7 +222,7 @@ std::string Row(const Remedy& remedy, Bytes memory, const CompileScenario& compi
       step = FormatDuration(prediction->p50);
       if (remedy.scenario.parallel.data.offload != Offload::kNone) {
         step = "≥ " + step;
-        host = fmt::format("  ({} of host memory a node)",
+        host = fmt::format("  # {} of host memory a node",
                            FormatBytes(PredictedHostMemoryOfNode(remedy.scenario, *prediction)));
       }
     }

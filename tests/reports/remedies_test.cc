@@ -202,7 +202,7 @@ TEST(DescribeRemedies, NamesThoseThatFit) {
   Scenario offloaded = s;
   offloaded.parallel.data.offload = Offload::kParam;
   EXPECT_THAT(DescribeRemedies(s, ReservedBy(offloaded), outside, Compile, OnA100),
-              HasSubstr("of host memory a node)\n"));
+              HasSubstr("of host memory a node\n"));
 }
 
 // Of four layers, as few as fit are recomputed; PyTorch recomputes every so many-th.
