@@ -232,13 +232,8 @@ void Zero3::GatherEach(const std::vector<int>& parameters, OpIndex after) {
   OpIndex last = -1;
   for (const int index : parameters) {
     const ParameterState& parameter = parameters_[index];
-    Slice part = parameter.values;
     OpIndex ready = after;
-    if (offload_ == Offload::kParam) {
-      part = b_->Temporary(NameOf(index) + " (part)", parameter.shard, Category::kParameters, type_);
-      ready =
-          AddBeside(*b_, copies_, ToDevice(parameter.shard), NameOf(index), parameter.values, part, {after});
-    }
+    const Slice part = PartOnDevice(index, ready);
     last = shard_axis_.AllGather(*b_, part, parameter.whole, NameOf(index), {ready});
     b_->Carries(last, {index});
   }

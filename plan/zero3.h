@@ -10,8 +10,9 @@
 // then on, each module also starts to gather what comes next, prefetch_bucket_size elements and more at each module,
 // as long as no more than max_live_parameters are there or on their way.
 // What is gathered together is packed, gathered and copied out into whole tensors; a parameter alone is gathered in
-// place. All-gathers and these copies follow each other on one stream in DeepSpeed, and the host waits for the
-// fourth-last module's parameters: both are in the program.
+// place. All-gathers and these copies follow each other here, as on one stream, and the host waits for what was
+// fetched three waits ago. (In DeepSpeed copies into a buffer do not wait for the all-gather before, which is on
+// NCCL's stream.)
 //
 // Releasing. Behind a module its parameters are dropped, unless they are needed again within max_reuse_distance
 // elements of other modules, or prefetching has passed over a later use because they were there. So the last billion
@@ -163,6 +164,7 @@ class Zero3 : public DataParallel {
   void FollowOrder();
   Packed Pack(const std::vector<int>& parameters, OpIndex after);
   Copy ToDevice(int64_t elements) const;
+  Slice PartOnDevice(int index, OpIndex& ready);
   void Gather(std::vector<int> parameters);
   void GatherAlone(int index, OpIndex after, Fetch& fetch);
   void Await(int index);

@@ -155,6 +155,15 @@ Copy Zero3::ToDevice(int64_t elements) const {
   return {.elements = elements, .from = type_, .to = type_, .crosses = Copy::Crosses::kToDevice};
 }
 
+// The rank's part of a parameter, behind operator `ready`, which becomes the copy from the host if there is one.
+Slice Zero3::PartOnDevice(int index, OpIndex& ready) {
+  const ParameterState& parameter = parameters_[index];
+  if (offload_ != Offload::kParam) return parameter.values;
+  const Slice part = b_->Temporary(NameOf(index) + " (part)", parameter.shard, Category::kParameters, type_);
+  ready = AddBeside(*b_, copies_, ToDevice(parameter.shard), NameOf(index), parameter.values, part, {ready});
+  return part;
+}
+
 // As all_gather_coalesced. The parameters are there when Await says so.
 void Zero3::Gather(std::vector<int> parameters) {
   std::sort(parameters.begin(), parameters.end());
@@ -184,21 +193,15 @@ void Zero3::Gather(std::vector<int> parameters) {
 // One parameter, which needs not be put in order.
 void Zero3::GatherAlone(int index, OpIndex after, Fetch& fetch) {
   ParameterState& parameter = parameters_[index];
-  Slice part = parameter.values;
-  OpIndex ready = -1;
-  if (offload_ == Offload::kParam) {
-    part = b_->Temporary(NameOf(index) + " (part)", parameter.shard, Category::kParameters, type_);
-    ready = AddBeside(*b_, copies_, ToDevice(parameter.shard), NameOf(index), parameter.values, part,
-                      {last_fetch_});
-  }
+  OpIndex ready = last_fetch_;
+  const Slice part = PartOnDevice(index, ready);
   if (ranks() == 1) {
     parameter.whole = part;
     fetch.gather = ready;
     return;
   }
   parameter.whole = b_->Temporary(NameOf(index), parameter.shard * ranks(), Category::kParameters, type_);
-  fetch.gather =
-      shard_axis_.AllGather(*b_, part, parameter.whole, NameOf(index), {ready, last_fetch_, after});
+  fetch.gather = shard_axis_.AllGather(*b_, part, parameter.whole, NameOf(index), {ready, after});
   b_->Carries(fetch.gather, {index});
 }
 
