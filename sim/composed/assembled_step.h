@@ -37,7 +37,7 @@ struct AssembledStep {
     int rank = 0;             // the class's first
     std::vector<int> stages;  // its stages
     PassOrder passes;
-    std::shared_ptr<const RankStrategy> strategy;
+    std::shared_ptr<const RankStrategy> strategy = {};
     int64_t resident = 0;
   };
   std::vector<RankClass> classes;

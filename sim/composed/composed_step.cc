@@ -345,10 +345,8 @@ class ComposedSteps::Parts {
       const auto [found, is_new] =
           known.try_emplace({std::move(kinds_of_rank), passes}, static_cast<int>(content.classes.size()));
       if (is_new)
-        content.classes.push_back({.rank = rank,
-                                   .stages = {of_rank.begin(), of_rank.end()},
-                                   .passes = std::move(passes),
-                                   .strategy = nullptr});
+        content.classes.push_back(
+            {.rank = rank, .stages = {of_rank.begin(), of_rank.end()}, .passes = std::move(passes)});
       content.class_of.push_back(found->second);
     }
   }
