@@ -235,6 +235,7 @@ Result<GroupLayout> LayOutInTopology(const Group& group, const ClusterSpec& clus
     const double part = layout.nodes == 1 ? 1 : (p - 1) / p;
     layout.link.nominal = Bandwidth::FromBytesPerSecond(part / ring->within);
     layout.link.ring = layout.link.nominal * traffic.shares().within;
+    layout.link = layout.link.AmongRanks(layout.ranks_per_node);
   }
   if (!cluster.topology.links.empty())
     layout.link.latency = std::max(layout.link.latency, ring->latency_within);

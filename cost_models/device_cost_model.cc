@@ -163,9 +163,11 @@ Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
 
 // Whether the devices of a node are linked as the device's own are, to which its curves apply: not if the
 // scenario names another link, or spells out links of other bandwidths.
-bool IsOwnLink(const LinkRates& link, const DeviceSpec& device) {
-  const auto own = IntraNodeRates({}, device.intra_node);
-  return own && std::fabs(link.nominal / own->nominal - 1) < 0.01 && link.latency == own->latency;
+bool IsOwnLink(const GroupLayout& layout, const DeviceSpec& device) {
+  const auto kind = IntraNodeRates({}, device.intra_node);
+  if (!kind) return false;
+  const LinkRates own = kind->AmongRanks(layout.ranks_per_node);
+  return std::fabs(layout.link.nominal / own.nominal - 1) < 0.01 && layout.link.latency == own.latency;
 }
 
 // Whether nodes are joined as those of the measurement, which says nothing of switches in between.
@@ -182,7 +184,7 @@ const MeasuredCollective* FindMeasured(const OpKind& kind, const GroupLayout& la
   if (collective == nullptr || collective->kind == CollectiveKind::kBarrier) return nullptr;
   for (const MeasuredCollective& measured : device.measured_collectives) {
     if (measured.op == Name(collective->kind) && measured.ranks == layout.ranks &&
-        measured.nodes == layout.nodes && IsOwnLink(layout.link, device) && IsSameNetwork(measured, cluster))
+        measured.nodes == layout.nodes && IsOwnLink(layout, device) && IsSameNetwork(measured, cluster))
       return &measured;
   }
   return nullptr;

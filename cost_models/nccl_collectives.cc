@@ -397,7 +397,8 @@ GroupLayout PlaceOnNodes(const Group& group, const ClusterSpec& cluster) {
 Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device) {
   WT_RETURN_IF_ERROR(CheckNetwork(cluster));
   GroupLayout layout = PlaceOnNodes(group, cluster);
-  WT_ASSIGN_OR_RETURN(layout.link, IntraNodeRates(cluster.network.intra_node, device.intra_node));
+  WT_ASSIGN_OR_RETURN(const LinkRates link, IntraNodeRates(cluster.network.intra_node, device.intra_node));
+  layout.link = link.AmongRanks(layout.ranks_per_node);
   if (layout.nodes == 1) return layout;
   const int64_t devices = std::max<int64_t>(cluster.devices_per_node, 1);
   WT_ASSIGN_OR_RETURN(const NicRates nic, CardRates(cluster.network, devices, device.ToCards()));

@@ -478,19 +478,26 @@ void CheckDeterminism(const Scenario& scenario, Checker& check) {
       WordOf(scenario.framework));
 }
 
+// ": parallel.data.size: 8 would use all of them"; nothing if no number of data ranks does.
+std::string DataRanksFor(double devices, double world, int64_t data) {
+  const double of_replica = world / static_cast<double>(data);
+  if (devices < of_replica || std::fmod(devices, of_replica) != 0) return "";
+  return fmt::format(": parallel.data.size: {} would use all of them", devices / of_replica);
+}
+
 void CheckWorld(const Scenario& scenario, Checker& check) {
   const ParallelSpec& parallel = scenario.parallel;
   const ClusterSpec& cluster = scenario.cluster;
-  double world = UncheckedWorldSize(parallel);
+  const double world = UncheckedWorldSize(parallel);
+  const double devices = static_cast<double>(cluster.nodes) * static_cast<double>(cluster.devices_per_node);
   check.Expect(
-      world == static_cast<double>(cluster.nodes) * static_cast<double>(cluster.devices_per_node),
+      world == devices,
       {"cluster.devices_per_node", "cluster.nodes", "parallel.data.size", "parallel.pipeline.size",
        "parallel.tensor.size", "parallel.context.size"},
       "the world size is {} (data {} x pipeline {} x tensor {} x context {}) but the cluster has {} devices "
-      "(nodes {} x devices_per_node {}), expected the same number",
-      world, parallel.data.size, parallel.pipeline.size, parallel.tensor.size, parallel.context.size,
-      static_cast<double>(cluster.nodes) * static_cast<double>(cluster.devices_per_node), cluster.nodes,
-      cluster.devices_per_node);
+      "(nodes {} x devices_per_node {}), expected the same number{}",
+      world, parallel.data.size, parallel.pipeline.size, parallel.tensor.size, parallel.context.size, devices,
+      cluster.nodes, cluster.devices_per_node, DataRanksFor(devices, world, parallel.data.size));
   check.Expect(world <= kRanks.max, {"parallel.data.size", "parallel.tensor.size"},
                "the world size is {}, expected at most {}", world, kRanks.max);
   if (!cluster.straggler) return;

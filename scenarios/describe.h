@@ -31,7 +31,8 @@ namespace windtunnel {
 // Links between devices of one node, and links between nodes.
 inline TextRule IntraNodeKinds() {
   return {.other = TextRule::Other::kNothing,
-          .words = {"nvlink3", "nvlink3x8", "nvlink4", "nvlink4x8", "nvlink5", "pcie4", "pcie5", "loopback"}};
+          .words = {"nvlink2", "nvlink2_mesh", "nvlink3", "nvlink3x8", "nvlink4", "nvlink4x8", "nvlink5",
+                    "pcie3", "pcie4", "pcie5", "loopback"}};
 }
 inline TextRule InterNodeKinds() {
   return {.other = TextRule::Other::kNothing, .words = {"infiniband", "roce", "ethernet", "omnipath", "efa"}};

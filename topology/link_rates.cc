@@ -1,5 +1,7 @@
 #include "topology/link_rates.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -11,19 +13,25 @@ struct KnownLink {
   std::string_view kind;
   double nominal, ring;  // GB/s
   bool is_nvlink;
+  bool is_mesh = false;
 };
 // Ring rates: nvlink3 from all-reduces on 2 to 8 A100s, 229 to 235 GB/s (vTrain trace tables; stas00/ml-engineering, network);
 // nvlink4 from all-gathers and reduce-scatters on 8 H200s, 361.4 and 362.9 GB/s (stas00/ml-engineering); nvlink5 from those on
 // 8 B200s, 672 and 695 GB/s (HGX B200, public cluster test summary). With 8 links instead of 12 and 18 (A800, H800): the same
-// shares; an H800 reaches "about 160 GB/s" (deepseek-ai/DeepEP). PCIe from NCCL 2.28's search: one channel of 15 GB/s on Gen4,
-// presumably twice that on Gen5.
-constexpr std::array<KnownLink, 7> kLinks = {{{"nvlink3", 300, 230, true},
-                                              {"nvlink3x8", 200, 153, true},
-                                              {"nvlink4", 450, 360, true},
-                                              {"nvlink4x8", 200, 160, true},
-                                              {"nvlink5", 900, 672, true},
-                                              {"pcie4", 32, 15, false},
-                                              {"pcie5", 64, 30, false}}};
+// shares; an H800 reaches "about 160 GB/s" (deepseek-ai/DeepEP). nvlink2 from all-reduces on 8 V100s of a DGX-1's kind, 129.1 GB/s
+// at 128 MiB and 135.5 at 1 GiB (a log of 2019; Oracle's tutorial of BM.GPU3.8); in a DGX-2, whose links meet in switches, presumably
+// as much. PCIe through the host's memory or its root complex: pcie3 7.2 GB/s, all-reduces on 4 V100s that found no NVLink;
+// pcie4 15, NCCL 2.28's search (8 RTX 4090s without access to each other's memory reach 14.5 at 128 MiB); pcie5 presumably twice that.
+constexpr std::array<KnownLink, 10> kLinks = {{{"nvlink2", 150, 132, true},
+                                               {"nvlink2_mesh", 150, 132, true, /*is_mesh=*/true},
+                                               {"nvlink3", 300, 230, true},
+                                               {"nvlink3x8", 200, 153, true},
+                                               {"nvlink4", 450, 360, true},
+                                               {"nvlink4x8", 200, 160, true},
+                                               {"nvlink5", 900, 672, true},
+                                               {"pcie3", 16, 7.2, false},
+                                               {"pcie4", 32, 15, false},
+                                               {"pcie5", 64, 30, false}}};
 // For a link given by its bandwidth: the mean share of the NVLinks above, 0.77, 0.80 and 0.75.
 constexpr double kRingShare = 0.77;
 
@@ -46,14 +54,28 @@ Result<LinkRates> IntraNodeRates(const LinkSpec& link, const std::string& defaul
                      !link.kind.starts_with("pcie"), latency};
   const std::string& kind = link.kind.empty() ? default_kind : link.kind;
   for (const KnownLink& known : kLinks) {
-    if (known.kind == kind) return LinkRates{GBps(known.nominal), GBps(known.ring), known.is_nvlink, latency};
+    if (known.kind == kind)
+      return LinkRates{GBps(known.nominal), GBps(known.ring), known.is_nvlink, latency, known.is_mesh};
   }
+  std::string expected;
+  for (const KnownLink& known : kLinks)
+    expected += fmt::format("{}{}", expected.empty() ? "" : ", ", known.kind);
   return InvalidInput(
-      "cluster.network.intra_node is '{}', expected nvlink3, nvlink3x8, nvlink4, nvlink4x8, nvlink5, pcie4, "
-      "pcie5 or "
-      "{{gbytes_per_s: …}} "
-      "between accelerators",
-      kind);
+      "cluster.network.intra_node is '{}', expected {} or {{gbytes_per_s: …}} between accelerators", kind,
+      expected);
+}
+
+// The six links of each device of a DGX-1 with V100s: of the first four devices, 0-1, 0-2 and 1-3 share one, 0-3, 1-2 and 2-3
+// two, and each has the others to a device of the other four. So two neighbours have one link, three are on one ring in both
+// directions (two links), four on two (four links). Five to seven devices, whose rings are not known, are taken for three.
+LinkRates LinkRates::AmongRanks(int ranks) const {
+  constexpr double kLinksOfDevice = 6;
+  if (!is_mesh || ranks >= 8) return *this;
+  const double links = ranks == 2 ? 1 : ranks == 4 ? 4 : 2;
+  LinkRates part = *this;
+  part.nominal = nominal * (links / kLinksOfDevice);
+  part.ring = ring * (links / kLinksOfDevice);
+  return part;
 }
 
 Bandwidth NodeBandwidth(const NetworkSpec& network) {

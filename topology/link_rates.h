@@ -14,7 +14,11 @@ struct LinkRates {
   Bandwidth nominal, ring;
   bool is_nvlink = false;
   Duration latency = {};  // of a hop, beyond NCCL's own
+  // Links that go from device to device, without switches, in the cube of a DGX-1: see AmongRanks.
+  bool is_mesh = false;
 
+  // What a group of that many neighbours on a node has of them; `*this` unless they are a mesh.
+  LinkRates AmongRanks(int ranks) const;
   bool operator==(const LinkRates&) const = default;
 };
 // Errors: InvalidInput for a kind of link that does not connect devices of a node, or no link at all.

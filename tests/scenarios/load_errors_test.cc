@@ -209,11 +209,13 @@ INSTANTIATE_TEST_SUITE_P(
             "s.yaml:2:25: parallel.data.wrap is an empty list, expected block, root, size:BYTES or a list "
             "of module names"},
         Mistake{Mlp("cluster: {network: {intra_node: nvlink}}\n"),
-                "s.yaml:2:33: cluster.network.intra_node is 'nvlink', expected nvlink3, nvlink3x8, "
-                "nvlink4, nvlink4x8, nvlink5, pcie4, pcie5 or loopback (did you mean 'nvlink3'?)"},
+                "s.yaml:2:33: cluster.network.intra_node is 'nvlink', expected nvlink2, nvlink2_mesh, "
+                "nvlink3, nvlink3x8, nvlink4, nvlink4x8, nvlink5, pcie3, pcie4, pcie5 or loopback (did you "
+                "mean 'nvlink2'?)"},
         Mistake{Mlp("cluster: {network: {intra_node: {kind: infiniband}}}\n"),
-                "s.yaml:2:40: cluster.network.intra_node is 'infiniband', expected nvlink3, nvlink3x8, "
-                "nvlink4, nvlink4x8, nvlink5, pcie4, pcie5 or loopback"},
+                "s.yaml:2:40: cluster.network.intra_node is 'infiniband', expected nvlink2, "
+                "nvlink2_mesh, nvlink3, nvlink3x8, nvlink4, nvlink4x8, nvlink5, pcie3, pcie4, pcie5 or "
+                "loopback"},
         Mistake{Mlp("cluster: {network: {inter_node: {kind: nvlink4}}}\n"),
                 "s.yaml:2:40: cluster.network.inter_node is 'nvlink4', expected infiniband, roce, ethernet, "
                 "omnipath or efa"},

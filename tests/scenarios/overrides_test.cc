@@ -95,7 +95,8 @@ TEST(Overrides, AreBlamedForAConflictWithTheFile) {
   EXPECT_EQ(
       MessageOf(MlpAnd("cluster: {nodes: 1, devices_per_node: 2}\n"), {"parallel.data.size=4"}),
       "--set parallel.data.size=4: the world size is 4 (data 4 x pipeline 1 x tensor 1 x context 1) but the "
-      "cluster has 2 devices (nodes 1 x devices_per_node 2), expected the same number");
+      "cluster has 2 devices (nodes 1 x devices_per_node 2), expected the same number: parallel.data.size: 2 "
+      "would use all of them");
 }
 
 }  // namespace

@@ -79,6 +79,27 @@ TEST(Topology, TheBandwidthOfANodeIsThatOfItsCardsTogether) {
 }
 
 // 8 devices share 4 cards, and all cards of 8 nodes share a leaf switch.
+double NominalAmong(const LinkRates& link, int ranks) { return link.AmongRanks(ranks).nominal / GBps(1); }
+
+// A V100's six links of 25 GB/s.
+TEST(LinkRates, FewNeighboursInAMeshHaveFewLinks) {
+  const LinkRates mesh = *IntraNodeRates({}, "nvlink2_mesh"), switched = *IntraNodeRates({}, "nvlink2");
+  EXPECT_EQ(NominalAmong(mesh, 2), 25);
+  EXPECT_EQ(NominalAmong(mesh, 3), 50);
+  EXPECT_EQ(NominalAmong(mesh, 4), 100);
+  EXPECT_EQ(mesh.AmongRanks(8), mesh);
+  EXPECT_EQ(switched.AmongRanks(2), switched);
+  EXPECT_EQ(mesh.ring, switched.ring);
+}
+
+TEST(LinkRates, WhatJoinsNoDevicesIsAnErrorThatOffersWhatDoes) {
+  const auto rates = IntraNodeRates({}, "loopback");
+  ASSERT_FALSE(rates);
+  EXPECT_EQ(rates.error().message,
+            "cluster.network.intra_node is 'loopback', expected nvlink2, nvlink2_mesh, nvlink3, nvlink3x8, "
+            "nvlink4, nvlink4x8, nvlink5, pcie3, pcie4, pcie5 or {gbytes_per_s: …} between accelerators");
+}
+
 TEST(Topology, DevicesShareCardsWhereThereAreFewer) {
   const Topology topology = Make(Dgx(16, "omnipath-4x100g"));
   EXPECT_EQ(WayOf(topology, 3, 8 + 6), "node0.gpu3 node0.nic1 leaf0 node1.nic3 node1.gpu6");
