@@ -153,6 +153,10 @@ class Shaper {
     Says("with_other", c.with_other);
     Says("mxfp8", c.recipe == Fp8Recipe::kMxfp8);
   }
+  void operator()(const Dequantize& d) {
+    Main("weights", static_cast<double>(d.numbers), d.to);
+    Says("double", d.from == DType::kNf4Double);
+  }
   void operator()(const Copy& c) {
     Main("elements", static_cast<double>(c.elements), c.from);
     Says("accumulate", c.accumulate);

@@ -8,6 +8,7 @@
 
 #include "base/read_file.h"
 #include "plan/axes.h"
+#include "plan/data_parallel.h"
 #include "plan/model.h"
 #include "plan/optimizer_steps.h"
 #include "plan/schedule_check.h"
@@ -24,7 +25,7 @@ class BareHooks : public ModelHooks {
  public:
   explicit BareHooks(Role& role) {
     for (const Parameter& parameter : role.parameters) {
-      values_.push_back(NewBuffer(role, parameter.name, parameter.elements, Category::kParameters));
+      values_.push_back(ValuesBuffer(role, parameter, DType::kFloat32));
     }
   }
   Slice Values(int index) override { return values_[index]; }
@@ -112,6 +113,15 @@ StateBytes StateBytesOf(const Scenario& scenario, bool of_experts) {
   // Gradients have the values' type. The optimizer converts them to that of its own values.
   const bool has_buckets = data.kind == DataParallelKind::kDdp && !data.gradient_as_bucket_view;
   return {2 * values + (has_buckets ? reduced : 0) + optimizer, (has_masters ? bytes(updated) : 0) + roots};
+}
+
+// Of a frozen parameter: its values alone.
+StateBytes FrozenBytesOf(const Scenario& scenario, const Parameter& parameter) {
+  const DataParallelKind kind = scenario.parallel.data.kind;
+  const bool is_sharded = kind == DataParallelKind::kFsdp || kind == DataParallelKind::kZero3;
+  const DType type = parameter.packed.value_or(TypesOf(scenario.precision).storage);
+  return {static_cast<double>(SizeOf(type).count()) / static_cast<double>(NumbersIn(type)) /
+          static_cast<double>(is_sharded ? std::max<int64_t>(ShardRanks(scenario), 1) : 1)};
 }
 
 class PartsOfModel {
@@ -206,9 +216,10 @@ class PartsOfModel {
         if (!parameter) continue;
         const int place = op.layer >= 0 ? op.layer : IsInput(op) ? -1 : -2;
         if (!seen.emplace(std::pair{slice.buffer, place}, true).second) continue;
-        const bool of_experts = role.parameters[*parameter].is_of_experts();
-        const StateBytes bytes = StateBytesOf(scenario_, of_experts);
-        const double elements = static_cast<double>(slice.elements);
+        const Parameter& of = role.parameters[*parameter];
+        const StateBytes bytes =
+            of.is_frozen ? FrozenBytesOf(scenario_, of) : StateBytesOf(scenario_, of.is_of_experts());
+        const double elements = static_cast<double>(of.packed ? of.elements : slice.elements);
         PartOf(parts_.states, op.layer, IsInput(op)) += bytes.kept * elements;
         PartOf(parts_.updates, op.layer, IsInput(op)) += bytes.in_update * elements;
       }

@@ -23,13 +23,22 @@ OpIndex AddBeside(ProgramBuilder& b, StreamId stream, OpKind kind, std::string n
   return b.Add(std::move(kind), std::move(name), {from}, {to}, std::move(after), stream);
 }
 
+Slice ValuesBuffer(Role& role, const Parameter& parameter, DType type) {
+  if (!parameter.packed)
+    return NewBuffer(role, parameter.name, parameter.elements, Category::kParameters, type);
+  return NewBuffer(role, parameter.name, parameter.Packed(parameter.elements), Category::kParameters,
+                   *parameter.packed);
+}
+
 void AddFrozenValues(ProgramBuilder& b, int index, Slice place) {
   const DType type = b.role().buffers[place.buffer].dtype;
   if (type == DType::kFloat32) return AddInitialValues(b, {index}, {place});
   const std::string name = b.role().parameters[index].name;
-  const Slice first = b.Temporary(name + " (fp32)", place.elements, Category::kParameters);
+  const int64_t numbers = b.role().parameters[index].elements;
+  const Slice first = b.Temporary(name + " (fp32)", numbers, Category::kParameters);
   AddInitialValues(b, {index}, {first});
-  b.Add(Copy{.elements = place.elements, .to = type}, name, {first}, {place});
+  if (IsPacked(type)) b.Add(Quantize{numbers, type}, name, {first}, {place});
+  else b.Add(Copy{.elements = place.elements, .to = type}, name, {first}, {place});
 }
 
 void AddInitialValues(ProgramBuilder& b, const std::vector<int>& indices, const std::vector<Slice>& places) {

@@ -103,7 +103,10 @@ Slice OwnShard(const CollectiveStream& shard, Slice whole, int64_t elements);
 OpIndex AddBeside(ProgramBuilder& b, StreamId stream, OpKind kind, std::string name, Slice from, Slice to,
                   std::vector<OpIndex> after);
 
-// Writes the initial values of parameter `index` into `place`, in its type.
+// A buffer for a parameter's values, in `type` unless they are packed.
+Slice ValuesBuffer(Role& role, const Parameter& parameter, DType type);
+
+// Writes the initial values of parameter `index` into `place`, in its type or packed.
 void AddFrozenValues(ProgramBuilder& b, int index, Slice place);
 // Writes the initial values of parameters `indices` into `places` (fp32).
 void AddInitialValues(ProgramBuilder& b, const std::vector<int>& indices, const std::vector<Slice>& places);

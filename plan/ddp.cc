@@ -111,8 +111,17 @@ void DdpReducer::Initialize(ProgramBuilder& builder) {
 }
 
 // Coalesced: parameters are flattened into a buffer, broadcast, and copied back.
-void DdpReducer::BroadcastParameters(CollectiveStream& collectives, const std::vector<int>& parameters) {
+// Packed ones go one by one.
+void DdpReducer::BroadcastParameters(CollectiveStream& collectives, std::vector<int> parameters) {
   if (collectives.ranks() == 1) return;
+  const auto is_packed = [&](int index) { return role_.parameters[index].packed.has_value(); };
+  for (const int index : parameters) {
+    if (!is_packed(index)) continue;
+    const OpIndex broadcast = collectives.Broadcast(*builder_, values_[index], role_.parameters[index].name,
+                                                    {builder_->LastCompute()});
+    builder_->Carries(broadcast, {index});
+  }
+  std::erase_if(parameters, is_packed);
   size_t begin = 0;
   while (begin < parameters.size()) {
     int64_t elements = 0;

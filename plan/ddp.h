@@ -62,7 +62,7 @@ class DdpReducer {
   void Rebuild();
   std::vector<Bucket> MakeBuckets(const std::vector<int>& order, const std::vector<Bytes>& limits,
                                   BufferUse use);
-  void BroadcastParameters(CollectiveStream& collectives, const std::vector<int>& parameters);
+  void BroadcastParameters(CollectiveStream& collectives, std::vector<int> parameters);
   std::vector<int> WithExperts(const std::vector<int>& parameters, bool of_experts) const;
   void Place(Bucket& bucket, int index, std::string name, BufferUse use);
   void Launch(Bucket& bucket, size_t index);

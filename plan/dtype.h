@@ -10,6 +10,9 @@ namespace windtunnel {
 
 // kMxFloat8 and kFloat4x2 are operands of products only, in blocks whose scales the matrix units apply (OCP's
 // microscaling formats; NVFP4). An element of kFloat4x2 is a byte with two 4-bit numbers (E2M1).
+// kNf4 and kNf4Double hold frozen weights, which are unpacked before they are used (Dequantize, plan/ops.h). An
+// element is a block: of 64 weights in 4 bits and their fp32 scale; of 256 of these with scales of 8 bits, and an
+// fp32 scale for those.
 enum class DType : uint8_t {
   kFloat32,
   kTf32,
@@ -18,6 +21,8 @@ enum class DType : uint8_t {
   kFloat8,
   kMxFloat8,
   kFloat4x2,
+  kNf4,
+  kNf4Double,
   kInt32,
   kInt64,
   kUInt8
@@ -39,6 +44,10 @@ constexpr Bytes SizeOf(DType dtype) {
       return Bytes(1);
     case DType::kInt64:
       return Bytes(8);
+    case DType::kNf4:
+      return Bytes(64 / 2 + 4);
+    case DType::kNf4Double:
+      return Bytes(256 * (64 / 2 + 1) + 4);
   }
   return Bytes(0);
 }
@@ -48,9 +57,26 @@ constexpr bool IsFactor(DType dtype) {
   return dtype == DType::kFloat8 || dtype == DType::kMxFloat8 || dtype == DType::kFloat4x2;
 }
 // Numbers in one element of a buffer.
-constexpr int64_t NumbersIn(DType dtype) { return dtype == DType::kFloat4x2 ? 2 : 1; }
+constexpr int64_t NumbersIn(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat4x2:
+      return 2;
+    case DType::kNf4:
+      return 64;
+    case DType::kNf4Double:
+      return 64 * 256;
+    default:
+      return 1;
+  }
+}
+// The elements that hold so many numbers; the last may hold fewer than it could.
+constexpr int64_t ElementsFor(int64_t numbers, DType dtype) {
+  return (numbers + NumbersIn(dtype) - 1) / NumbersIn(dtype);
+}
+// Whether numbers of this type are unpacked before they are used.
+constexpr bool IsPacked(DType dtype) { return dtype == DType::kNf4 || dtype == DType::kNf4Double; }
 
-// "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "fp4", "int32", "int64", "uint8".
+// "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "fp4", "nf4", "nf4_double", "int32", "int64", "uint8".
 constexpr std::string_view Name(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
@@ -67,6 +93,10 @@ constexpr std::string_view Name(DType dtype) {
       return "mxfp8";
     case DType::kFloat4x2:
       return "fp4";
+    case DType::kNf4:
+      return "nf4";
+    case DType::kNf4Double:
+      return "nf4_double";
     case DType::kInt32:
       return "int32";
     case DType::kInt64:

@@ -55,6 +55,11 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
     unit.trained =
         static_cast<size_t>(std::count_if(spec.parameters.begin(), spec.parameters.end(),
                                           [&](int index) { return !role_.parameters[index].is_frozen; }));
+    unit.dense =
+        static_cast<size_t>(std::count_if(spec.parameters.begin(), spec.parameters.end(), [&](int index) {
+          return !role_.parameters[index].packed.has_value();
+        }));
+    if (unit.dense < unit.parameters.size()) unit.layout.shard = unit.layout.starts[unit.dense];
     unit.trained_shard =
         unit.trained < unit.parameters.size() ? unit.layout.starts[unit.trained] : unit.layout.shard;
     unit.has_factors =
@@ -114,7 +119,8 @@ void Fsdp::MakeBuffers(UnitState& unit) {
     unit.master = NewBuffer(role_, unit.name + " master", unit.trained_shard, Category::kOptimizer,
                             DType::kFloat32, MemorySpace::kHost);
   }
-  for (size_t i = 0; i < unit.parameters.size(); ++i) {
+  MakePacked(unit, space);
+  for (size_t i = 0; i < unit.dense; ++i) {
     const bool is_frozen = i >= unit.trained;
     const int64_t start = unit.layout.starts[i] - (is_frozen && is_apart ? unit.trained_shard : 0);
     const BufferId holder = is_frozen && is_apart                   ? unit.frozen.buffer
@@ -127,12 +133,36 @@ void Fsdp::MakeBuffers(UnitState& unit) {
   }
 }
 
+void Fsdp::MakePacked(UnitState& unit, MemorySpace space) {
+  if (unit.dense == unit.parameters.size()) return;
+  const DType type = *role_.parameters[unit.parameters[unit.dense]].packed;
+  int64_t elements = 0;
+  for (size_t i = unit.dense; i < unit.parameters.size(); ++i) {
+    unit.packed_starts.push_back(elements);
+    elements += ElementsFor(unit.layout.shard_elements[i], type);
+  }
+  unit.packed = NewBuffer(role_, unit.name + " shard (packed)", elements, Category::kParameters, type, space);
+  for (size_t i = unit.dense; i < unit.parameters.size(); ++i) {
+    const int64_t first = unit.packed_starts[i - unit.dense] * NumbersIn(type);
+    Placement& place = role_.parameters[unit.parameters[i]].values;
+    if (unit.ranks() == 1) place = {unit.packed.buffer, first, 0, 0, 0};
+    else place = {unit.packed.buffer, first, unit.layout.shard_elements[i], 0, unit.shard_axis->axis()};
+  }
+}
+
+Slice Fsdp::PackedShard(const UnitState& unit, size_t place) const {
+  return Slice{unit.packed.buffer, unit.packed_starts[place - unit.dense],
+               role_.parameters[unit.parameters[place]].Packed(unit.layout.shard_elements[place])};
+}
+
 void Fsdp::Initialize(ProgramBuilder& b) {
   for (UnitState& unit : units_) InitializeUnit(b, unit);
 }
 
 // One unit at a time is made whole on every rank, which then keeps its part: never more than one is whole.
 void Fsdp::InitializeUnit(ProgramBuilder& b, UnitState& unit) {
+  InitializePacked(b, unit);
+  if (unit.dense == 0) return;
   const Slice whole = WholeFirstValues(b, unit);
   const Slice part = OwnShard(*unit.shard_axis, whole, unit.layout.shard);
   const auto to_host = Copy::Crosses::kToHost;
@@ -151,7 +181,34 @@ void Fsdp::InitializeUnit(ProgramBuilder& b, UnitState& unit) {
   keep(unit.master, 0, DType::kFloat32, to_host);
 }
 
-// The unit's initial values in the layout of an all-gather's output.
+// One weight at a time is made whole, and this rank packs its shard.
+void Fsdp::InitializePacked(ProgramBuilder& b, UnitState& unit) {
+  if (!unit.has_packed()) return;
+  b.Alloc(unit.packed.buffer);
+  Slice on_device = unit.packed;
+  if (offloads_parameters())
+    on_device = b.Temporary(unit.name + " shard (packed, to keep)", unit.packed.elements,
+                            Category::kParameters, role_.buffers[unit.packed.buffer].dtype);
+  for (size_t i = unit.dense; i < unit.parameters.size(); ++i) {
+    const int index = unit.parameters[i];
+    const Parameter parameter = role_.parameters[index];
+    const int64_t shard = unit.layout.shard_elements[i], padded = shard * unit.ranks();
+    const Slice whole = b.Temporary(parameter.name + " (whole)", padded, Category::kParameters);
+    if (const int64_t padding = padded - parameter.elements; padding > 0)
+      b.Add(Fill{padding}, parameter.name, {}, {Slice{whole.buffer, parameter.elements, padding}});
+    AddInitialValues(b, {index}, {Slice{whole.buffer, 0, parameter.elements}});
+    Slice place = PackedShard(unit, i);
+    place.buffer = on_device.buffer;
+    b.Add(Quantize{shard, *parameter.packed}, parameter.name, {OwnShard(*unit.shard_axis, whole, shard)},
+          {place});
+  }
+  if (!offloads_parameters()) return;
+  const DType type = role_.buffers[unit.packed.buffer].dtype;
+  b.Add(Copy{.elements = unit.packed.elements, .from = type, .to = type, .crosses = Copy::Crosses::kToHost},
+        unit.name, {on_device}, {unit.packed});
+}
+
+// The initial values of the unit's dense parameters in the layout of an all-gather's output.
 Slice Fsdp::WholeFirstValues(ProgramBuilder& b, const UnitState& unit) {
   Slice whole = b.Temporary(unit.name + " (whole)", unit.padded(), Category::kParameters);
   if (spec_.version == 1) {
@@ -162,13 +219,15 @@ Slice Fsdp::WholeFirstValues(ProgramBuilder& b, const UnitState& unit) {
     AddInitialValues(b, unit.parameters, TensorsIn(unit, whole));
     return whole;
   }
+  const std::vector<int> dense(unit.parameters.begin(), unit.parameters.begin() + unit.dense);
   std::vector<Slice> tensors;
-  for (int index : unit.parameters) {
+  for (int index : dense) {
     tensors.push_back(
         b.Temporary(role_.parameters[index].name, role_.parameters[index].elements, Category::kParameters));
   }
-  AddInitialValues(b, unit.parameters, tensors);
-  b.Add(PackShards{unit.ranks(), unit.layout.shard_elements}, unit.name, tensors, {whole});
+  AddInitialValues(b, dense, tensors);
+  const auto shards = unit.layout.shard_elements.begin();
+  b.Add(PackShards{unit.ranks(), {shards, shards + unit.dense}}, unit.name, tensors, {whole});
   return whole;
 }
 

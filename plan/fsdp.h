@@ -67,9 +67,14 @@ struct UnitState {
   CollectiveStream* replicate = nullptr;   // the ranks that hold the same shard
   ShardLayout layout;
 
-  // Parameters that are trained come first, and so do their parts of the shard.
-  size_t trained = 0;
+  // Parameters that are trained come first, and so do their parts of the shard. Packed ones come last, from
+  // `dense` on, and have a shard of their own, in elements that hold several numbers (kNf4): each weight's in
+  // whole elements.
+  size_t trained = 0, dense = 0;
   int64_t trained_shard = 0;
+  Slice packed;                        // in the memory that the values are in; buffer -1: none
+  std::vector<int64_t> packed_starts;  // by place behind `dense`
+  bool has_packed() const { return packed.buffer >= 0; }
 
   int ranks() const { return shard_axis->ranks(); }
   int64_t padded() const { return layout.shard * ranks(); }
@@ -80,6 +85,7 @@ struct UnitState {
   // Whether some of its parameters are gathered in fp8 (Parameter::is_factor) and the others in 16 bits: as
   // bytes, then. Not if a single rank has the unit.
   bool has_factors = false;
+  bool gathers_bytes() const { return has_factors || (has_packed() && ranks() > 1); }
 
   Slice values;    // the shard, fp32; in host memory with offload: param
   Slice frozen;    // of the shard what is frozen, in the gathered type, unless `values` has that type as well
@@ -90,6 +96,7 @@ struct UnitState {
   bool is_gathered = false, is_unpacked = false, backward_begun = false;
   OpIndex gather = -1;
   Slice whole;                 // the gathered buffer
+  Slice packed_here;           // of a single rank: the packed weights on the device
   std::vector<Slice> tensors;  // whole parameters, for compute
   Slice kept;  // with reshard_after_forward: N, this rank's part after forward; buffer -1: none
 
@@ -126,6 +133,7 @@ class Fsdp : public DataParallel {
   void AfterBackward(ModuleId module) override;
 
   Slice Values(int index) override;
+  int64_t NumbersInRun(int index) const override;
   Slice Gradient(int index) override;
   bool HoldsValue(int index) const override { return holds_[index]; }
   void Ready(int index, bool is_last) override;
@@ -154,6 +162,11 @@ class Fsdp : public DataParallel {
   std::vector<int64_t> KeptElements(const UnitState& unit) const;
   bool IsGatheredAsFactor(const UnitState& unit, size_t place) const;
   std::vector<int64_t> BytesOfParts(const UnitState& unit) const;
+  void MakePacked(UnitState& unit, MemorySpace space);
+  void InitializePacked(ProgramBuilder& b, UnitState& unit);
+  Slice PackedShard(const UnitState& unit, size_t place) const;
+  Slice ShardAsBytes(UnitState& unit, OpIndex& ready);
+  OpIndex SendDense(UnitState& unit, Slice to);
   Slice ConvertShard(UnitState& unit, OpIndex& ready);
   void FindMagnitudes(ProgramBuilder& b);
   void KeepPart(UnitState& unit);

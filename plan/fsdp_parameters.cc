@@ -5,12 +5,17 @@
 
 namespace windtunnel {
 
-// The unit's tensors within a flat buffer of the unit's own layout: version 1, or one rank alone.
+// The unit's tensors within a flat buffer of the unit's own layout: version 1, or one rank alone. Packed ones have
+// another buffer.
 std::vector<Slice> Fsdp::TensorsIn(const UnitState& unit, Slice flat) const {
   std::vector<Slice> tensors;
-  for (size_t i = 0; i < unit.parameters.size(); ++i) {
+  for (size_t i = 0; i < unit.dense; ++i) {
     tensors.push_back(
         Slice{flat.buffer, unit.layout.starts[i], role_.parameters[unit.parameters[i]].elements});
+  }
+  for (size_t i = unit.dense; i < unit.parameters.size(); ++i) {
+    tensors.push_back(PackedShard(unit, i));
+    tensors.back().buffer = unit.packed_here.buffer;
   }
   return tensors;
 }
@@ -24,10 +29,45 @@ std::vector<int64_t> Fsdp::BytesOfParts(const UnitState& unit) const {
   std::vector<int64_t> bytes;
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
     const int64_t elements = unit.layout.shard_elements[i];
-    bytes.push_back(IsGatheredAsFactor(unit, i) ? FactorBytes(recipe_, elements)
-                                                : SizeOf(type_).count() * elements);
+    const Parameter& parameter = role_.parameters[unit.parameters[i]];
+    bytes.push_back(parameter.packed ? SizeOf(*parameter.packed).count() * parameter.Packed(elements)
+                    : IsGatheredAsFactor(unit, i) ? FactorBytes(recipe_, elements)
+                                                  : SizeOf(type_).count() * elements);
   }
   return bytes;
+}
+
+// The unit's shard as bytes, with packed weights behind all others.
+Slice Fsdp::ShardAsBytes(UnitState& unit, OpIndex& ready) {
+  const std::vector<int64_t> bytes = BytesOfParts(unit);
+  const int64_t all = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+  const Slice source =
+      b_->Temporary(unit.name + " shard (to send)", all, Category::kParameters, DType::kUInt8);
+  SendDense(unit, source);
+  const DType type = role_.buffers[unit.packed.buffer].dtype;
+  const int64_t of_packed = SizeOf(type).count() * unit.packed.elements;
+  const auto crosses = offloads_parameters() ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
+  ready = AddBeside(*b_, copies_,
+                    Copy{.elements = unit.packed.elements, .from = type, .to = type, .crosses = crosses},
+                    unit.name, unit.packed, Slice{source.buffer, all - of_packed, of_packed}, {});
+  return source;
+}
+
+// Copies the dense part of the shard to the beginning of `to`, in the gathered type. Returns the last copy; -1 if there
+// is none.
+OpIndex Fsdp::SendDense(UnitState& unit, Slice to) {
+  const int64_t width = role_.buffers[to.buffer].dtype == DType::kUInt8 ? SizeOf(type_).count() : 1;
+  const auto crosses = offloads_parameters() ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
+  OpIndex last = -1;
+  const auto send = [&](Slice values, int64_t first, DType from) {
+    if (values.buffer < 0) return;
+    const Copy copy{.elements = values.elements, .from = from, .to = type_, .crosses = crosses};
+    last = AddBeside(*b_, copies_, copy, unit.name, values,
+                     Slice{to.buffer, first * width, values.elements * width}, {});
+  };
+  send(unit.values, 0, updated_);
+  send(unit.frozen, unit.trained_shard, type_);
+  return last;
 }
 
 // The unit's shard as bytes: weights of fp8 products in fp8, one kernel each, and the rest in 16 bits.
@@ -60,18 +100,21 @@ Slice Fsdp::GatherSource(UnitState& unit, OpIndex& ready) {
     return unit.kept;
   }
   if (unit.has_factors) return ConvertShard(unit, ready);
-  if (!converts() && !offloads_parameters()) return unit.values;
-  Slice source =
+  if (unit.gathers_bytes()) return ShardAsBytes(unit, ready);
+  unit.packed_here = unit.packed;
+  if (unit.has_packed() && offloads_parameters()) {
+    const DType type = role_.buffers[unit.packed.buffer].dtype;
+    unit.packed_here =
+        b_->Temporary(unit.name + " (packed)", unit.packed.elements, Category::kParameters, type);
+    ready = AddBeside(
+        *b_, copies_,
+        Copy{.elements = unit.packed.elements, .from = type, .to = type, .crosses = Copy::Crosses::kToDevice},
+        unit.name, unit.packed, unit.packed_here, {});
+  }
+  if (unit.dense == 0 || (!converts() && !offloads_parameters())) return unit.values;
+  const Slice source =
       b_->Temporary(unit.name + " shard (to send)", unit.layout.shard, Category::kParameters, type_);
-  const auto crosses = offloads_parameters() ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
-  const auto send = [&](Slice values, int64_t first, DType from) {
-    if (values.buffer < 0) return;
-    const Copy copy{.elements = values.elements, .from = from, .to = type_, .crosses = crosses};
-    ready =
-        AddBeside(*b_, copies_, copy, unit.name, values, Slice{source.buffer, first, values.elements}, {});
-  };
-  send(unit.values, 0, updated_);
-  send(unit.frozen, unit.trained_shard, type_);
+  ready = SendDense(unit, source);
   return source;
 }
 
@@ -94,7 +137,7 @@ void Fsdp::Gather(UnitState& unit) {
     return;
   }
   const Category category = spec_.version == 1 ? Category::kParameters : Category::kCommunication;
-  unit.whole = unit.has_factors
+  unit.whole = unit.gathers_bytes()
                    ? b_->Temporary(unit.name, source.elements * unit.ranks(), category, DType::kUInt8)
                    : b_->Temporary(unit.name, unit.padded(), category, type_);
   if (spec_.version == 1 && host_ >= 0) b_->RecordOnCompute(unit.whole);
@@ -118,9 +161,16 @@ void Fsdp::FinishGather(UnitState& unit) {
   std::vector<Slice> padded;
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
     const Parameter& parameter = role_.parameters[unit.parameters[i]];
-    // Tensors that are kept in equal parts include their shards' padding.
-    const int64_t elements =
-        reshard_.ranks() > 1 ? unit.layout.shard_elements[i] * unit.ranks() : parameter.elements;
+    if (parameter.packed) {
+      const int64_t elements = parameter.Packed(unit.layout.shard_elements[i]) * unit.ranks();
+      padded.push_back(b_->Temporary(parameter.name, elements, Category::kParameters, *parameter.packed));
+      unit.tensors.push_back(padded.back());
+      continue;
+    }
+    // Tensors that are kept in equal parts, or copied as bytes, include their shards' padding.
+    const int64_t elements = reshard_.ranks() > 1 || unit.has_packed()
+                                 ? unit.layout.shard_elements[i] * unit.ranks()
+                                 : parameter.elements;
     const bool is_factor = IsGatheredAsFactor(unit, i);
     padded.push_back(b_->Temporary(parameter.name, is_factor ? FactorBytes(recipe_, elements) : elements,
                                    Category::kParameters, is_factor ? FactorType(recipe_) : type_));
@@ -128,8 +178,8 @@ void Fsdp::FinishGather(UnitState& unit) {
   }
   DropForwardWhole();
   const std::vector<int64_t> parts = was_kept ? KeptElements(unit) : unit.layout.shard_elements;
-  const UnpackShards unpack = unit.has_factors ? UnpackShards{ranks, BytesOfParts(unit), DType::kUInt8}
-                                               : UnpackShards{ranks, parts, type_};
+  const UnpackShards unpack = unit.gathers_bytes() ? UnpackShards{ranks, BytesOfParts(unit), DType::kUInt8}
+                                                   : UnpackShards{ranks, parts, type_};
   const OpIndex unpacked = b_->Add(unpack, unit.name, {unit.whole}, padded);
   if (was_kept) {
     b_->KeepUntilHere(unit.kept);
@@ -191,6 +241,11 @@ Slice Fsdp::Values(int index) {
     FinishGather(unit);
   }
   return unit.tensors.at(place_in_unit_[index]);
+}
+
+int64_t Fsdp::NumbersInRun(int index) const {
+  const UnitState& unit = units_[unit_of_parameter_[index]];
+  return unit.ranks() > 1 ? unit.layout.shard_elements[place_in_unit_[index]] : 0;
 }
 
 void Fsdp::BeforeForward(ModuleId module) {

@@ -160,8 +160,10 @@ class Wrapper {
     }
     std::erase_if(units, [](const FsdpUnit& unit) { return unit.parameters.empty(); });
     for (FsdpUnit& unit : units) {
-      std::stable_partition(unit.parameters.begin(), unit.parameters.end(),
-                            [&](int index) { return !parameters_[index].is_frozen; });
+      const auto frozen = std::stable_partition(unit.parameters.begin(), unit.parameters.end(),
+                                                [&](int index) { return !parameters_[index].is_frozen; });
+      std::stable_partition(frozen, unit.parameters.end(),
+                            [&](int index) { return !parameters_[index].packed.has_value(); });
     }
     return units;
   }

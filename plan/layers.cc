@@ -348,6 +348,13 @@ Slice LayerContext::InType(DType to, Slice x, const std::string& name) const {
 
 Slice LayerContext::OperandOf(int parameter, const std::string& name) const {
   const Slice values = hooks.Values(parameter);
+  if (IsPacked(TypeOf(values))) {
+    const int64_t numbers = b.role().parameters[parameter].elements;
+    const Slice unpacked = b.Temporary(name + ".unpacked", numbers, Category::kWorkspace, types.activations);
+    b.Add(Dequantize{numbers, hooks.NumbersInRun(parameter), TypeOf(values), types.activations}, name,
+          {values}, {unpacked});
+    return unpacked;
+  }
   if (!types.autocasts()) return values;
   WT_CHECK(copies != nullptr);
   const auto [place, is_new] = copies->current.try_emplace(parameter);

@@ -81,7 +81,8 @@ struct LayerContext {
   void ScaleBy(double scale, Slice x, const std::string& name) const {
     if (scale != 1) b.Add(Scale{x.elements, scale, types.activations}, name, {x}, {x});
   }
-  // A parameter's values as products take them: converted, if parameters are stored in another type.
+  // A parameter's values as products take them: converted, if parameters are stored in another type. Packed ones
+  // are unpacked each time (bitsandbytes' MatMul4Bit).
   Slice OperandOf(int parameter, const std::string& name) const;
   // Adds a product (a Gemm or a GroupedGemm) of `elements` elements into a parameter's gradient.
   template <typename Product>

@@ -35,8 +35,11 @@ class ParameterHooks {
   virtual void BeforeBackward(ModuleId) {}
   virtual void AfterBackward(ModuleId) {}
 
-  // Where the next operator finds the values of parameter `index`, in the type that the model computes in.
+  // Where the next operator finds the values of parameter `index`, in the type that the model computes in, or
+  // packed (Parameter::packed).
   virtual Slice Values(int index) = 0;
+  // The numbers of each run (Dequantize::run) in the values of a packed parameter; 0: there is one run.
+  virtual int64_t NumbersInRun(int) const { return 0; }
   // Where its gradient is, of the same type; allocates it if necessary.
   virtual Slice Gradient(int index) = 0;
   // Whether the gradient already holds a value of this step, which the next operator must add to.

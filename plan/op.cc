@@ -119,6 +119,15 @@ std::string KeyOf(const SumParts& s) {
   return fmt::format(FMT_COMPILE("sum_parts {} parts={} n={}"), Name(s.dtype), s.parts, s.elements);
 }
 
+std::string KeyOf(const Quantize& q) {
+  return fmt::format(FMT_COMPILE("quantize {} n={}"), Name(q.to), q.numbers);
+}
+
+std::string KeyOf(const Dequantize& d) {
+  return fmt::format(FMT_COMPILE("dequantize {} {} n={}{}"), Name(d.from), Name(d.to), d.numbers,
+                     d.runs() > 1 ? fmt::format(FMT_COMPILE(" runs={}"), d.runs()) : "");
+}
+
 std::string KeyOf(const AddBias& a) {
   return fmt::format(FMT_COMPILE("add_bias rows={} columns={}{}{}{}"), a.rows, a.columns,
                      GroupsSuffix(a.groups), Flag(a.apart, " apart"), TypeSuffix(a.dtype));
@@ -427,6 +436,8 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const VocabParallelLoss&) { return std::string_view("loss"); },
                                [](const MeanSquaredError&) { return std::string_view("loss"); },
                                [](const Copy&) { return std::string_view("copy"); },
+                               [](const Quantize&) { return std::string_view("dequantize"); },
+                               [](const Dequantize&) { return std::string_view("dequantize"); },
                                [](const Scale&) { return std::string_view("scale"); },
                                [](const PackShards&) { return std::string_view("copy"); },
                                [](const UnpackShards&) { return std::string_view("copy"); },

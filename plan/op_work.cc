@@ -84,6 +84,12 @@ Bytes BytesOf(const Fp8Cast& c) {
 Bytes BytesOf(const ColumnSum& c) {
   return SizeOf(c.dtype) * (c.biases() * (c.rows * c.columns + c.columns * (c.accumulate ? 2 : 1)));
 }
+Bytes BytesOf(const Quantize& q) {
+  return SizeOf(DType::kFloat32) * q.numbers + SizeOf(q.to) * ElementsFor(q.numbers, q.to);
+}
+Bytes BytesOf(const Dequantize& d) {
+  return SizeOf(d.from) * (d.runs() * ElementsFor(d.numbers_of_run(), d.from)) + SizeOf(d.to) * d.numbers;
+}
 Bytes BytesOf(const SumParts& s) { return SizeOf(s.dtype) * ((s.parts + 1) * s.elements); }
 Bytes BytesOf(const AddBias& a) {
   return SizeOf(a.dtype) * (a.biases() * (2 * a.rows * a.columns + a.columns));

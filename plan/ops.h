@@ -310,6 +310,22 @@ struct Copy {
   enum class Crosses : uint8_t { kNothing, kToDevice, kToHost } crosses = Crosses::kNothing;
 };
 
+// Packs `numbers` numbers into elements of type `to` (IsPacked). reads: x, fp32; writes: packed.
+struct Quantize {
+  int64_t numbers = 0;
+  DType to = DType::kNf4;
+};
+// Unpacks `numbers` numbers, and converts them to `to`. They come in runs of `run` (the last may be shorter; 0: in
+// one), each in elements of type `from` of its own: the shards of a weight. reads: packed; writes: y.
+struct Dequantize {
+  int64_t numbers = 0;
+  int64_t run = 0;
+  DType from = DType::kNf4, to = DType::kFloat32;
+
+  int64_t numbers_of_run() const { return run > 0 ? run : numbers; }
+  int64_t runs() const { return numbers == 0 ? 0 : (numbers + numbers_of_run() - 1) / numbers_of_run(); }
+};
+
 // x *= scale in place. reads: x; writes: x.
 struct Scale {
   int64_t elements = 0;
@@ -328,7 +344,8 @@ struct PackShards {
   DType from = DType::kFloat32, to = DType::kFloat32;
   double scale = 1.0;
 };
-// unpack ("copy-out"). reads: flat; writes: every tensor.
+// unpack ("copy-out"). reads: flat; writes: every tensor. With dtype kUInt8, elements are bytes of tensors of
+// any types, which have room for all ranks' parts.
 struct UnpackShards {
   int ranks = 1;
   std::vector<int64_t> shard_elements;

@@ -27,6 +27,7 @@ class StageHooks : public ModelHooks {
   void BeforeBackward(ModuleId module) override { strategy_.BeforeBackward(first_module_ + module); }
   void AfterBackward(ModuleId module) override { strategy_.AfterBackward(first_module_ + module); }
   Slice Values(int index) override { return strategy_.Values(index); }
+  int64_t NumbersInRun(int index) const override { return strategy_.NumbersInRun(index); }
   Slice Gradient(int index) override { return strategy_.Gradient(index); }
   bool HoldsValue(int index) const override { return strategy_.HoldsValue(index); }
   void Wrote(int index) override { strategy_.Wrote(index); }

@@ -74,6 +74,10 @@ struct Parameter {
   bool is_of_experts() const { return expert_stride > 0; }
   // A weight of products in fp8 that is stored and gathered as their factor (precision.fp8_param_gather).
   bool is_factor = false;
+  // A weight that is stored packed (kNf4, kNf4Double), in a buffer of its own, of which `values` counts the numbers.
+  std::optional<DType> packed = std::nullopt;
+  // The elements of the buffer for so many of its numbers.
+  int64_t Packed(int64_t numbers) const { return ElementsFor(numbers, *packed); }
   // Not trained (requires_grad is false): it has no gradient, no master and no optimizer state.
   bool is_frozen = false;
 };

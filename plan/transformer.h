@@ -213,6 +213,7 @@ class Transformer : public Model {
   Linear RegisterWhole(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out);
   LatentProjections RegisterLatents(Role& role, ModuleId module, const std::string& prefix);
   Linear RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in, bool bias);
+  void Pack(Role& role, const Linear& linear) const;
   Norm RegisterNorm(Role& role, ModuleId module, const std::string& name, int64_t columns);
   HeadNorm RegisterHeadNorm(Role& role, ModuleId module, const std::string& prefix);
   void RegisterMlp(Role& role, const std::string& prefix, bool has_experts, TransformerBlock& block);

@@ -34,9 +34,24 @@ Linear Transformer::RegisterColumnParallel(Role& role, ModuleId module, const st
   linear.is_frozen = freezes_;
   linear.weight =
       AddParameter(role, module, name + ".weight", {out, in}, {Distribution::kNormal, kInitDeviation}, split);
+  Pack(role, linear);
   if (bias) linear.bias = AddParameter(role, module, name + ".bias", {out}, {}, split);
   if (tensor_.splits()) linear.split = LinearSplit::kColumnParallel;
   return linear;
+}
+
+// Marks the weight of a layer, if it is in a block and to be stored in 4 bits. (bitsandbytes leaves the head.)
+void Transformer::Pack(Role& role, const Linear& linear) const {
+  if (linear.weight < 0 || layer_ < 0 || !linear.is_frozen) return;
+  switch (spec_.lora->quantize) {
+    case Quantization::kNone:
+      return;
+    case Quantization::kNf4:
+      role.parameters[linear.weight].packed = DType::kNf4;
+      return;
+    case Quantization::kNf4Double:
+      role.parameters[linear.weight].packed = DType::kNf4Double;
+  }
 }
 
 // PyTorch's Llamas have a module for each output; its other models stack them, as all of Megatron's do.
@@ -106,6 +121,7 @@ Linear Transformer::RegisterRowParallel(Role& role, ModuleId module, const std::
   linear.is_frozen = freezes_;
   linear.weight = AddParameter(role, module, name + ".weight", {spec_.hidden, in},
                                {Distribution::kNormal, deviation}, {ParameterSplit::By::kColumns});
+  Pack(role, linear);
   if (bias) linear.bias = AddParameter(role, module, name + ".bias", {spec_.hidden}, {}, kOfOwnTokens);
   if (tensor_.splits()) linear.split = LinearSplit::kRowParallel;
   return linear;

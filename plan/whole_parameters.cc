@@ -15,7 +15,7 @@ WholeParameters::WholeParameters(Role& role, const Scenario& scenario, Collectiv
       dense_copies_(dense_copies),
       model_parts_(std::move(model_parts)) {
   for (Parameter& parameter : role_.parameters) {
-    values_.push_back(NewBuffer(role_, parameter.name, parameter.elements, Category::kParameters, type_));
+    values_.push_back(ValuesBuffer(role_, parameter, type_));
     const bool has_master = has_masters() && !parameter.is_frozen;
     masters_.push_back(
         has_master ? NewBuffer(role_, parameter.name + ".master", parameter.elements, Category::kOptimizer)

@@ -157,7 +157,7 @@ void Zero::MakeFrozen(const StrategyContext& context) {
   for (size_t i = 0; i < frozen_.size(); ++i) {
     Parameter& parameter = role_.parameters[i];
     if (!parameter.is_frozen) continue;
-    frozen_[i].values = NewBuffer(role_, parameter.name, parameter.elements, Category::kParameters, type_);
+    frozen_[i].values = ValuesBuffer(role_, parameter, type_);
     frozen_[i].all = &context.RanksOf(parameter).all;
     parameter.values = {.buffer = frozen_[i].values.buffer};
   }

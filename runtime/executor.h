@@ -118,6 +118,10 @@ class Executor {
   Result<std::span<const T>> Fetch(const Slice& slice, std::vector<T>& fetched) const;
   template <typename T>
   Status Write(const Slice& slice, std::span<const T> values);
+  Status CopyAndWait(void* to, const void* from, Bytes bytes) const;
+  Slice PackedElements(const Slice& slice) const;
+  Result<std::span<const float>> UnpackedValues(const Slice& slice) const;
+  Status WritePacked(const Slice& slice, std::span<const float> values);
   // The same of 16-bit buffers, converted.
   template <typename T>
   Result<std::span<const float>> FetchFloats(const Slice& slice) const;

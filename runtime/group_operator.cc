@@ -214,6 +214,10 @@ Status Flatten(const OpKind& kind, int rank, GroupOperator& op) {
   } else {
     return Unsupported("a communicator carries collectives, send and receive, not {}", OperatorName(kind));
   }
+  if (IsPacked(op.dtype)) {  // communicators know no such elements, which are only moved
+    op.elements *= SizeOf(op.dtype).count();
+    op.dtype = DType::kUInt8;
+  }
   GroupOperation agreed = op.operation == GroupOperation::kReceive ? GroupOperation::kSend : op.operation;
   op.fingerprint = {0, agreed, op.dtype, root, op.elements};
   return Ok();

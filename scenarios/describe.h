@@ -125,6 +125,9 @@ void Describe(V& v, LoraSpec& lora) {
            "share of an adapter's input that is dropped (default 0)");
   v.Words("targets", lora.targets,
           "layers with adapters (default: all linear layers of blocks; with experts, those of attention)");
+  v.Word("quantize", lora.quantize,
+         "store frozen weights of blocks' linear layers in 4 bits (QLoRA), nf4_double with 8-bit scales "
+         "(default none)");
 }
 
 template <typename V>

@@ -131,6 +131,10 @@ void AddAdapters(const Scenario& s, Lines& lines) {
     lines.emplace_back(
         "Megatron-Bridge splits both matrices of an adapter (model.lora) over tensor ranks, and gathers "
         "between them, which is not modelled");
+  if (s.framework == Framework::kMegatronCore && s.model.lora->is_quantized())
+    lines.emplace_back(
+        "Megatron-Bridge's adapters are of 16-bit weights: weights in 4 bits (model.lora.quantize) are "
+        "bitsandbytes' or torchao's, in PyTorch");
 }
 
 }  // namespace

@@ -43,6 +43,27 @@ void CheckTargets(const Scenario& scenario, Checker& check) {
   }
 }
 
+void CheckQuantization(const Scenario& scenario, Checker& check) {
+  const LoraSpec& lora = *scenario.model.lora;
+  if (!lora.is_quantized()) return;
+  const std::string_view word = WordOf(lora.quantize);
+  check.Expect(
+      !scenario.model.experts, {"model.lora.quantize", "model.experts"},
+      "model.lora.quantize is {}, expected none with model.experts: experts in 4 bits are not modelled",
+      word);
+  check.Expect(scenario.precision.fp8_recipe == Fp8Recipe::kNone,
+               {"model.lora.quantize", "precision.compute"},
+               "model.lora.quantize is {}, expected none with precision.compute: {}", word,
+               WordOf(scenario.precision.compute));
+  const DataParallelSpec& data = scenario.parallel.data;
+  check.Expect(data.kind != DataParallelKind::kZero3, {"model.lora.quantize", "parallel.data.kind"},
+               "model.lora.quantize is {}, expected none with parallel.data.kind: zero3", word);
+  check.Expect(data.kind != DataParallelKind::kFsdp || data.reshard_ranks <= 1,
+               {"model.lora.quantize", "parallel.data.reshard_after_forward"},
+               "model.lora.quantize is {}, expected none with parallel.data.reshard_after_forward: {}", word,
+               data.reshard_ranks);
+}
+
 }  // namespace
 
 void CheckLora(const Scenario& scenario, Checker& check) {
@@ -50,6 +71,7 @@ void CheckLora(const Scenario& scenario, Checker& check) {
   const ModelSpec& model = scenario.model;
   const DataParallelSpec& data = scenario.parallel.data;
   CheckTargets(scenario, check);
+  CheckQuantization(scenario, check);
   check.Expect(!model.latent_attention, {"model.lora", "model.latent_attention"},
                "model.lora is given, expected none with model.latent_attention");
   check.Expect(!model.mtp, {"model.lora", "model.mtp"}, "model.lora is given, expected none with model.mtp");

@@ -79,6 +79,10 @@ struct TokenPredictionSpec {
 // one layer (kQkv), and gate and up (kGateUp), or have a layer for each (PyTorch's gated models).
 enum class LoraTarget { kQueries, kKeys, kValues, kQkv, kProjection, kGate, kUp, kGateUp, kDown };
 
+// How frozen weights of the blocks' linear layers are stored (QLoRA, Dettmers et al., arXiv:2305.14314): in
+// 4 bits, NF4, with an fp32 scale for every 64 weights; with kNf4Double the scales are of 8 bits.
+enum class Quantization { kNone, kNf4, kNf4Double };
+
 // Low-rank adaptation (Hu et al., arXiv:2106.09685): all weights are frozen, and layers y = W x get trained
 // adapters, y = W x + alpha / rank B A x. A is [rank, in], at first uniform in +-1/sqrt(in); B is [out, rank],
 // at first zero (peft's LoraLayer.reset_lora_parameters).
@@ -87,6 +91,8 @@ struct LoraSpec {
   double alpha = 0;                      // 0: rank
   double dropout = 0;                    // of x, before A
   std::vector<LoraTarget> targets = {};  // empty: all linear layers of blocks; with experts, of attention
+  Quantization quantize = Quantization::kNone;
+  bool is_quantized() const { return quantize != Quantization::kNone; }
   double Scale() const { return alpha > 0 ? alpha / static_cast<double>(rank) : 1; }
   bool operator==(const LoraSpec&) const = default;
 };

@@ -54,6 +54,11 @@ struct Words<LoraTarget> {
       {"up", LoraTarget::kUp},     {"gate_up", LoraTarget::kGateUp},  {"down", LoraTarget::kDown}};
 };
 template <>
+struct Words<Quantization> {
+  static constexpr Word<Quantization> table[] = {
+      {"none", Quantization::kNone}, {"nf4", Quantization::kNf4}, {"nf4_double", Quantization::kNf4Double}};
+};
+template <>
 struct Words<AttentionKind> {
   static constexpr Word<AttentionKind> table[] = {{"flash", AttentionKind::kFlash},
                                                   {"eager", AttentionKind::kEager}};

@@ -21,6 +21,7 @@
 #include "runtime/cpu/norm.h"
 #include "runtime/cpu/operands.h"
 #include "runtime/cpu/optimizer.h"
+#include "runtime/cpu/packed.h"
 #include "runtime/cpu/pages.h"
 #include "runtime/cpu/rearrange.h"
 #include "runtime/cpu/rope.h"
@@ -40,10 +41,13 @@ Status RequireElement(const OpKind& kind, DType dtype) {
 Status CheckTypes(const OpKind& kind) {
   return std::visit(
       [&kind](const auto& op) -> Status {
+        using Op = std::decay_t<decltype(op)>;
         if constexpr (requires { op.from; }) {
-          WT_RETURN_IF_ERROR(RequireElement(kind, op.from));
-          return RequireElement(kind, op.to);
-        } else if constexpr (std::is_same_v<std::decay_t<decltype(op)>, Fill>) {
+          if (!IsPacked(op.from)) WT_RETURN_IF_ERROR(RequireElement(kind, op.from));
+          return IsPacked(op.to) ? Ok() : RequireElement(kind, op.to);
+        } else if constexpr (std::is_same_v<Op, UnpackShards>) {
+          return op.dtype == DType::kUInt8 ? Ok() : RequireElement(kind, op.dtype);
+        } else if constexpr (std::is_same_v<Op, Fill>) {
           return op.dtype == DType::kInt32 ? Ok() : RequireElement(kind, op.dtype);
         } else if constexpr (requires { op.dtype; }) {
           return RequireElement(kind, op.dtype);

@@ -117,6 +117,11 @@ Status Run(const CopyTensors& op, const Operands& operands) {
 }
 
 Status Run(const Copy& op, const Operands& operands) {
+  if (IsPacked(op.from)) {
+    memcpy(operands.Out<char>(0, op.elements), operands.In<char>(0, op.elements),
+           static_cast<size_t>(op.elements * SizeOf(op.from).count()));
+    return Ok();
+  }
   const float scale = static_cast<float>(op.scale);
   WithElement(op.from, [&](auto from) {
     WithElement(op.to, [&](auto to) {

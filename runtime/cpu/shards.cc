@@ -1,5 +1,7 @@
 #include "runtime/cpu/shards.h"
 
+#include <string.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -58,7 +60,23 @@ Status Run(const PackShards& op, const Operands& operands) {
   return Ok();
 }
 
+// Tensors of any types, which have room for the padding.
+void UnpackBytes(const UnpackShards& op, const Operands& operands) {
+  const auto* flat = operands.In<char>(0, FlatElements(op.ranks, op.shard_elements));
+  for (int rank = 0; rank < op.ranks; ++rank) {
+    for (size_t i = 0; i < op.shard_elements.size(); ++i) {
+      const auto bytes = static_cast<size_t>(op.shard_elements[i]);
+      memcpy(operands.Out<char>(i, 0) + static_cast<size_t>(rank) * bytes, flat, bytes);
+      flat += bytes;
+    }
+  }
+}
+
 Status Run(const UnpackShards& op, const Operands& operands) {
+  if (op.dtype == DType::kUInt8) {
+    UnpackBytes(op, operands);
+    return Ok();
+  }
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     const T* flat = operands.In<T>(0, FlatElements(op.ranks, op.shard_elements));

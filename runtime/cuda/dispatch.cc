@@ -17,6 +17,7 @@
 #include "runtime/cuda/kernels/norm.h"
 #include "runtime/cuda/kernels/operands.h"
 #include "runtime/cuda/kernels/optimizer.h"
+#include "runtime/cuda/kernels/packed.h"
 #include "runtime/cuda/kernels/rearrange.h"
 #include "runtime/cuda/kernels/rope.h"
 
@@ -33,8 +34,10 @@ Status RequireElement(const OpKind& kind, DType dtype) {
 template <typename Op>
 Status CheckTypes(const OpKind& kind, const Op& op) {
   if constexpr (requires { op.from; }) {
-    WT_RETURN_IF_ERROR(RequireElement(kind, op.from));
-    return RequireElement(kind, op.to);
+    if (!IsPacked(op.from)) WT_RETURN_IF_ERROR(RequireElement(kind, op.from));
+    return IsPacked(op.to) ? Ok() : RequireElement(kind, op.to);
+  } else if constexpr (std::is_same_v<Op, UnpackShards>) {
+    return op.dtype == DType::kUInt8 ? Ok() : RequireElement(kind, op.dtype);
   } else if constexpr (std::is_same_v<Op, Fill>) {
     return op.dtype == DType::kInt32 ? Ok() : RequireElement(kind, op.dtype);
   } else if constexpr (requires { op.dtype; }) {

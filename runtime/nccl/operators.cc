@@ -21,6 +21,8 @@ ncclDataType_t TypeOf(DType dtype) {
     case DType::kFloat8:
     case DType::kMxFloat8:
     case DType::kFloat4x2:
+    case DType::kNf4:
+    case DType::kNf4Double:
     case DType::kUInt8:
       return ncclUint8;
   }

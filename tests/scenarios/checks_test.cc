@@ -34,6 +34,14 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{"model: {preset: mixtral-8x7b, lora: {targets: [down]}}\n",
                  "s.yaml:1:47: model.lora.targets has down, which no block of the model has in framework "
                  "windtunnel (adapters of experts are not modelled), expected qkv, proj"},
+        Conflict{"model: {preset: mixtral-8x7b, lora: {quantize: nf4}}\n",
+                 "s.yaml:1:48: model.lora.quantize is nf4, expected none with model.experts: experts in 4 "
+                 "bits are "
+                 "not modelled"},
+        Conflict{
+            "model: {preset: llama-7b, lora: {quantize: nf4}}\nparallel: {data: {kind: zero3, size: 2}}\n"
+            "cluster: {devices_per_node: 2}\n",
+            "s.yaml:1:44: model.lora.quantize is nf4, expected none with parallel.data.kind: zero3"},
         Conflict{"model: {preset: deepseek-v3, lora: {}}\n",
                  "s.yaml:1:36: model.lora is given, expected none with model.latent_attention"},
         Conflict{"model: {preset: llama-7b, mtp: {layers: 1}, lora: {}}\n",

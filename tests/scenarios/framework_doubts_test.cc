@@ -43,6 +43,8 @@ TEST(FrameworkDoubts, NameWhatAFrameworkDoesNotRun) {
               ElementsAre(HasSubstr("not torch.optim's")));
   const std::string lora = "model.lora={rank: 8}";
   EXPECT_THAT(DoubtsOf({"framework=megatron", lora}), ElementsAre(HasSubstr("had no adapters")));
+  EXPECT_THAT(DoubtsOf({"framework=megatron_core", "model.lora={quantize: nf4}"}),
+              ElementsAre(HasSubstr("weights in 4 bits")));
   EXPECT_THAT(DoubtsOf({"framework=megatron_core", lora}), IsEmpty());
   EXPECT_THAT(DoubtsOf({"framework=megatron_core", lora, "parallel.tensor.size=2", "parallel.data.size=2"}),
               ElementsAre(HasSubstr("gathers between them")));

@@ -151,6 +151,10 @@ void AdaptAnyhow(Scenario& s) {
   if (!s.model.experts && Any({true, false}))
     s.model.lora->targets =
         Any<std::vector<LoraTarget>>({{LoraTarget::kDown}, {LoraTarget::kUp, LoraTarget::kGateUp}});
+  const bool may_quantize =
+      !s.model.experts && s.precision.fp8_recipe == Fp8Recipe::kNone && s.parallel.data.reshard_ranks <= 1;
+  if (may_quantize)
+    s.model.lora->quantize = Any({Quantization::kNone, Quantization::kNf4, Quantization::kNf4Double});
 }
 
 // Makes the rows of GEMM operands whole blocks where blocks have scales of their own, as the loader requires.

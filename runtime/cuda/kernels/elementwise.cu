@@ -173,6 +173,9 @@ void Convert(Queue& queue, int64_t n, double scale, bool accumulate, const From*
 }
 
 void Run(Queue& queue, const Copy& op, const Operands& operands) {
+  if (IsPacked(op.from))
+    return queue.CopyMemory(operands.Out<char>(0, op.elements), operands.In<char>(0, op.elements),
+                            op.elements * SizeOf(op.from).count());
   return WithElement(op.from, [&](auto from) {
     using From = decltype(from);
     return WithElement(op.to, [&](auto to) {

@@ -15,6 +15,7 @@ KERNELS = [
     "loss",
     "norm",
     "optimizer",
+    "packed",
     "plain_attention",
     "rearrange",
     "rope",

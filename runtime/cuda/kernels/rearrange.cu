@@ -215,7 +215,19 @@ void Run(Queue& queue, const PackShards& op, const Operands& operands) {
   });
 }
 
+// Tensors of any types, which have room for the padding.
+void UnpackBytes(Queue& queue, const UnpackShards& op, const Operands& operands) {
+  const int64_t all = FlatElements(op.ranks, op.shard_elements), of_rank = all / op.ranks;
+  const char* flat = operands.In<char>(0, all);
+  for (size_t i = 0; i < op.shard_elements.size(); ++i) {
+    const int64_t bytes = op.shard_elements[i];
+    CopyRuns(queue, 1, op.ranks, bytes, flat, {0, of_rank}, operands.Out<char>(i, 0), {0, bytes});
+    flat += bytes;
+  }
+}
+
 void Run(Queue& queue, const UnpackShards& op, const Operands& operands) {
+  if (op.dtype == DType::kUInt8) return UnpackBytes(queue, op, operands);
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     const T* flat = operands.In<T>(0, FlatElements(op.ranks, op.shard_elements));

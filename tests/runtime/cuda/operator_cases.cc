@@ -27,6 +27,24 @@ std::vector<Matrix> Matrices(bool large) {
   return all;
 }
 
+// What is packed on one device is packed so on another, bit for bit.
+void AddPacked(Cases& c, int64_t n) {
+  for (const DType dtype : {DType::kNf4, DType::kNf4Double}) {
+    const int64_t run = n / 3 + 1, elements = ElementsFor(run, dtype), bytes = SizeOf(dtype).count();
+    OperatorCase& quantize = c.Add("quantize", Quantize{run, dtype});
+    quantize.Read(kFloat, run).Write(DType::kUInt8, elements * bytes);
+    const Buffer packed = OnCpu(quantize).writes.front();
+    c.Add("dequantize", Dequantize{run, 0, dtype, c.dtype}).ReadValues(packed).Write(c.dtype, run);
+    Buffer runs = packed;
+    for (int64_t i = 1; run * i < n; ++i)
+      runs.bytes.insert(runs.bytes.end(), packed.bytes.begin(), packed.bytes.end());
+    c.Add("dequantize runs", Dequantize{n, run, dtype, c.dtype}).ReadValues(runs).Write(c.dtype, n);
+    c.Add("copy packed", Copy{elements, dtype, dtype})
+        .ReadValues(packed)
+        .Write(DType::kUInt8, elements * bytes);
+  }
+}
+
 void AddElementwise(Cases& c) {
   for (int64_t n : {int64_t{1}, int64_t{1000}, int64_t{9001}, int64_t{c.large ? 1'000'001 : 17}}) {
     for (DType to : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
@@ -37,6 +55,7 @@ void AddElementwise(Cases& c) {
     }
     for (const int64_t parts : {int64_t{1}, int64_t{3}, int64_t{8}})
       c.Add("sum of parts", SumParts{parts, n, c.dtype}).Read(c.dtype, parts * n).Write(c.dtype, n);
+    AddPacked(c, n);
     c.Add("scale", Scale{n, 0.7, c.dtype}).Read(c.dtype, n).WriteToRead(0);
     c.Add("fill", Fill{n, 1.5, c.dtype}).Write(c.dtype, n);
     c.Add("fill with zero", Fill{n, 0.0, c.dtype}).Write(c.dtype, n);
@@ -374,6 +393,12 @@ void AddRearrangements(Cases& c) {
   }
   auto& unpack = c.Add("unpack shards", UnpackShards{ranks, shards, c.dtype}).Read(c.dtype, flat);
   for (int64_t length : lengths) unpack.Write(c.dtype, length);
+  // Bytes of tensors of any types, among them some that begin at no multiple of 4.
+  const std::vector<int64_t> bytes = {64, 36, 6, 3600};
+  auto& unpack_bytes = c.Add("unpack bytes", UnpackShards{ranks, bytes, DType::kUInt8});
+  unpack_bytes.ReadIndices(ranks * (64 + 36 + 6 + 3600) / 4, 1 << 30);
+  unpack_bytes.buffers.back().dtype = DType::kUInt8;
+  for (int64_t of_rank : bytes) unpack_bytes.Write(DType::kUInt8, ranks * of_rank);
 }
 
 void AddExperts(Cases& c) {
