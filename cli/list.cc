@@ -26,9 +26,11 @@ struct List {
 };
 
 std::string DescribeDevice(const DeviceSpec& device) {
-  const FlopRate bf16 = device.PeakFor(DType::kBFloat16);
-  return fmt::format("{}: {} in bf16, {} of memory at {}", device.description, FormatFlopRate(bf16),
-                     FormatBytes(device.memory), FormatBandwidth(device.hbm));
+  const bool has_bf16 = device.PeakFor(DType::kBFloat16) > FlopRate();
+  const DType type = has_bf16 ? DType::kBFloat16 : DType::kFloat16;
+  return fmt::format("{}: {} in {}, {} of memory at {}", device.description,
+                     FormatFlopRate(device.PeakFor(type)), Name(type), FormatBytes(device.memory),
+                     FormatBandwidth(device.hbm));
 }
 
 Result<std::vector<Row>> Devices() {

@@ -75,15 +75,29 @@ std::map<std::string, Limits> LimitsOfKnownDevices() {
   return limits;
 }
 
-// The limits of the known devices whose model ("h200") the profile or its machine names; of several, the
-// least strict.
+// The words of a text, in lower case, with one space before and behind each.
+std::string WordsOf(const std::string& text) {
+  std::string words = " ";
+  for (const char c : Lower(text)) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) words += c;
+    else if (words.back() != ' ') words += ' ';
+  }
+  return words.back() == ' ' ? words : words + ' ';
+}
+
+// The model in a device's name: "h200" of "h200-sxm-141g", "rtx 6000 ada" of "rtx-6000-ada-48g".
+std::string ModelOf(const std::string& name) {
+  return WordsOf(name.substr(0, name.starts_with("rtx-") ? name.rfind('-') : name.find('-')));
+}
+
+// The limits of the known devices whose model the profile or its machine names; of several, the least strict.
 std::optional<Limits> LimitsOfMeasuredDevice(const Profile& profile) {
   static const std::map<std::string, Limits> known = LimitsOfKnownDevices();
-  std::string names = Lower(profile.name);
-  for (const auto& [field, value] : profile.machine) names += " " + Lower(value);
+  std::string names = WordsOf(profile.name);
+  for (const auto& [field, value] : profile.machine) names += WordsOf(value);
   std::optional<Limits> found;
   for (const auto& [name, limits] : known) {
-    if (names.find(name.substr(0, name.find('-'))) == std::string::npos) continue;
+    if (names.find(ModelOf(name)) == std::string::npos) continue;
     if (!found || limits.memory > found->memory) found = limits;
   }
   return found;

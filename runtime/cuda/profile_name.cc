@@ -1,27 +1,68 @@
+#include <array>
 #include <cctype>
 #include <cstdlib>
+#include <string_view>
 
 #include "runtime/cuda/device.h"
 
 namespace windtunnel {
+namespace {
+
+// A known device: what its driver's name begins with behind "NVIDIA " (or "Tesla "), and how much memory it has.
+struct KnownGpu {
+  std::string_view prefix;
+  int64_t gigabytes;
+  const char* profile;
+};
+constexpr std::array<KnownGpu, 26> kKnownGpus = {{{"GB300", 298, "gb300-nvl72-279g"},
+                                                  {"B300", 288, "b300-sxm-270g"},
+                                                  {"GB200", 198, "gb200-nvl72-186g"},
+                                                  {"B200", 191, "b200-sxm-180g"},
+                                                  {"H200", 150, "h200-sxm-141g"},
+                                                  {"H100 80GB HBM3", 85, "h100-sxm-80g"},
+                                                  {"H100 PCIe", 85, "h100-pcie-80g"},
+                                                  {"H100 NVL", 99, "h100-nvl-94g"},
+                                                  {"H800", 85, "h800-sxm-80g"},
+                                                  {"H20", 102, "h20-sxm-96g"},
+                                                  {"A800-SXM", 85, "a800-sxm-80g"},
+                                                  {"A100-SXM", 85, "a100-sxm-80g"},
+                                                  {"A100-SXM", 42, "a100-sxm-40g"},
+                                                  {"A100 80GB PCIe", 85, "a100-pcie-80g"},
+                                                  {"A10G", 23, "a10g-24g"},
+                                                  {"L40S", 47, "l40s-48g"},
+                                                  {"L4", 23, "l4-24g"},
+                                                  {"V100-SXM2", 16, "v100-sxm2-16g"},
+                                                  {"V100-SXM2", 34, "v100-sxm2-32g"},
+                                                  {"T4", 15, "t4-16g"},
+                                                  {"GeForce RTX 3090", 25, "rtx-3090-24g"},
+                                                  {"GeForce RTX 4090", 25, "rtx-4090-24g"},
+                                                  {"GeForce RTX 5090", 33, "rtx-5090-32g"},
+                                                  {"RTX A6000", 51, "rtx-a6000-48g"},
+                                                  {"RTX 6000 Ada", 51, "rtx-6000-ada-48g"},
+                                                  {"RTX PRO 6000 Blackwell", 102, "rtx-pro-6000-96g"}}};
+
+// Whether the name goes on with another word than the device's own: a variant with other rates ("H200 NVL",
+// "H800 PCIe", "RTX 4090 D", "RTX 3090 Ti"), or a MIG slice.
+bool IsVariant(std::string_view rest) {
+  for (const std::string_view other : {"NVL", "PCIe", "MIG", "Laptop", "Max-Q"})
+    if (rest.find(other) != std::string_view::npos) return true;
+  return rest == " D" || rest == " Ti" ||
+         (!rest.empty() && std::isalnum(static_cast<unsigned char>(rest[0])) != 0);
+}
+
+}  // namespace
 
 std::string CudaProfileName(const CudaDeviceInfo& device) {
   const int64_t gigabytes = device.memory.count() / 1'000'000'000;
-  const auto is = [&](const char* part) { return device.name.find(part) != std::string::npos; };
-  const auto has = [&](int64_t of) { return std::abs(gigabytes - of) <= of / 10; };
-  // A MIG slice of a GPU, or a variant with other rates.
-  const bool is_part_or_other = is("MIG") || is("NVL") || is("GH200") || is("PCIe");
-  if (!is_part_or_other) {
-    if (is("GB300") && has(298)) return "gb300-nvl72-279g";
-    if (is("B300") && !is("GB300") && has(288)) return "b300-sxm-270g";
-    if (is("GB200") && has(198)) return "gb200-nvl72-186g";
-    if (is("B200") && !is("GB200") && has(191)) return "b200-sxm-180g";
-    if (is("H200") && has(150)) return "h200-sxm-141g";
-    if (is("H100") && is("HBM3") && has(85)) return "h100-sxm-80g";
-    if (is("H800") && has(85)) return "h800-sxm-80g";
-    if (is("A800-SXM") && has(85)) return "a800-sxm-80g";
-    if (is("A100-SXM") && has(85)) return "a100-sxm-80g";
-    if (is("A100-SXM") && has(42)) return "a100-sxm-40g";
+  std::string_view model = device.name;
+  for (const std::string_view vendor : {"NVIDIA ", "Tesla "})
+    if (model.starts_with(vendor)) model.remove_prefix(vendor.size());
+  for (const KnownGpu& known : kKnownGpus) {
+    if (!model.starts_with(known.prefix) || std::abs(gigabytes - known.gigabytes) > known.gigabytes / 10)
+      continue;
+    std::string_view rest = model.substr(known.prefix.size());
+    if (known.prefix.ends_with("SXM") && !rest.empty()) rest.remove_prefix(1);  // SXM4, SXM5
+    if (!IsVariant(rest)) return known.profile;
   }
   std::string name;
   for (char c : device.name + " " + std::to_string(gigabytes) + "g") {

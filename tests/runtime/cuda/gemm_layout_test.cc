@@ -105,11 +105,26 @@ TEST(CudaProfileName, IsTheDatasheetsWhereThereIsOne) {
   EXPECT_EQ(name("NVIDIA A100-SXM4-40GB", 42), "a100-sxm-40g");
   EXPECT_EQ(name("NVIDIA H800", 85), "h800-sxm-80g");
   EXPECT_EQ(name("NVIDIA A800-SXM4-80GB", 85), "a800-sxm-80g");
-  EXPECT_EQ(name("NVIDIA GeForce RTX 4090", 25), "nvidia-geforce-rtx-4090-25g");
+  EXPECT_EQ(name("NVIDIA GeForce RTX 4090", 25), "rtx-4090-24g");
+  EXPECT_EQ(name("NVIDIA RTX PRO 6000 Blackwell Server Edition", 101), "rtx-pro-6000-96g");
+  EXPECT_EQ(name("NVIDIA RTX 6000 Ada Generation", 50), "rtx-6000-ada-48g");
+  EXPECT_EQ(name("Tesla V100-SXM2-16GB", 16), "v100-sxm2-16g");
+  EXPECT_EQ(name("Tesla V100-SXM2-32GB", 34), "v100-sxm2-32g");
+  EXPECT_EQ(name("NVIDIA A100 80GB PCIe", 84), "a100-pcie-80g");
+  EXPECT_EQ(name("NVIDIA H100 PCIe", 84), "h100-pcie-80g");
+  EXPECT_EQ(name("NVIDIA H100 NVL", 99), "h100-nvl-94g");
+  EXPECT_EQ(name("NVIDIA H20", 102), "h20-sxm-96g");
+  EXPECT_EQ(name("NVIDIA L4", 23), "l4-24g");
+  EXPECT_EQ(name("NVIDIA L40S", 47), "l40s-48g");
+  EXPECT_EQ(name("NVIDIA A10G", 23), "a10g-24g");
   // Devices whose names contain that of a datasheet's device, but which are others.
   EXPECT_EQ(name("NVIDIA GH200 480GB", 102), "nvidia-gh200-480gb-102g");
   EXPECT_EQ(name("NVIDIA GH200 144G HBM3e", 151), "nvidia-gh200-144g-hbm3e-151g");
   EXPECT_EQ(name("NVIDIA H800 PCIe", 85), "nvidia-h800-pcie-85g");
+  EXPECT_EQ(name("NVIDIA L40", 47), "nvidia-l40-47g");
+  EXPECT_EQ(name("NVIDIA A100-PCIE-40GB", 42), "nvidia-a100-pcie-40gb-42g");
+  EXPECT_EQ(name("NVIDIA GeForce RTX 4090 D", 25), "nvidia-geforce-rtx-4090-d-25g");
+  EXPECT_EQ(name("NVIDIA GeForce RTX 3090 Ti", 25), "nvidia-geforce-rtx-3090-ti-25g");
   EXPECT_EQ(name("NVIDIA H200 NVL", 150), "nvidia-h200-nvl-150g");
   EXPECT_EQ(name("NVIDIA H200 MIG 1g.18gb", 17), "nvidia-h200-mig-1g-18gb-17g");
   EXPECT_EQ(name("NVIDIA A100-SXM-64GB", 68), "nvidia-a100-sxm-64gb-68g");
