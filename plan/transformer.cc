@@ -56,15 +56,15 @@ void Transformer::LoadPass(ProgramBuilder& b, int micro_batch, TransformerPass& 
 Slice Transformer::Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
                         double gradient_scale) const {
   b.SetPhase(Phase::kLoss);
-  AddWholeLoss(b, micro_batches, output, targets, {.loss = loss, .gradient_scale = gradient_scale});
+  AddWholeLoss(b, output, targets,
+               {.loss = loss, .gradient_scale = gradient_scale, .rows = micro_batches * tokens_});
   return output;
 }
 
-void Transformer::AddWholeLoss(ProgramBuilder& b, int64_t micro_batches, Slice logits, Slice targets,
-                               const LossTerm& term) const {
+void Transformer::AddWholeLoss(ProgramBuilder& b, Slice logits, Slice targets, const LossTerm& term) const {
   std::vector<Slice> writes = {term.loss, logits};
   AddLossWorkspace(b, term.name, logits.elements, writes);
-  CrossEntropy op{micro_batches * tokens_, spec_.vocab, term.gradient_scale, types_.activations};
+  CrossEntropy op{term.rows, spec_.vocab, term.gradient_scale, types_.activations};
   op.counted = term.counted;
   op.fused = has_fused_loss();
   std::vector<Slice> reads = {logits, targets};
@@ -120,6 +120,11 @@ Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Transformer
     ForwardScope norm(c.hooks, norm_module_);
     pass.final_norm = final_norm_.Forward(c, x, branch, rows_);
   }
+  if (has_chunks()) {
+    pass.loss = {loss.loss, loss.gradient_scale};
+    if (c.b.evaluates()) HeadInChunks(c, pass);
+    return pass.final_norm.y;
+  }
   PredictFurther(c, pass);
   ForwardScope head(c.hooks, head_module_);
   AddFurtherLosses(c, pass, loss);
@@ -131,29 +136,29 @@ Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Transformer
 void Transformer::AddLoss(const LayerContext& c, Slice logits, Slice targets, const LossTerm& term) {
   c.b.SetPhase(Phase::kLoss);
   if (tensor_.splits()) return AddVocabParallelLoss(c, logits, targets, term);
-  AddWholeLoss(c.b, 1, logits, targets, term);
+  AddWholeLoss(c.b, logits, targets, term);
 }
 
 void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets,
                                        const LossTerm& term) {
   const std::string& name = term.name;
   const auto of_rows = [&](const char* what) {
-    return c.b.Temporary(name + what, tokens_, Category::kActivations);
+    return c.b.Temporary(name + what, term.rows, Category::kActivations);
   };
   const auto reduce = [&](Slice x, Reduction reduction) {
     c.b.WaitBeforeUse(x, tensor_.stream->AllReduce(c.b, x, name, c.b.BeforeNextCompute(), reduction));
   };
   const Slice maximum = of_rows(".maximum"), target = of_rows(".target"), sum = of_rows(".sum");
-  c.b.Add(VocabParallelMaximum{tokens_, vocab_, types_.activations, has_fused_loss()}, name, {logits},
+  c.b.Add(VocabParallelMaximum{term.rows, vocab_, types_.activations, has_fused_loss()}, name, {logits},
           {maximum});
   reduce(maximum, Reduction::kMax);
-  c.b.Add(VocabParallelSums{tokens_, vocab_, types_.activations, term.counted, has_fused_loss()}, name,
+  c.b.Add(VocabParallelSums{term.rows, vocab_, types_.activations, term.counted, has_fused_loss()}, name,
           {logits, targets, maximum}, {target, sum});
   reduce(target, Reduction::kSum);
   reduce(sum, Reduction::kSum);
   std::vector<Slice> writes = {term.loss, logits};
   AddLossWorkspace(c.b, name, logits.elements, writes);
-  VocabParallelLoss op{tokens_, vocab_, term.gradient_scale, types_.activations};
+  VocabParallelLoss op{term.rows, vocab_, term.gradient_scale, types_.activations};
   op.counted = term.counted;
   op.fused = has_fused_loss();
   std::vector<Slice> reads = {logits, targets, maximum, target, sum};
@@ -161,9 +166,63 @@ void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slic
   c.b.Add(op, name, std::move(reads), std::move(writes));
 }
 
+// One part of the tokens: its logits, loss, and the gradients of the head's weight and of x, the part's
+// input. Writes the latter over x, which nothing else needs, and returns it.
+Slice Transformer::AddChunk(const LayerContext& c, const Linear& head, TransformerPass& pass, Slice x,
+                            Slice losses, int64_t chunk) {
+  const int64_t rows = tokens_ / loss_chunks_;
+  const Slice logits = head.ForwardProduct(c, x, rows);
+  const Slice targets{pass.targets.buffer, pass.targets.offset + chunk * rows, rows};
+  // The mean over all parts' tokens.
+  AddLoss(c, logits, targets,
+          {.loss = {losses.buffer, chunk, 1},
+           .gradient_scale = pass.loss.gradient_scale,
+           .counted = static_cast<double>(loss_chunks_),
+           .rows = rows});
+  if (c.b.evaluates()) return kNoSlice;
+  c.b.SetPhase(Phase::kBackward);
+  if (!head.is_frozen) {
+    head.AddWeightGradient(c, logits, x, rows);
+    c.hooks.Wrote(head.weight);
+  }
+  head.AddInputGradient(c, logits, rows, x, /*accumulate=*/false);
+  return x;
+}
+
+// The head and its loss, part by part, so that the logits of one part exist at a time. Returns the gradient
+// of the final norm's output; nothing if the program only evaluates.
+Slice Transformer::HeadInChunks(const LayerContext& outer, TransformerPass& pass) {
+  LayerContext c = outer;
+  c.deferred = nullptr;  // the logits are gone after each part
+  c.delays_weights = false;
+  Linear head = head_.layers[0];
+  Slice x = c.GatherTokens(pass.final_norm.y, head.name, LayerContext::Neighbor::kProduct);
+  head.input_is_gathered = true;
+  const Slice losses = c.b.Temporary("cross_entropy.parts", loss_chunks_, Category::kActivations);
+  const int64_t elements = x.elements / loss_chunks_;
+  for (int64_t chunk = 0; chunk < loss_chunks_; ++chunk)
+    AddChunk(c, head, pass, {x.buffer, x.offset + chunk * elements, elements}, losses, chunk);
+  c.b.SetPhase(Phase::kLoss);
+  c.b.Add(SumParts{loss_chunks_, 1}, "cross_entropy", {losses}, {pass.loss.place});
+  if (c.b.evaluates()) return kNoSlice;
+  c.b.SetPhase(Phase::kBackward);
+  // A tied weight is ready only after the embeddings have added their part.
+  const bool is_last = !spec_.tie_embeddings || !stage_.is_first;
+  if (!head.is_frozen && is_last) c.hooks.Ready(head.weight);
+  return c.tensor.splits() ? c.SumOverRanks(x, head.name + ".dx", head.MakerOfInputGradient(c)) : x;
+}
+
 // Returns the gradient of the last block's output. All predictions contribute to the head's weight gradient.
 Slice Transformer::HeadBackward(const LayerContext& c, TransformerPass& pass, Slice dlogits) {
   Slice dy;
+  if (has_chunks()) {
+    {
+      BackwardScope head(c.hooks, head_module_);
+      dy = HeadInChunks(c, pass);
+    }
+    BackwardScope scope(c.hooks, norm_module_);
+    return final_norm_.Backward(c, dy, pass.final_norm, kNoSlice, rows_);
+  }
   std::vector<Slice> dys_further(predictors_.size());
   if (!predictors_.empty()) c.b.AtTurn(-1 - static_cast<int>(predictors_.size()));
   {
@@ -227,9 +286,10 @@ Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch
     LoadPass(b, micro_batch, pass);
   }
   if (stage_.is_last && !stage_.is_replica) WT_CHECK_EQ(loss.elements, LossElements());
-  const LossTerm term{.loss = {loss.buffer, loss.offset, 1}, .gradient_scale = gradient_scale};
+  const LossTerm term{
+      .loss = {loss.buffer, loss.offset, 1}, .gradient_scale = gradient_scale, .rows = tokens_};
   const Slice output = ForwardLayers(c, input, pass, term);
-  if (stage_.is_last && !stage_.is_replica) AddLoss(c, output, pass.targets, term);
+  if (stage_.is_last && !stage_.is_replica && !has_chunks()) AddLoss(c, output, pass.targets, term);
   pass.copies.EndForward(b);
   b.SetMicroBatch(-1);
   return output;

@@ -1,5 +1,5 @@
-// GPT- and Llama-style decoder: embedding, blocks of (norm, attention, norm, MLP) with residuals, final norm, head.
-// The residual additions are fused into the norm that follows them.
+// GPT- and Llama-style decoder: embedding, blocks of (norm, attention, norm, MLP) with residuals, final norm,
+// head. The residual additions are fused into the norm that follows them.
 //
 // Recomputation drops activations after a block's forward and makes them again at the beginning of its
 // backward (single modules: later):
@@ -134,6 +134,11 @@ struct TransformerPass {
   std::vector<TokenPredictorPass> predictors;
   Norm::Saved final_norm;
   Slice head_input;
+  // With a loss in chunks, which backward computes: where it goes, and its gradient's factor.
+  struct {
+    Slice place;
+    double gradient_scale = 1;
+  } loss = {};
   WeightCopies copies;
 };
 
@@ -150,6 +155,7 @@ class Transformer : public Model {
         recompute_of_predictors_(RecomputeOfPredictors(scenario)),
         again_(ModulesAgain(scenario)),
         cross_entropy_(scenario.cross_entropy),
+        loss_chunks_(scenario.cross_entropy_chunks),
         framework_(scenario.framework),
         deterministic_(scenario.run.deterministic && OthersWouldBeFaster(scenario)),
         batch_(scenario.batch.micro),
@@ -276,14 +282,18 @@ class Transformer : public Model {
   struct LossTerm {
     Slice loss;
     double gradient_scale = 1, counted = 1;
+    int64_t rows = 0;
     std::string name = "cross_entropy";
   };
+  bool has_chunks() const { return loss_chunks_ > 1 && stage_.is_last && !stage_.is_replica; }
+  Slice HeadInChunks(const LayerContext& c, TransformerPass& pass);
+  Slice AddChunk(const LayerContext& c, const Linear& head, TransformerPass& pass, Slice x, Slice losses,
+                 int64_t chunk);
   Slice ForwardLayers(const LayerContext& c, Slice input, TransformerPass& pass, const LossTerm& loss);
   Slice SumAtBoundary(const LayerContext& c, Slice x, Slice branch);
   void KeepWeightsInFp8(Role& role);
   void AddLoss(const LayerContext& c, Slice logits, Slice targets, const LossTerm& term);
-  void AddWholeLoss(ProgramBuilder& b, int64_t micro_batches, Slice logits, Slice targets,
-                    const LossTerm& term) const;
+  void AddWholeLoss(ProgramBuilder& b, Slice logits, Slice targets, const LossTerm& term) const;
   void AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets, const LossTerm& term);
   void AddLossWorkspace(ProgramBuilder& b, const std::string& name, int64_t logits,
                         std::vector<Slice>& writes) const;
@@ -382,6 +392,7 @@ class Transformer : public Model {
   Recompute recompute_of_predictors_;
   uint32_t again_;
   CrossEntropyKind cross_entropy_;
+  int64_t loss_chunks_;  // Scenario::cross_entropy_chunks
   Framework framework_;
   bool deterministic_;
   int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens

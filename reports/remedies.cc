@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "base/format.h"
@@ -60,9 +61,30 @@ bool FuseTheLoss(Remedy& remedy) {
   return true;
 }
 
+// The head and the loss in eight parts, or as many as divide the tokens.
+bool SplitTheLoss(Remedy& remedy) {
+  Scenario& scenario = remedy.scenario;
+  const int64_t tokens = scenario.batch.micro * scenario.model.seq_len / scenario.parallel.context.size;
+  const int64_t chunks = std::gcd(tokens, int64_t{8});
+  const bool has_parts = scenario.framework == Framework::kWindtunnel || IsPytorch(scenario.framework);
+  if (scenario.cross_entropy_chunks > 1 || chunks == 1 || !has_parts) return false;
+  scenario.cross_entropy_chunks = chunks;
+  remedy.settings.push_back(fmt::format("cross_entropy_chunks={}", chunks));
+  return true;
+}
+
+// Of a model with adapters, the weights that are not trained.
+bool QuantizeFrozenWeights(Remedy& remedy) {
+  std::optional<LoraSpec>& lora = remedy.scenario.model.lora;
+  if (!lora || lora->is_quantized() || IsMegatronOrDeepspeed(remedy.scenario.framework)) return false;
+  lora->quantize = Quantization::kNf4;
+  remedy.settings.emplace_back("model.lora.quantize=nf4");
+  return true;
+}
+
 // Applies to replicas that each keep everything, or more than `kind` leaves them; also to a single one, whose
-// states can then be offloaded. Megatron's FSDP is not modelled, PyTorch has no ZeRO-1 like theirs, and DeepSpeed
-// shards parameters by ZeRO-3.
+// states can then be offloaded. Megatron's FSDP is not modelled, PyTorch has no ZeRO-1 like theirs, and
+// DeepSpeed shards parameters by ZeRO-3.
 Change ShardBy(DataParallelKind kind) {
   return [kind](Remedy& remedy) {
     Scenario& scenario = remedy.scenario;
@@ -243,8 +265,11 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
                full = RecomputeBy(Recompute::kFull);
   const Change zero1 = ShardBy(DataParallelKind::kZero1), fsdp = ShardBy(DataParallelKind::kFsdp);
   const Change fused = FuseTheLoss, half = HalveMicroBatches, micro = TakeSequencesOneByOne,
-               offload = UseTheHost, fully = ShardFully, spread = SpreadOverAll;
+               offload = UseTheHost, fully = ShardFully, spread = SpreadOverAll, parts = SplitTheLoss,
+               packed = QuantizeFrozenWeights;
   const std::vector<std::vector<Change>> all = {{fused},
+                                                {parts},
+                                                {packed},
                                                 {selective},
                                                 {zero1},
                                                 {fully},
@@ -261,6 +286,9 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
                                                 {fused, ops},
                                                 {fsdp, ops},
                                                 {full},
+                                                {parts, full},
+                                                {packed, full},
+                                                {packed, parts, full},
                                                 {zero1, full},
                                                 {half, full},
                                                 {micro, full},

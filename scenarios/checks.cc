@@ -369,6 +369,31 @@ void CheckCrossEntropy(const Scenario& scenario, Checker& check) {
       WordOf(scenario.framework));
 }
 
+void CheckLossChunks(const Scenario& scenario, Checker& check) {
+  const int64_t chunks = scenario.cross_entropy_chunks;
+  if (chunks == 1) return;
+  const char* key = "cross_entropy_chunks";
+  check.Expect(scenario.model.kind == ModelKind::kTransformer, {key, "model.kind"},
+               "cross_entropy_chunks is {}, expected 1 for kind: mlp, whose loss is a mean squared error",
+               chunks);
+  check.Expect(scenario.framework == Framework::kWindtunnel || IsPytorch(scenario.framework),
+               {key, "framework"},
+               "cross_entropy_chunks is {}, expected 1 for framework {}, which has no such loss", chunks,
+               WordOf(scenario.framework));
+  check.Expect(!scenario.model.mtp, {key, "model.mtp"},
+               "cross_entropy_chunks is {}, expected 1 with model.mtp", chunks);
+  check.Expect(scenario.parallel.data.kind != DataParallelKind::kDp, {key, "parallel.data.kind"},
+               "cross_entropy_chunks is {}, expected 1 with parallel.data.kind: dp, whose first device has "
+               "the loss of all",
+               chunks);
+  const double tokens = static_cast<double>(scenario.batch.micro) *
+                        static_cast<double>(scenario.model.seq_len) /
+                        static_cast<double>(scenario.parallel.context.size);
+  check.Expect(std::fmod(tokens, static_cast<double>(chunks)) == 0, {key, "batch.micro", "model.seq_len"},
+               "cross_entropy_chunks is {}, expected a divisor of the {} tokens of a rank's micro-batch",
+               chunks, tokens);
+}
+
 void CheckFlashKernels(const Scenario& scenario, Checker& check) {
   const ModelSpec& model = scenario.model;
   if (model.flash_kernels == FlashChoice::kFramework) return;
@@ -533,6 +558,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
                WordOf(scenario.recompute));
   CheckRecomputation(scenario, check);
   CheckCrossEntropy(scenario, check);
+  CheckLossChunks(scenario, check);
   CheckFlashKernels(scenario, check);
   CheckPipeline(scenario, check);
   CheckPipelineWithData(scenario.parallel, check);

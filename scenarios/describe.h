@@ -533,6 +533,10 @@ void Describe(V& v, Scenario& scenario) {
          "how the loss is made: as the framework does by itself (default), or fused (FlashAttention's and "
          "Liger's "
          "losses, a compiled loss, Megatron's cross_entropy_loss_fusion by te)");
+  v.Integer(
+      "cross_entropy_chunks", scenario.cross_entropy_chunks, From(1, 4096),
+      "the head and the loss work on so many equal parts of the tokens, one after another, so that logits "
+      "of one part exist at a time (default 1; Liger's fused linear cross-entropy)");
   v.Block("parallel", scenario.parallel, "how it is split; world size = data x pipeline x tensor x context");
   v.Block("cluster", scenario.cluster, "the machine");
   v.WordOrPath(

@@ -7,9 +7,9 @@ namespace windtunnel {
 
 // Names are in lower case, with underscores.
 
-// A key as they type it. `name`: their name, with a block ("batch.tokens") if it counts only there. `key`: the
-// key here. `value`: the value of `key` that the name stands for, if any. `note`: how to convert their value
-// to the one here.
+// A key as they type it. `name`: their name, with a block ("batch.tokens") if it counts only there. `key`:
+// the key here. `value`: the value of `key` that the name stands for, if any. `note`: how to convert their
+// value to the one here.
 struct Alias {
   std::string_view name, key, value = {}, note = {};
 };
@@ -46,6 +46,8 @@ inline constexpr Alias kAliases[] = {
     {"tie_word_embeddings", "model.tie_embeddings"},
     {"attn_implementation", "model.attention"},
     {"use_flash_attn", "model.attention", "flash"},
+    {"flash_attention", "model.attention", "flash"},
+    {"flash_attn", "model.attention", "flash"},
     {"hidden_dropout", "model.dropout"},
     {"attention_dropout", "model.dropout"},
     {"bf16", "precision.param", "bf16"},
@@ -87,6 +89,8 @@ inline constexpr Alias kAliases[] = {
     {"clip_grad", "optimizer.clip_norm"},
     {"max_norm", "optimizer.clip_norm"},
     {"gradient_clipping", "optimizer.clip_norm"},
+    {"clip_grad_norm", "optimizer.clip_norm"},
+    {"grad_clip", "optimizer.clip_norm"},
     {"betas", "optimizer.beta1"},
     {"batch_size", "batch.micro"},
     {"batch.size", "batch.micro"},
@@ -126,6 +130,9 @@ inline constexpr Alias kAliases[] = {
     {"seq_length", "model.seq_len"},
     {"sequence_length", "model.seq_len"},
     {"max_position_embeddings", "model.seq_len"},
+    {"max_seq_len", "model.seq_len"},
+    {"max_seq_length", "model.seq_len"},
+    {"cutoff_len", "model.seq_len"},
     {"block_size", "model.seq_len"},
     {"n_ctx", "model.seq_len"},
     {"num_experts", "model.experts.count"},
@@ -156,6 +163,7 @@ inline constexpr Alias kAliases[] = {
     {"quantize_base", "model.lora.quantize", "nf4_double"},
     {"bnb_4bit_quant_type", "model.lora.quantize"},
     {"bnb_4bit_use_double_quant", "model.lora.quantize", "nf4_double"},
+    {"bnb_4bit_compute_dtype", "precision.compute"},
     {"window_size", "model.sliding_window.tokens"},
     {"attention_window", "model.sliding_window.tokens"},
     {"sliding_window_pattern", "model.sliding_window.full_every"},
@@ -183,10 +191,14 @@ inline constexpr Alias kAliases[] = {
     {"checkpoint_activations", "recompute"},
     {"activation_checkpointing", "recompute"},
     {"gradient_checkpointing", "recompute"},
+    {"enable_activation_checkpointing", "recompute"},
     {"loss_fn", "cross_entropy"},
+    {"fused_linear_cross_entropy", "cross_entropy_chunks", "",
+     "in which Liger's kernel, too, computes logits"},
+    {"lmhead_chunks", "cross_entropy_chunks"},
+    {"num_output_chunks", "cross_entropy_chunks"},
     {"cross_entropy_loss_fusion", "cross_entropy"},
     {"cross_entropy_fusion_impl", "cross_entropy"},
-    {"fused_linear_cross_entropy", "cross_entropy"},
     {"dp", "parallel.data.size"},
     {"data_parallel_size", "parallel.data.size"},
     {"tp", "parallel.tensor.size"},
@@ -217,6 +229,8 @@ inline constexpr Alias kAliases[] = {
     {"auto_wrap_policy", "parallel.data.wrap"},
     {"cpu_offload", "parallel.data.offload"},
     {"offload_policy", "parallel.data.offload"},
+    {"fsdp_cpu_offload", "parallel.data.offload", "param"},
+    {"fsdp_offload_params", "parallel.data.offload", "param"},
     {"no_sync", "parallel.data.sync"},
     {"world_size", "cluster.devices_per_node"},
     {"gpus", "cluster.devices_per_node"},
@@ -311,6 +325,11 @@ inline constexpr NotModelled kNotModelled[] = {
     {"module_granularity_threshold", "modules are fetched one by one"},
     {"stage3_module_granularity_threshold", "modules are fetched one by one"},
     {"stage3_gather_16bit_weights_on_model_save", "checkpoints are no part of a step"},
+    {"use_liger_kernel", "Liger's kernels are not modelled, but its loss is (cross_entropy_chunks)"},
+    {"enable_liger_kernel", "Liger's kernels are not modelled, but its loss is (cross_entropy_chunks)"},
+    {"gradient_checkpointing_kwargs", "see 'recompute'"},
+    {"packing", "sequences are always whole: model.seq_len tokens each"},
+    {"group_by_length", "sequences are always whole: model.seq_len tokens each"},
     {"load_in_8bit", "frozen weights are in 4 bits or in 16 (model.lora.quantize)"},
     {"zero_quantized_weights", "ZeRO++'s quantisation is not modelled"},
     {"zero_quantized_gradients", "ZeRO++'s quantisation is not modelled"},

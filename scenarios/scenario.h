@@ -75,8 +75,8 @@ struct TokenPredictionSpec {
   bool operator==(const TokenPredictionSpec&) const = default;
 };
 
-// Linear layers that may have adapters, by their names in blocks. Frameworks stack queries, keys and values in
-// one layer (kQkv), and gate and up (kGateUp), or have a layer for each (PyTorch's gated models).
+// Linear layers that may have adapters, by their names in blocks. Frameworks stack queries, keys and values
+// in one layer (kQkv), and gate and up (kGateUp), or have a layer for each (PyTorch's gated models).
 enum class LoraTarget { kQueries, kKeys, kValues, kQkv, kProjection, kGate, kUp, kGateUp, kDown };
 
 // How frozen weights of the blocks' linear layers are stored (QLoRA, Dettmers et al., arXiv:2305.14314): in
@@ -84,8 +84,8 @@ enum class LoraTarget { kQueries, kKeys, kValues, kQkv, kProjection, kGate, kUp,
 enum class Quantization { kNone, kNf4, kNf4Double };
 
 // Low-rank adaptation (Hu et al., arXiv:2106.09685): all weights are frozen, and layers y = W x get trained
-// adapters, y = W x + alpha / rank B A x. A is [rank, in], at first uniform in +-1/sqrt(in); B is [out, rank],
-// at first zero (peft's LoraLayer.reset_lora_parameters).
+// adapters, y = W x + alpha / rank B A x. A is [rank, in], at first uniform in +-1/sqrt(in); B is [out,
+// rank], at first zero (peft's LoraLayer.reset_lora_parameters).
 struct LoraSpec {
   int64_t rank = 8;
   double alpha = 0;                      // 0: rank
@@ -565,6 +565,8 @@ struct Scenario {
   // With kFull: of each stage only the first so many layers (0: all), and of the model only every so many-th.
   int64_t recompute_layers = 0, recompute_every = 1;
   CrossEntropyKind cross_entropy = CrossEntropyKind::kFramework;
+  // The head and the loss work on so many equal parts of a micro-batch's tokens, one after another.
+  int64_t cross_entropy_chunks = 1;
   ParallelSpec parallel;
   ClusterSpec cluster;
   // With framework_file: the framework that the profile changes.

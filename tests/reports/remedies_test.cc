@@ -55,9 +55,25 @@ TEST(RemediesFor, LeaveOutWhatTheScenarioHas) {
   s.recompute = Recompute::kFull;
   s.batch.micro = 1;
   s.parallel.data.kind = DataParallelKind::kFsdp;
+  EXPECT_THAT(SettingsOf(s),
+              ElementsAre(ElementsAre("cross_entropy_chunks=8"), ElementsAre("parallel.data.offload=param")));
+  s.cross_entropy_chunks = 2;
   EXPECT_THAT(SettingsOf(s), ElementsAre(ElementsAre("parallel.data.offload=param")));
   s.parallel.data.offload = Offload::kParam;
   EXPECT_THAT(SettingsOf(s), ElementsAre());
+}
+
+TEST(RemediesFor, PackWhatIsFrozen) {
+  Scenario s = Replicated(1);
+  s.batch.micro = 1;
+  s.parallel.data.kind = DataParallelKind::kNone;
+  s.recompute = Recompute::kFull;
+  s.cross_entropy_chunks = 2;
+  EXPECT_THAT(SettingsOf(s), Not(Contains(Contains("model.lora.quantize=nf4"))));
+  s.model.lora = LoraSpec{};
+  EXPECT_THAT(SettingsOf(s), Contains(ElementsAre("model.lora.quantize=nf4")));
+  s.model.lora->quantize = Quantization::kNf4Double;
+  EXPECT_THAT(SettingsOf(s), Not(Contains(Contains("model.lora.quantize=nf4"))));
 }
 
 TEST(RemediesFor, KeepTheGlobalBatch) {

@@ -29,12 +29,14 @@ inline Scenario With(Scenario s, const std::function<void(Scenario&)>& change) {
   return s;
 }
 
-// The scenario on one device without parallelism and recomputation, with the batch of all its ranks.
+// The scenario on one device without parallelism, recomputation and a loss in chunks, with the batch of all
+// its ranks.
 inline Scenario OnOneDevice(Scenario s) {
   s.batch.micro *= s.parallel.data.size;
   s.parallel = {};
   s.cluster.devices_per_node = 1;
   s.recompute = Recompute::kNone;
+  s.cross_entropy_chunks = 1;
   s.framework = Framework::kWindtunnel;
   return s;
 }

@@ -34,6 +34,12 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{"model: {preset: mixtral-8x7b, lora: {targets: [down]}}\n",
                  "s.yaml:1:47: model.lora.targets has down, which no block of the model has in framework "
                  "windtunnel (adapters of experts are not modelled), expected qkv, proj"},
+        Conflict{"model: {preset: llama-7b, seq_len: 1024}\ncross_entropy_chunks: 3\n",
+                 "s.yaml:2:23: cross_entropy_chunks is 3, expected a divisor of the 1024 tokens of a rank's "
+                 "micro-batch"},
+        Conflict{"model: {preset: llama-7b}\nframework: megatron_core\ncross_entropy_chunks: 2\n",
+                 "s.yaml:3:23: cross_entropy_chunks is 2, expected 1 for framework megatron_core, which has "
+                 "no such loss"},
         Conflict{"model: {preset: mixtral-8x7b, lora: {quantize: nf4}}\n",
                  "s.yaml:1:48: model.lora.quantize is nf4, expected none with model.experts: experts in 4 "
                  "bits are "

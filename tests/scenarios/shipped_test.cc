@@ -37,12 +37,14 @@ TEST(Shipped, FilesLoadUnderTheirOwnNameAndRoundTrip) {
 }
 
 // "ddp_gpt_2rank", "dp_gpt_2threads", "ddp_gpt_2nodes_1gbit" (a rank on each node), and for devices other
-// than this machine's "fsdp_llama7b_8xa100".
+// than this machine's "fsdp_llama7b_8xa100" or "qlora_llama2_70b_2xrtx4090".
 TEST(Shipped, NamesEndInTheWorldSize) {
   for (const std::string& file : ShippedFiles()) {
     Scenario scenario = LoadScenario(file, {}).value();
     const bool one_process = scenario.parallel.data.kind == DataParallelKind::kDp;
-    const std::string what = scenario.cluster.device != "cpu" ? "x" + scenario.cluster.device.substr(0, 4)
+    std::string device = scenario.cluster.device;
+    std::erase(device, '-');
+    const std::string what = scenario.cluster.device != "cpu" ? "x" + device.substr(0, 4)
                              : one_process                    ? "threads"
                              : scenario.cluster.nodes > 1     ? "nodes"
                                                               : "rank";
