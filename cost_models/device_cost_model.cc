@@ -167,7 +167,9 @@ bool IsOwnLink(const GroupLayout& layout, const DeviceSpec& device) {
   const auto kind = IntraNodeRates({}, device.intra_node);
   if (!kind) return false;
   const LinkRates own = kind->AmongRanks(layout.ranks_per_node);
-  return std::fabs(layout.link.nominal / own.nominal - 1) < 0.01 && layout.link.latency == own.latency;
+  const auto is_near = [](Bandwidth a, Bandwidth b) { return std::fabs(a / b - 1) < 0.01; };
+  return is_near(layout.link.nominal, own.nominal) && is_near(layout.link.ring, own.ring) &&
+         layout.link.latency == own.latency && layout.link.is_mesh == own.is_mesh;
 }
 
 // Whether nodes are joined as those of the measurement, which says nothing of switches in between.

@@ -232,22 +232,28 @@ void Scale(nlohmann::json& rates, double factor) {
       if (rate.contains(key)) rate[key] = rate[key].get<double>() * factor;
 }
 
-// The ratio of two devices' figures at a JSON pointer; 1 unless both have one.
-double RatioAt(const char* pointer, const nlohmann::json& device, const nlohmann::json& base) {
+// A device's figure at a JSON pointer; 0 if there is none.
+double FigureAt(const char* pointer, const nlohmann::json& device) {
   const nlohmann::json::json_pointer place(pointer);
-  const auto figure = [&](const nlohmann::json& of) {
-    return of.contains(place) && of.at(place).is_number() ? of.at(place).get<double>() : 0;
-  };
-  return figure(device) > 0 && figure(base) > 0 ? figure(device) / figure(base) : 1;
+  return device.contains(place) && device.at(place).is_number() ? device.at(place).get<double>() : 0;
+}
+
+// The ratio of two devices' figures; 1 unless both have one.
+double RatioAt(const char* pointer, const nlohmann::json& device, const nlohmann::json& base) {
+  const double own = FigureAt(pointer, device), of_base = FigureAt(pointer, base);
+  return own > 0 && of_base > 0 ? own / of_base : 1;
 }
 
 // `changes` over the base that they name. Attention that they do not give keeps its share: of the peak in
-// bf16, unfused of memory's bandwidth. Collectives that were measured are not those of other links.
+// bf16 (fp16 if one of them has no bf16), unfused of memory's bandwidth. Collectives that were measured are
+// not those of other links.
 nlohmann::json OverBase(const nlohmann::json& base, const nlohmann::json& changes) {
   nlohmann::json device = base;
   device.update(changes, /*merge_objects=*/true);
   device.erase("base");
-  const double of_peak = RatioAt("/peak_tflops/bf16", device, base);
+  const bool both_have_bf16 =
+      FigureAt("/peak_tflops/bf16", device) > 0 && FigureAt("/peak_tflops/bf16", base) > 0;
+  const double of_peak = RatioAt(both_have_bf16 ? "/peak_tflops/bf16" : "/peak_tflops/fp16", device, base);
   const double of_memory = RatioAt("/hbm_gbytes_per_s", device, base);
   if (nlohmann::json& attention = device["attention"]; attention.is_object()) {
     const nlohmann::json given = changes.value("attention", nlohmann::json::object());

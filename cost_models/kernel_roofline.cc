@@ -110,7 +110,7 @@ Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32, bool f
   std::vector<std::string_view> others;
   for (const DType other : {DType::kFloat8, DType::kBFloat16, DType::kFloat16, DType::kTf32, DType::kFloat32})
     if (device.PeakFor(other) > FlopRate()) others.push_back(Name(other));
-  return InvalidInput("precision.compute is {}, expected one of {}: {} has no arithmetic in it",
+  return InvalidInput("precision.compute is {}, expected one of {}: {} has no figure for it",
                       dtype == DType::kMxFloat8 ? Name(DType::kFloat8) : Name(dtype), fmt::join(others, ", "),
                       device.name);
 }

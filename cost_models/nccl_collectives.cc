@@ -12,7 +12,8 @@
 namespace windtunnel {
 namespace {
 
-// ---- what NCCL's search finds ----------------------------------------------------------------------------------------
+// ---- what NCCL's search finds
+// ----------------------------------------------------------------------------------------
 
 // The channel speeds that NCCL 2.28 tries, in GB/s (src/graph/search.cc).
 constexpr double kIntraSpeeds[] = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
@@ -114,7 +115,8 @@ void SearchNodes(const GroupLayout& layout, NcclCommunicator& c) {
   }
 }
 
-// ---- collectives that NCCL has a model of ----------------------------------------------------------------------------
+// ---- collectives that NCCL has a model of
+// ----------------------------------------------------------------------------
 
 // A barrier is an all-reduce of one element.
 CollectiveKind NcclKind(CollectiveKind kind) {
@@ -223,8 +225,9 @@ class Model {
     return choice.algorithm == NcclAlgorithm::kNvls && kind == CollectiveKind::kAllReduce &&
            spec_.nvls > Bandwidth();
   }
-  // Reductions in a switch reach their rate slowly: 75 us x b / (b + 16 MiB) more, from the excess of all-reduces of 2 to 512 MiB on 8
-  // H100s and H200s (9 us at 2 MiB, 25 at 8, 36 at 16, 50 at 32, 72 at 128; NVIDIA/dgxc-benchmarking, AWS p5.48xlarge, stas00).
+  // Reductions in a switch reach their rate slowly: 75 us x b / (b + 16 MiB) more, from the excess of
+  // all-reduces of 2 to 512 MiB on 8 H100s and H200s (9 us at 2 MiB, 25 at 8, 36 at 16, 50 at 32, 72 at 128;
+  // NVIDIA/dgxc-benchmarking, AWS p5.48xlarge, stas00).
   static Duration NvlsRamp(Bytes bytes) { return Microseconds(75).Scaled(bytes / (bytes + MiB(16))); }
 
   // The measured bandwidth of the algorithm and protocol that NCCL chose.
@@ -398,6 +401,12 @@ Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, 
   WT_RETURN_IF_ERROR(CheckNetwork(cluster));
   GroupLayout layout = PlaceOnNodes(group, cluster);
   WT_ASSIGN_OR_RETURN(const LinkRates link, IntraNodeRates(cluster.network.intra_node, device.intra_node));
+  if (link.is_mesh && cluster.devices_per_node > LinkRates::kMostOfMesh)
+    return InvalidInput(
+        "cluster.devices_per_node is {}, expected at most {} for nvlink2_mesh: in larger nodes NVLinks meet "
+        "in "
+        "switches (cluster.network.intra_node: nvlink2)",
+        cluster.devices_per_node, LinkRates::kMostOfMesh);
   layout.link = link.AmongRanks(layout.ranks_per_node);
   if (layout.nodes == 1) return layout;
   const int64_t devices = std::max<int64_t>(cluster.devices_per_node, 1);

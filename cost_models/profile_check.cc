@@ -75,6 +75,14 @@ std::map<std::string, Limits> LimitsOfKnownDevices() {
   return limits;
 }
 
+Limits LessStrict(Limits a, const Limits& b) {
+  if (b.memory > a.memory) a.what = b.what;
+  for (const auto rate : {&Limits::peak_fp32, &Limits::peak_16, &Limits::peak_fp8, &Limits::peak_fp4})
+    a.*rate = std::max(a.*rate, b.*rate);
+  for (const auto rate : {&Limits::memory, &Limits::links}) a.*rate = std::max(a.*rate, b.*rate);
+  return a;
+}
+
 // The words of a text, in lower case, with one space before and behind each.
 std::string WordsOf(const std::string& text) {
   std::string words = " ";
@@ -90,15 +98,17 @@ std::string ModelOf(const std::string& name) {
   return WordsOf(name.substr(0, name.starts_with("rtx-") ? name.rfind('-') : name.find('-')));
 }
 
-// The limits of the known devices whose model the profile or its machine names; of several, the least strict.
+// The limits of the known device that the profile is named as; or else, of those whose model the profile or
+// its machine names, the least strict of each.
 std::optional<Limits> LimitsOfMeasuredDevice(const Profile& profile) {
   static const std::map<std::string, Limits> known = LimitsOfKnownDevices();
+  if (const auto own = known.find(profile.name); own != known.end()) return own->second;
   std::string names = WordsOf(profile.name);
   for (const auto& [field, value] : profile.machine) names += WordsOf(value);
   std::optional<Limits> found;
   for (const auto& [name, limits] : known) {
     if (names.find(ModelOf(name)) == std::string::npos) continue;
-    if (!found || limits.memory > found->memory) found = limits;
+    found = found ? LessStrict(*found, limits) : limits;
   }
   return found;
 }
@@ -313,7 +323,7 @@ class Checker {
     CheckUnits(device, limits);
   }
 
-  // A figure that is off by a thousand is in another unit. The datasheets here have 153 to 412 FLOPs in 16
+  // A figure that is off by a thousand is in another unit. The datasheets here have 37 to 419 FLOPs in 16
   // bits per byte of memory traffic.
   void CheckUnits(const DeviceSpec& device, const Limits& limits) {
     const double balance = limits.peak_16.flops_per_second() / device.hbm.bytes_per_second();

@@ -16,6 +16,7 @@ struct LinkRates {
   Duration latency = {};  // of a hop, beyond NCCL's own
   // Links that go from device to device, without switches, in the cube of a DGX-1: see AmongRanks.
   bool is_mesh = false;
+  static constexpr int64_t kMostOfMesh = 8;
 
   // What a group of that many neighbours on a node has of them; `*this` unless they are a mesh.
   LinkRates AmongRanks(int ranks) const;

@@ -63,8 +63,8 @@ double SlowdownBesideAnAllGather(const char* profile, const char* link) {
   return 1 / MakeDeviceCostModel(device, plan)->Communication(op, plan.axes[0].groups[0])->compute_efficiency;
 }
 
-// On an A100 a GEMM took 2.08 instead of 1.18 ms and attention 0.33 instead of 0.18 (NVIDIA/nccl issue 1428); on an H100 a GEMM fell from
-// 80 to 47 % of the peak (NVIDIA's developer forum, 337991).
+// On an A100 a GEMM took 2.08 instead of 1.18 ms and attention 0.33 instead of 0.18 (NVIDIA/nccl issue 1428);
+// on an H100 a GEMM fell from 80 to 47 % of the peak (NVIDIA's developer forum, 337991).
 TEST(DeviceCostModel, KernelsBesideAnAllGatherSlowDownAboutAsMeasured) {
   EXPECT_NEAR(SlowdownBesideAnAllGather("a100-sxm-80g", "nvlink3"), (2.08 / 1.18 + 0.33 / 0.18) / 2, 0.1);
   EXPECT_NEAR(SlowdownBesideAnAllGather("h100-sxm-80g", "nvlink4"), 0.80 / 0.47, 0.1);
@@ -205,6 +205,24 @@ TEST(DeviceCostModel, WhatIsMeasuredIsNotModelled) {
   device.measured_collectives[0].rows[1].first = MiB(3);
   EXPECT_EQ(cost_of(2).time.p50(), Microseconds(120));
   EXPECT_EQ(cost_of(2).source, CostSource::kInterpolated);
+}
+
+// That of eight devices over the host's memory is not that of patched drivers, which a bandwidth stands for.
+TEST(DeviceCostModel, WhatIsMeasuredWithinANodeIsOfItsLinks) {
+  Plan plan = TwoNodePlan();
+  plan.scenario.cluster = {.device = "rtx-4090-24g", .nodes = 1, .devices_per_node = 8};
+  plan.axes = {MakeAxis("data", 8, 8, 1)};
+  const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile("rtx-4090-24g"), "rtx-4090-24g").value();
+  const auto cost = [&] {
+    Op op;
+    op.kind = Collective{CollectiveKind::kAllReduce, DType::kFloat32, 1 << 24};
+    return MakeDeviceCostModel(device, plan)->Communication(op, plan.axes[0].groups[0]).value();
+  };
+  const Duration over_host = cost().time.p50();
+  EXPECT_NE(cost().source, CostSource::kModelled);
+  plan.scenario.cluster.network.intra_node = {.kind = "pcie4", .gbytes_per_s = 32, .latency_us = {}};
+  EXPECT_EQ(cost().source, CostSource::kModelled);
+  EXPECT_LT(cost().time.p50(), over_host);
 }
 
 // A curve over nodes with 8 x 200 Gb/s says nothing about others.

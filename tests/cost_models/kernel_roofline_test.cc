@@ -19,12 +19,14 @@ Gemm SquareGemm(int64_t n, DType dtype = DType::kBFloat16) {
   return {.m = n, .n = n, .k = n, .dtype = dtype};
 }
 
-// 512 tiles on 108 multiprocessors are 5 waves of 2 x 256 x 128 x (4096 + 128) / (0.836 x 312e12 / 108) s = 114.6 us.
+// 512 tiles on 108 multiprocessors are 5 waves of 2 x 256 x 128 x (4096 + 128) / (0.836 x 312e12 / 108) s =
+// 114.6 us.
 TEST(KernelRoofline, MatrixProductsRunInWavesOfTiles) {
   EXPECT_NEAR(MicrosecondsOf(SquareGemm(4096)), 573.1 + 3, 0.1);
 }
 
-// 64 tiles of 128 x 128 are one wave of 2 x 128 x 128 x 1152 / (0.756 x 312e12 / 108) s = 17.3 us, half as long as 32 of 256 x 128.
+// 64 tiles of 128 x 128 are one wave of 2 x 128 x 128 x 1152 / (0.756 x 312e12 / 108) s = 17.3 us, half as
+// long as 32 of 256 x 128.
 TEST(KernelRoofline, SmallProductsRunInSmallTiles) {
   EXPECT_NEAR(MicrosecondsOf(SquareGemm(1024)), 17.3 + 3, 0.1);
 }
@@ -55,7 +57,8 @@ TEST(KernelRoofline, HopperSharesOutStepsOfKWhereTilesAreFew) {
   EXPECT_EQ(microseconds(6400, 6400), many);
 }
 
-// The head's product over vocabularies, in fp16 on an A100 (EleutherAI/cookbook, vocab_v_sweep.out): medians of 253, 227, 139 and 74 TFLOP/s.
+// The head's product over vocabularies, in fp16 on an A100 (EleutherAI/cookbook, vocab_v_sweep.out): medians
+// of 253, 227, 139 and 74 TFLOP/s.
 TEST(KernelRoofline, RowsThatBeginAnywhereMakeProductsSlow) {
   const auto rate = [](int64_t vocabulary, bool pads = false) {
     const Gemm head{.m = 8192, .n = vocabulary, .k = 14336, .transpose_b = true, .dtype = DType::kFloat16};
@@ -116,7 +119,7 @@ TEST(KernelRoofline, ArithmeticThatTheDeviceLacksIsAnError) {
   ASSERT_FALSE(time);
   EXPECT_EQ(time.error().message,
             "precision.compute is fp8, expected one of bf16, fp16, tf32, fp32: a100-sxm-80g has no "
-            "arithmetic in it");
+            "figure for it");
 }
 
 // 0.882 of the ceiling instead of 0.949, on the same tiles.

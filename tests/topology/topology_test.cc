@@ -78,7 +78,6 @@ TEST(Topology, TheBandwidthOfANodeIsThatOfItsCardsTogether) {
   }
 }
 
-// 8 devices share 4 cards, and all cards of 8 nodes share a leaf switch.
 double NominalAmong(const LinkRates& link, int ranks) { return link.AmongRanks(ranks).nominal / GBps(1); }
 
 // A V100's six links of 25 GB/s.
@@ -100,6 +99,7 @@ TEST(LinkRates, WhatJoinsNoDevicesIsAnErrorThatOffersWhatDoes) {
             "nvlink4, nvlink4x8, nvlink5, pcie3, pcie4, pcie5 or {gbytes_per_s: …} between accelerators");
 }
 
+// 8 devices share 4 cards, and all cards of 8 nodes share a leaf switch.
 TEST(Topology, DevicesShareCardsWhereThereAreFewer) {
   const Topology topology = Make(Dgx(16, "omnipath-4x100g"));
   EXPECT_EQ(WayOf(topology, 3, 8 + 6), "node0.gpu3 node0.nic1 leaf0 node1.nic3 node1.gpu6");
@@ -266,8 +266,8 @@ ClusterSpec AnySwitches() {
   return cluster;
 }
 
-// The share of each link, straight from the definition: from the sender on, each vertex splits what it has evenly
-// over its links to vertices that are one link closer to the receiver.
+// The share of each link, straight from the definition: from the sender on, each vertex splits what it has
+// evenly over its links to vertices that are one link closer to the receiver.
 std::map<int32_t, double> EvenSplit(const Topology& topology, int32_t from, int32_t to) {
   const auto& vertices = topology.vertices();
   const auto count = static_cast<int32_t>(vertices.size());
