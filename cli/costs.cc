@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <cctype>
 #include <filesystem>
 #include <optional>
 #include "base/read_file.h"
@@ -70,10 +71,45 @@ std::optional<std::string> FindFile(const std::string& name, std::string& looked
 }
 
 constexpr std::string_view kDeviceOfYourOwn =
-    "a device of your own is a file that changes one of these (cost_models/README.md)";
+    "a device of your own is a file that changes one of those (cost_models/README.md)";
+
+// The letters and digits of a name, in lower case.
+std::string Compact(std::string_view name) {
+  std::string compact;
+  for (const char c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      compact += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return compact;
+}
+
+// The known device that a name was meant to be: "h100-sxm-80g" for "h100", "rtx-4090-24g" for "4090" and
+// "RTX4090". Of several with NVLink and without, the one with it. Empty: none.
+std::string MeantDevice(const std::string& name) {
+  const std::string wanted = Compact(name);
+  std::string meant;
+  int best = 4;
+  for (const std::string& known : EmbeddedProfileNames()) {
+    const std::string model =
+        Compact(known.substr(0, known.starts_with("rtx-") ? known.rfind('-') : known.find('-')));
+    const bool is_model = wanted == model, ends = wanted.size() > 1 && model.ends_with(wanted);
+    const bool lacks_letter = model.size() == wanted.size() + 1 && model.starts_with(wanted) &&
+                              std::isalpha(static_cast<unsigned char>(model.back())) != 0;
+    const int rank = is_model                                                  ? 0
+                     : ends                                                    ? 1
+                     : lacks_letter                                            ? 2
+                     : wanted.size() > 1 && Compact(known).starts_with(wanted) ? 3
+                                                                               : 4;
+    const bool has_nvlink = known.find("-sxm") != std::string::npos;
+    if (rank < best || (rank == best && rank < 4 && has_nvlink && meant.find("-sxm") == std::string::npos)) {
+      best = rank;
+      meant = known;
+    }
+  }
+  return meant.empty() ? MeantWord(name, EmbeddedProfileNames()) : meant;
+}
 
 std::string DidYouMean(const std::string& name) {
-  const std::string meant = MeantWord(name, EmbeddedProfileNames());
+  const std::string meant = MeantDevice(name);
   return meant.empty() ? "" : fmt::format(" (did you mean '{}'?)", meant);
 }
 
@@ -85,8 +121,9 @@ Result<Costs> FindByName(const std::string& name) {
     WT_ASSIGN_OR_RETURN(Profile profile, ParseProfile(*json, name));
     return Costs{.profile = std::move(profile), .path = name + " (built in)"};
   }
-  return InvalidInput("no profile named '{}'{}; built in are {}; {} (looked for {})", name, DidYouMean(name),
-                      fmt::join(EmbeddedProfileNames(), ", "), kDeviceOfYourOwn, looked);
+  return InvalidInput(
+      "no profile named '{}'{}; `windtunnel list devices` has those that are built in; {} (looked for {})",
+      name, DidYouMean(name), kDeviceOfYourOwn, looked);
 }
 
 // "the costs of 31 operators, the first of them 'gemm …'"
@@ -184,9 +221,10 @@ Result<Costs> FindDeviceCosts(const NamedCosts& named, const Plan& plan) {
   const bool is_known = NamesProfileFile(device) || IsFile(device) || device == "cuda" ||
                         EmbeddedProfile(device) || FindFile(device, looked);
   if (!is_known)
-    return InvalidInput("cluster.device is '{}', expected cpu, cuda, {} or the name of another profile{}; {}",
-                        device, fmt::join(EmbeddedProfileNames(), ", "), DidYouMean(device),
-                        kDeviceOfYourOwn);
+    return InvalidInput(
+        "cluster.device is '{}'{}, expected cpu, cuda, one of `windtunnel list devices` or the name of "
+        "another profile; {}",
+        device, DidYouMean(device), kDeviceOfYourOwn);
   if (NamesProfileFile(device) && !IsFile(device))
     return InvalidInput(
         "cluster.device: {}: cannot be read (No such file or directory), expected a hardware profile",

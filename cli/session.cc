@@ -25,6 +25,7 @@
 #include "scenarios/load.h"
 #include "scenarios/unused_keys.h"
 #include "scenarios/words.h"
+#include "topology/link_rates.h"
 
 namespace windtunnel {
 namespace {
@@ -222,7 +223,26 @@ std::vector<std::string> NodesInDoubt(const Scenario& scenario, const DeviceSpec
   if (cluster.devices_per_node > 1 && within.gbytes_per_s == 0 && link != device.intra_node)
     lines.push_back(fmt::format("devices of a node are joined by {}, as cluster.network says; {} has {}",
                                 link, device.name, device.intra_node));
+  const bool is_on_pcie = device.intra_node.starts_with("pcie");
+  const auto own = IntraNodeRates({}, device.intra_node);
+  if (is_on_pcie && own && cluster.devices_per_node > 2 && !within.kind.starts_with("pcie") &&
+      GBps(within.gbytes_per_s) > own->nominal)
+    lines.push_back(
+        fmt::format("{} devices of a node are taken to be joined by {} GB/s, all of them; NVLink bridges of "
+                    "{} join pairs, and "
+                    "a ring of more than two goes over {}",
+                    cluster.devices_per_node, within.gbytes_per_s, device.name, device.intra_node));
   return lines;
+}
+
+// Notes on rates of attention that nobody has published.
+std::vector<std::string> AttentionInDoubt(const Scenario& scenario, const DeviceSpec& device) {
+  const auto source = device.sources.find("attention.flash");
+  const bool is_guess = source != device.sources.end() && source->second.starts_with("a guess");
+  if (!is_guess || scenario.model.kind != ModelKind::kTransformer ||
+      scenario.model.attention == AttentionKind::kEager)
+    return {};
+  return {fmt::format("how fast {} computes attention is a guess (cost_models/README.md)", device.name)};
 }
 
 // Whether the step, or any of a search's, updates parameters on the host.
@@ -247,6 +267,7 @@ void NoteCosts(const Options& options, const Costs& costs, const Scenario& scena
     Note(options, fmt::format("costs are {}'s, which --profile names, and the cluster's device is {}",
                               profile.name, device));
   for (const std::string& line : NodesInDoubt(scenario, *profile.hardware)) Note(options, line);
+  for (const std::string& line : AttentionInDoubt(scenario, *profile.hardware)) Note(options, line);
   for (const std::string& line : FrameworkDoubts(scenario)) Note(options, line);
   if (Offloads(scenario))
     Note(options,

@@ -63,9 +63,11 @@ struct Element {
     memcpy(element + scale_at(), &scale, sizeof scale);
   }
 
-  // A scale in 8 bits, of blocks the largest of whose scales is `most`.
-  static WT_FUNCTION uint8_t EighthBits(float scale, float most) {
-    return most > 0 ? static_cast<uint8_t>(scale / most * 255.0F + 0.5F) : 0;
+  // A scale as a share of `most`, the largest of its group's, in 8 bits. It is rounded down, so that the
+  // block's largest number is always 1 or -1 times its scale, and packed again has the same one. (The
+  // hundredth is for what was rounded before.)
+  static WT_FUNCTION uint8_t ShareBits(float scale, float most) {
+    return most > 0 ? static_cast<uint8_t>(scale / most * 255.0F + 0.01F) : 0;
   }
   static WT_FUNCTION float Share(uint8_t bits) { return static_cast<float>(bits) * (1.0F / 255.0F); }
 };

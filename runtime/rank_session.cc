@@ -67,6 +67,10 @@ Status CheckPrecision(const PrecisionSpec& precision, bool on_cuda) {
     return Unsupported(
         "precision.compute: tf32 is a type of GPUs; the cpu device computes in fp32, bf16 and "
         "fp16");
+  if (precision.optimizer != Precision::kFp32)
+    return Unsupported(
+        "precision.optimizer: {} is predicted only; live runs update fp32 parameters or masters",
+        WordOf(precision.optimizer));
   if (precision.fp8_recipe != Fp8Recipe::kNone) {
     return on_cuda ? Unsupported(
                          "precision.compute: {} is predicted only; live runs compute in fp32, tf32, bf16 "

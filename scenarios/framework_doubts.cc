@@ -38,11 +38,20 @@ void AddPrecision(const Scenario& s, Lines& lines) {
   const DataParallelKind kind = s.parallel.data.kind;
   const bool is_whole = kind == DataParallelKind::kNone || kind == DataParallelKind::kDdp;
   const bool has_16_bits = s.precision.param == Precision::kBf16 || s.precision.param == Precision::kFp16;
-  if (is_whole && has_16_bits && s.precision.optimizer == Precision::kFp32)
+  // (peft's adapters are in fp32 beside weights of 16 bits.)
+  if (is_whole && has_16_bits && s.precision.optimizer == Precision::kFp32 && !s.model.lora) {
+    const bool is_bf16 = s.precision.param == Precision::kBf16;
     lines.push_back(fmt::format(
-        "the optimizer has fp32 copies of parameters in {}, which PyTorch's optimizers do not make: with "
-        "precision.optimizer: {} it has none",
-        WordOf(s.precision.param), WordOf(s.precision.param)));
+        "the optimizer has fp32 copies of parameters in {}, which PyTorch's optimizers do not make: {}",
+        WordOf(s.precision.param),
+        is_bf16 ? "with precision.optimizer: bf16 it has none"
+                : "torch.autocast is precision: {param: fp32, compute: fp16}"));
+  }
+  if (kind == DataParallelKind::kFsdp && s.precision.param == Precision::kFp32 &&
+      (s.precision.compute == Precision::kBf16 || s.precision.compute == Precision::kFp16))
+    lines.push_back(fmt::format(
+        "FSDP gathers and reduces in fp32 under autocast; its MixedPrecision of {0} is precision.param: {0}",
+        WordOf(s.precision.compute)));
 }
 
 // Kinds of data parallelism that shard.

@@ -58,6 +58,12 @@ void CheckQuantization(const Scenario& scenario, Checker& check) {
   const DataParallelSpec& data = scenario.parallel.data;
   check.Expect(data.kind != DataParallelKind::kZero3, {"model.lora.quantize", "parallel.data.kind"},
                "model.lora.quantize is {}, expected none with parallel.data.kind: zero3", word);
+  if (scenario.search) {
+    const std::vector<DataParallelKind>& kinds = scenario.search->kind;
+    check.Expect(std::find(kinds.begin(), kinds.end(), DataParallelKind::kZero3) == kinds.end(),
+                 {"search.kind", "model.lora.quantize"},
+                 "search.kind has zero3, expected others with model.lora.quantize: {}", word);
+  }
   check.Expect(data.kind != DataParallelKind::kFsdp || data.reshard_ranks <= 1,
                {"model.lora.quantize", "parallel.data.reshard_after_forward"},
                "model.lora.quantize is {}, expected none with parallel.data.reshard_after_forward: {}", word,

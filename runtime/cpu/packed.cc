@@ -29,7 +29,7 @@ void PackElement(const nf4::Element& format, std::span<const float> numbers, uin
   for (int block = 0; block < format.blocks(); ++block) {
     const std::span<const float> own = BlockOf(numbers, int64_t{block} * nf4::kBlock);
     if (format.is_double)
-      element[nf4::kBlocks * nf4::kCodeBytes + block] = nf4::Element::EighthBits(LargestOf(own), most);
+      element[nf4::kBlocks * nf4::kCodeBytes + block] = nf4::Element::ShareBits(LargestOf(own), most);
     nf4::PackCodes(
         static_cast<int>(own.size()), format.ScaleOf(element, block),
         [&](int i) { return own[static_cast<size_t>(i)]; }, element + block * nf4::kCodeBytes);

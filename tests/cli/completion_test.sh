@@ -28,7 +28,7 @@ is 'check merge show' "$(in_bash windtunnel profile '')" 'commands of profile'
 is '--quick --quiet' "$(in_bash windtunnel search --qui)" 'options'
 is '--tensorboard' "$(in_bash windtunnel run a.yaml --tens)" 'options behind a file'
 is 'a.yaml logs two words.yaml' "$(in_bash windtunnel predict '')" 'scenarios'
-is 'h100-sxm-80g h100-sxm-96g-500w' "$(in_bash windtunnel predict a.yaml --profile h1)" 'names of profiles'
+is 'h100-nvl-94g h100-pcie-80g h100-sxm-80g h100-sxm-96g-500w' "$(in_bash windtunnel predict a.yaml --profile h1)" 'names of profiles'
 is 'b.json' "$(in_bash windtunnel profile show b.)" 'files of profiles'
 is 'logs' "$(in_bash windtunnel run --tensorboard '')" 'directories'
 is 'b.json' "$(in_bash windtunnel predict --json = b)" 'the value behind an equals sign'
@@ -53,7 +53,7 @@ if command -v fish > /dev/null; then
   is 'predict profile' "$(in_fish 'windtunnel pr')" 'commands in fish'
   is 'check merge show' "$(in_fish 'windtunnel profile ')" 'commands of profile in fish'
   is '--quick --quiet' "$(in_fish 'windtunnel search --qui')" 'options in fish'
-  is 'h100-sxm-80g h100-sxm-96g-500w' "$(in_fish 'windtunnel predict a.yaml --profile h1')" 'profiles in fish'
+  is 'h100-nvl-94g h100-pcie-80g h100-sxm-80g h100-sxm-96g-500w' "$(in_fish 'windtunnel predict a.yaml --profile h1')" 'profiles in fish'
   is 'a.yaml' "$(in_fish 'windtunnel predict a')" 'scenarios in fish'
 else
   echo "fish is skipped: it is not installed"

@@ -108,7 +108,7 @@ expect_line 2 'in 1 .*short.csv:2:1: 1 rows, but a row for each' \
 expect_line 2 "unknown key 'parallelism', whose keys have other names here: tensor_parallel_degree is 'parallel.tensor.size'" \
   predict gpt.yaml --set parallelism.tensor_parallel_degree=2
 expect_line 2 "no profile named 'nonsense'" explain gpt.yaml --memory --profile nonsense
-expect_line 2 "cluster.device is 'h100', expected" explain gpt.yaml --memory --set cluster.device=h100
+expect_line 2 "cluster.device is 'h100' .did you mean 'h100-sxm-80g'?., expected" explain gpt.yaml --memory --set cluster.device=h100
 expect_line 2 '^windtunnel: ./row.jsonl is given twice' calibrate --steps row.jsonl ./row.jsonl --out fitted.json
 # A link to a file that is not there yet is written through.
 ln -s target.json link.json
@@ -307,6 +307,11 @@ expect 0 '^windtunnel: devices of a node are joined by pcie4, as cluster.network
   predict gpt.yaml --set cluster.network.intra_node=pcie4 --set parallel.data.kind=ddp --set parallel.data.size=2 --set cluster.devices_per_node=2
 expect 0 '^windtunnel: nodes of 4 are taken to be joined by the network; nvlink5 joins up to 72 gb200-nvl72-186g of a rack' \
   predict gpt.yaml --set cluster.device=gb200-nvl72-186g --set cluster.network=gb200-nvl72 --set parallel.data.kind=ddp --set parallel.data.size=8 --set cluster.devices_per_node=4 --set cluster.nodes=2
+four_cards='--set parallel.data.kind=ddp --set parallel.data.size=4 --set cluster.devices_per_node=4'
+expect 0 '^windtunnel: 4 devices of a node are taken to be joined by 300 GB/s, all of them; NVLink bridges of a100-pcie-80g join pairs' \
+  predict gpt.yaml --set cluster.device=a100-pcie-80g --set cluster.network.intra_node.gbytes_per_s=300 $four_cards
+expect 0 '^windtunnel: how fast t4-16g computes attention is a guess' \
+  predict gpt.yaml --set cluster.device=t4-16g --set precision.param=fp32 --set precision.compute=fp16
 "$windtunnel" predict gpt.yaml 2>&1 > /dev/null | grep . && { echo "FAILED: a note for nothing"; failures=$((failures + 1)); }
 
 # Numbers and help.

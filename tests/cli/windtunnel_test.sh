@@ -137,8 +137,8 @@ expect 3 'impossible gemm .*: 2.00 PFLOP/s in the median, a core does at most 41
 expect 0 '1 entries are of .*new.json' profile merge "$work/new.json" "$work/old.json" "$work/impossible.json" --out "$work/merged.json"
 expect 3 'merged.json: well formed, 2 kernels' profile check "$work/merged.json"
 expect 0 '20.0 us' profile show "$work/merged.json"
-expect_line 2 'built in are a100-sxm-40g' predict "$work/mlp.yaml" --profile a100-sxm-8g
-expect_line 2 'a device of your own is a file that changes one of these' predict "$work/mlp.yaml" --profile l40s
+expect_line 2 "did you mean 'a100-sxm-80g'" predict "$work/mlp.yaml" --profile a100-sxm-8g
+expect_line 2 'a device of your own is a file that changes one of those' predict "$work/mlp.yaml" --profile l40s
 # An A100's measured all-reduces hold for its own links only.
 step_on() {
   "$windtunnel" predict "$work/links.yaml" --json - "$@" | python3 -c 'import json, sys; print(json.load(sys.stdin)["predicted"]["step_time_s"]["p50"])'

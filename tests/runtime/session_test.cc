@@ -101,6 +101,15 @@ TEST(CheckRunsHere, SaysWhereDropoutRuns) {
       "model.dropout with framework: pytorch is predicted only; live runs of it have framework: windtunnel");
 }
 
+TEST(CheckRunsHere, SaysThatOptimizersUpdateInFp32) {
+  Scenario s = TinyGpt();
+  s.precision.param = s.precision.compute = Precision::kBf16;
+  EXPECT_TRUE(CheckRunsHere(*CompilePlan(s)));
+  s.precision.optimizer = Precision::kBf16;
+  EXPECT_EQ(CheckRunsHere(*CompilePlan(s)).error().message,
+            "precision.optimizer: bf16 is predicted only; live runs update fp32 parameters or masters");
+}
+
 RankRun RunOf(int rank, const std::vector<double>& ends_ms, double loss, int64_t most = 100) {
   RankRun run;
   run.losses = {loss};

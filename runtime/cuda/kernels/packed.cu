@@ -31,7 +31,7 @@ struct QuantizeKernel {
       if (block >= format.blocks()) continue;
       float scale = most;
       if (format.is_double) {
-        const uint8_t bits = nf4::Element::EighthBits(largest, most);
+        const uint8_t bits = nf4::Element::ShareBits(largest, most);
         element[nf4::kBlocks * nf4::kCodeBytes + block] = bits;
         scale = nf4::Element::Share(bits) * most;
       }
