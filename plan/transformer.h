@@ -1,5 +1,6 @@
 // GPT- and Llama-style decoder: embedding, blocks of (norm, attention, norm, MLP) with residuals, final norm,
-// head. The residual additions are fused into the norm that follows them.
+// head. The residual additions are fused into the norm that follows them. In blocks with a parallel residual
+// (ModelSpec::parallel_residual), attention and MLP take the block's input, and their sum joins it.
 //
 // Recomputation drops activations after a block's forward and makes them again at the beginning of its
 // backward (single modules: later):
@@ -43,6 +44,8 @@ struct TransformerBlock {
   // Instead of up and down, which then belong to the shared expert, if there is one.
   std::optional<ExpertMlp> experts;
   bool has_dense = true;  // whether up and down exist
+  // Whether attention and MLP take the same stream; with kOneNorm, norm2 does not exist.
+  ParallelResidual parallel = ParallelResidual::kNone;
   int64_t window = 0;     // the number of tokens that a token attends to; 0: all preceding ones
   Recompute recompute = Recompute::kNone;
   // Whether anything before the block is trained. If not, backward ends at the first adapter in it.
@@ -51,7 +54,12 @@ struct TransformerBlock {
   // Whether what these layers return depends on anything that is trained, and so has a gradient.
   bool qkv_has_gradient() const { return input_has_gradient || latent || qkv.is_trained(); }
   bool attention_has_gradient() const { return qkv_has_gradient() || projection.is_trained(); }
-  bool up_has_gradient() const { return attention_has_gradient() || experts || up.is_trained(); }
+  bool mlp_input_has_gradient() const {
+    return is_parallel() ? input_has_gradient : attention_has_gradient();
+  }
+  bool up_has_gradient() const { return mlp_input_has_gradient() || experts || up.is_trained(); }
+  bool mlp_has_gradient() const { return up_has_gradient() || down.is_trained(); }
+  bool is_parallel() const { return parallel != ParallelResidual::kNone; }
 };
 
 // What a block's forward saves for its backward; slices of dropped activations have no buffer.
@@ -241,7 +249,7 @@ class Transformer : public Model {
   void ProjectQkv(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void PrepareHeads(const LayerContext& c, const TransformerBlock& block, Slice qkv, BlockActivations& saved);
   void Attend(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
-  void ForwardToMlp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  Slice ForwardToMlp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice AttentionForwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice ForwardDown(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
@@ -272,6 +280,8 @@ class Transformer : public Model {
                                   BlockActivations& saved);
   Slice BlockBackward(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved,
                       Slice dx);
+  Slice ParallelBackward(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved,
+                         Slice dx);
   Slice MlpBackwardOps(const LayerContext& c, const TransformerBlock& block, const BlockActivations& saved,
                        Slice dx);
   Slice DenseBackward(const LayerContext& c, const TransformerBlock& block, const BlockActivations& saved,

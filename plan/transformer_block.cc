@@ -121,16 +121,24 @@ Slice Transformer::BlockForward(const LayerContext& c, const TransformerBlock& b
   ForwardScope scope(c.hooks, block.module);
   AtSlot(c.b, LayerSlot::kAttention);
   saved.norm1 = block.norm1.Forward(c, x, branch, rows_);
-  ForwardToMlp(c, block, saved);
-  return PostNorm(c, block.mlp_post_norm, MlpForwardOps(c, block, saved), rows_, saved.mlp_post_norm);
+  const Slice attention = ForwardToMlp(c, block, saved);
+  const Slice mlp = MlpForwardOps(c, block, saved);
+  if (block.is_parallel()) c.AddTo(mlp, attention, MlpName(block) + ".sum");
+  return PostNorm(c, block.mlp_post_norm, mlp, rows_, saved.mlp_post_norm);
 }
 
-// The operators from the first norm's output to the second's.
-void Transformer::ForwardToMlp(const LayerContext& c, const TransformerBlock& block,
-                               BlockActivations& saved) {
+// The operators from the first norm's output to the second's. Returns what attention gives.
+Slice Transformer::ForwardToMlp(const LayerContext& c, const TransformerBlock& block,
+                                BlockActivations& saved) {
   const Slice attention = AttentionForwardOps(c, block, saved);
+  if (block.is_parallel()) {
+    if (block.parallel == ParallelResidual::kOneNorm) saved.norm2 = saved.norm1;
+    else saved.norm2 = block.norm2.Forward(c, saved.norm1.x, kNoSlice, rows_);
+    return attention;
+  }
   const Slice branch = PostNorm(c, block.attention_post_norm, attention, rows_, saved.attention_post_norm);
   saved.norm2 = block.norm2.Forward(c, saved.norm1.x, branch, rows_);
+  return attention;
 }
 
 std::vector<Recompute> Transformer::RecomputeOfLayers(const Scenario& scenario, const StageRange& stage) {
@@ -225,6 +233,7 @@ void Transformer::RunAgain(const LayerContext& c, const TransformerBlock& block,
 
 // Runs before the MLP's backward. Megatron runs modules to the end; others stop when backward has its inputs.
 void Transformer::RunMlpAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
+  if (!block.mlp_has_gradient()) return;
   const bool runs_dense = RunsDenseAgain(block);
   const bool runs_experts = block.experts && RunsAgain(RecomputeModule::kMoe);
   if (RunsAgain(RecomputeModule::kLayerNorm)) {
@@ -345,7 +354,7 @@ Slice Transformer::DenseBackward(const LayerContext& c, const TransformerBlock& 
   c.b.Add(ActivationBackward{spec_.activation, tokens_, block.down.in, types_.activations}, name,
           std::move(reads), dup);
   return block.up.Backward(c, dup, saved.up_input, tokens_, /*weight_ready=*/true,
-                           block.attention_has_gradient());
+                           block.mlp_input_has_gradient());
 }
 
 Slice Transformer::AttentionBackwardOps(const LayerContext& c, const TransformerBlock& block,
@@ -366,6 +375,21 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Transformer
                             /*weight_ready=*/true, block.input_has_gradient);
 }
 
+// The backward of attention and MLP that take the same stream. Returns the gradient of the block's input, if
+// that has one.
+Slice Transformer::ParallelBackward(const LayerContext& c, const TransformerBlock& block,
+                                    BlockActivations& saved, Slice dx) {
+  // Of both branches: the gradient of their sum.
+  const Slice dbranch = c.InType(types_.activations, dx, MlpName(block) + ".dy");
+  const Slice dmlp = block.mlp_has_gradient() ? MlpBackwardOps(c, block, saved, dbranch) : kNoSlice;
+  const Slice dattention =
+      block.attention_has_gradient() ? AttentionBackwardOps(c, block, saved, dbranch) : kNoSlice;
+  if (!block.input_has_gradient) return kNoSlice;
+  if (block.parallel == ParallelResidual::kOneNorm) c.AddTo(dattention, dmlp, MlpName(block) + ".dx.sum");
+  else dx = block.norm2.Backward(c, dmlp, saved.norm2, dx, rows_);
+  return block.norm1.Backward(c, dattention, saved.norm1, dx, rows_);
+}
+
 // dx is the gradient of the residual stream after the block; it becomes, in place, that of the stream before,
 // if that has one.
 Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& block,
@@ -373,6 +397,11 @@ Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& 
   BackwardScope scope(c.hooks, block.module);
   AtSlot(c.b, LayerSlot::kCombineBackward);
   RunAgain(c, block, saved);
+  if (block.is_parallel()) {
+    const Slice dinput = ParallelBackward(c, block, saved, dx);
+    c.AddDelayed(LayerSlot::kAttentionWeights);
+    return dinput;
+  }
   Slice dbranch = PostNormBackward(c, block.mlp_post_norm, dx, rows_, saved.mlp_post_norm);
   Slice dnorm2 = MlpBackwardOps(c, block, saved, dbranch);
   if (!block.attention_has_gradient()) return kNoSlice;

@@ -213,7 +213,9 @@ TransformerBlock Transformer::RegisterBlock(Role& role, const std::string& name,
   RegisterAdapter(role, block.attention_module, LoraTarget::kProjection, block.projection, {});
   if (spec_.post_norm)
     block.attention_post_norm = RegisterNorm(role, block.module, prefix + "attn_post_norm", spec_.hidden);
-  block.norm2 = RegisterNorm(role, block.module, prefix + "norm2", spec_.hidden);
+  block.parallel = spec_.parallel_residual;
+  if (block.parallel != ParallelResidual::kOneNorm)
+    block.norm2 = RegisterNorm(role, block.module, prefix + "norm2", spec_.hidden);
   RegisterMlp(role, prefix, kind.has_experts, block);
   if (spec_.post_norm)
     block.mlp_post_norm = RegisterNorm(role, block.module, prefix + "mlp_post_norm", spec_.hidden);

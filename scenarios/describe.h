@@ -136,7 +136,7 @@ void Describe(V& v, ModelSpec& model) {
   v.Text("preset", model.preset, presets, "a published model; single keys override it");
   v.InputOnly("config",
               "instead of the dimensions: a Hugging Face config.json of a gpt2, llama, mistral, mixtral, "
-              "qwen, deepseek, gpt_oss or gemma model");
+              "qwen, deepseek, gpt_oss, gpt_neox, phi or gemma model");
   v.Word("kind", model.kind, "default transformer");
   if (v.Covers(model.kind == ModelKind::kTransformer)) {
     v.Integer("layers", model.layers, kSize, "transformer blocks");
@@ -168,6 +168,9 @@ void Describe(V& v, ModelSpec& model) {
         "post_norm", model.post_norm,
         "norms of what attention and the MLP give, too, before it is added to the residual stream (default "
         "false)");
+    v.Word("parallel_residual", model.parallel_residual,
+           "attention and MLP take the same input, with one norm (GPT-J, Falcon 7B, Phi-2) or two (GPT-NeoX, "
+           "Pythia); default none: one behind the other");
     v.Flag("tie_embeddings", model.tie_embeddings,
            "the head is the token embedding (default: position is learned)");
     v.Word("attention", model.attention, "default flash");

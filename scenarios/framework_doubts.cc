@@ -130,6 +130,19 @@ void AddRecomputation(const Scenario& s, Lines& lines) {
                                 WordOf(s.framework)));
 }
 
+void AddParallelResidual(const Scenario& s, Lines& lines) {
+  if (s.model.parallel_residual == ParallelResidual::kNone) return;
+  if (s.framework == Framework::kMegatronCore)
+    lines.emplace_back(
+        "Megatron-Core has no blocks whose MLP is beside attention (model.parallel_residual): GPT-NeoX's "
+        "library, "
+        "which has, is framework: deepspeed");
+  if (s.framework == Framework::kDeepspeed && s.parallel.tensor.size > 1)
+    lines.emplace_back(
+        "GPT-NeoX's library reduces the sum of attention and the MLP over tensor ranks at once, which is two "
+        "reductions here (model.parallel_residual)");
+}
+
 void AddAdapters(const Scenario& s, Lines& lines) {
   if (!s.model.lora) return;
   if (s.framework == Framework::kMegatron)
@@ -155,6 +168,7 @@ std::vector<std::string> FrameworkDoubts(const Scenario& scenario) {
   AddSharding(scenario, lines);
   AddModelAxes(scenario, lines);
   AddRecomputation(scenario, lines);
+  AddParallelResidual(scenario, lines);
   AddAdapters(scenario, lines);
   AddSchedule(scenario, lines);
   const bool has_eager_loss = scenario.framework == Framework::kPytorchCompile &&

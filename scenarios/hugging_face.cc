@@ -14,17 +14,18 @@
 
 namespace windtunnel {
 namespace hugging_face {
-namespace {
 
-// An activation without a gate. GELU's tanh approximation counts as GELU.
 Result<ActivationKind> ReadUngated(const Config& config, std::string_view key) {
   return config.Activation(key, ActivationKind::kGelu,
                            {{"gelu_new", ActivationKind::kGelu},
                             {"gelu", ActivationKind::kGelu},
                             {"gelu_pytorch_tanh", ActivationKind::kGelu},
+                            {"gelu_fast", ActivationKind::kGelu},
                             {"relu", ActivationKind::kRelu},
                             {"relu2", ActivationKind::kSquaredRelu}});
 }
+
+namespace {
 
 // transformers' GPT2Config: names and defaults.
 Result<ModelSpec> ReadGpt2(const Config& config) {
@@ -356,7 +357,9 @@ constexpr std::string_view kOfGlm = "rotary positions turn other pairs of column
 using SeqLen = std::optional<int64_t>;
 constexpr ModelType kModelTypes[] = {
     {"arcee", [](const Config& c, SeqLen) { return ReadArcee(c); }},
+    {"cohere", [](const Config& c, SeqLen) { return ReadCohere(c); }, "logits are scaled"},
     {"ernie4_5", [](const Config& c, SeqLen) { return ReadErnie(c); }, kOfGlm},
+    {"falcon", [](const Config& c, SeqLen) { return ReadFalcon(c); }, "norms have biases"},
     {"gemma", [](const Config& c, SeqLen) { return ReadGemma(c); }, kOfGemma},
     {.name = "gemma3", .read = ReadGemma3, .differs = kOfGemma, .has_part = true},
     {.name = "gemma3_text", .read = ReadGemma3, .differs = kOfGemma, .is_of_text = true},
@@ -364,6 +367,7 @@ constexpr ModelType kModelTypes[] = {
     {"glm4", [](const Config& c, SeqLen) { return ReadGlm(c, true); }, kOfGlm},
     {"glm4_moe", [](const Config& c, SeqLen) { return ReadGlm4Moe(c); }, kOfDeepseek},
     {"gpt2", [](const Config& c, SeqLen) { return ReadGpt2(c); }},
+    {"gpt_neox", [](const Config& c, SeqLen) { return ReadGptNeox(c); }},
     {"gpt_oss", ReadGptOss, "attention has sinks"},
     {"granite", [](const Config& c, SeqLen) { return ReadLlama(c); },
      "embeddings, attention, residuals and logits are scaled"},
@@ -376,6 +380,7 @@ constexpr ModelType kModelTypes[] = {
     {.name = "mistral3", .read = ReadMistral3, .has_part = true},
     {"mixtral", ReadMixtral},
     {"opt", [](const Config& c, SeqLen) { return ReadOpt(c); }, "positions begin with the third embedding"},
+    {"phi", [](const Config& c, SeqLen) { return ReadPhi(c); }, "the head has a bias"},
     {"phi3", ReadPhi3},
     {"qwen2", ReadQwen2},
     {"qwen3", [](const Config& c,

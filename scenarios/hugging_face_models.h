@@ -1,5 +1,5 @@
-// What the readers of Hugging Face's configurations share (hugging_face.cc), and those of mixtures of experts
-// (hugging_face_mixtures.cc). Errors: InvalidInput for a wrong value, Unsupported for what is not modelled; with
+// What the readers of Hugging Face's configurations share (hugging_face.cc), those of mixtures of experts
+// (hugging_face_mixtures.cc), and those of models with a parallel residual (hugging_face_parallel.cc). Errors: InvalidInput for a wrong value, Unsupported for what is not modelled; with
 // the configuration's place.
 #pragma once
 
@@ -46,5 +46,13 @@ Result<ModelSpec> ReadGptOss(const Config& config, std::optional<int64_t> seq_le
 Result<ModelSpec> ReadDeepseek(const Config& config);
 Result<ModelSpec> ReadLlama4(const Config& config, std::optional<int64_t> seq_len);
 Result<ModelSpec> ReadGlm4Moe(const Config& config);
+
+// An activation without a gate. GELU's tanh approximation counts as GELU.
+Result<ActivationKind> ReadUngated(const Config& config, std::string_view key);
+
+Result<ModelSpec> ReadGptNeox(const Config& config);
+Result<ModelSpec> ReadPhi(const Config& config);
+Result<ModelSpec> ReadFalcon(const Config& config);
+Result<ModelSpec> ReadCohere(const Config& config);
 
 }  // namespace windtunnel::hugging_face

@@ -79,6 +79,19 @@ void CheckRotatedColumns(const ModelSpec& model, Checker& check) {
                model.head_dim);
 }
 
+void CheckParallelResidual(const ModelSpec& model, Checker& check) {
+  if (model.parallel_residual == ParallelResidual::kNone) return;
+  const auto expect_none = [&](bool is_fine, const char* key) {
+    check.Expect(is_fine, {"model.parallel_residual", key},
+                 "model.parallel_residual is {}, expected none with {}", WordOf(model.parallel_residual),
+                 key);
+  };
+  expect_none(!model.post_norm, "model.post_norm");
+  expect_none(!model.experts, "model.experts");
+  expect_none(!model.latent_attention, "model.latent_attention");
+  expect_none(!model.mtp, "model.mtp");
+}
+
 }  // namespace
 
 void CheckTransformer(const ModelSpec& model, Checker& check) {
@@ -110,6 +123,7 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
   CheckLatentAttention(model, check);
   CheckSlidingWindow(model, check);
   CheckTokenPrediction(model, check);
+  CheckParallelResidual(model, check);
   if (!model.experts) return;
   check.Expect(model.experts->top_k <= model.experts->count, {"model.experts.top_k", "model.experts.count"},
                "model.experts.top_k is {}, expected at most count ({})", model.experts->top_k,
@@ -151,6 +165,7 @@ void CheckMlp(const ModelSpec& model, Checker& check) {
                           "qkv_bias",
                           "qk_norm",
                           "post_norm",
+                          "parallel_residual",
                           "tie_embeddings",
                           "attention",
                           "latent_attention",

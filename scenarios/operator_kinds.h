@@ -29,6 +29,9 @@ constexpr bool IsGated(ActivationKind kind) {
 enum class NormKind { kLayerNorm, kRmsNorm };
 enum class PositionKind { kLearned, kRope };
 enum class AttentionKind { kFlash, kEager };
+// Whether attention and MLP of a block take the same residual stream (GPT-J's x + attention(norm(x)) +
+// mlp(norm(x))) instead of one behind the other, and how many norms they have then.
+enum class ParallelResidual { kNone, kOneNorm, kTwoNorms };
 enum class Fp8Recipe { kNone, kTensorwise, kDelayed, kRowwise, kBlock, kMxfp8, kNvfp4 };
 
 }  // namespace windtunnel

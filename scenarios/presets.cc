@@ -14,12 +14,14 @@ namespace {
 // is Llama's with norms of the heads of queries and keys. DeepSeek's is Llama's with latent attention: 64
 // columns of a head are rotated, 128 are not, and a head of values has 128. GPT-OSS's has biases of all of
 // attention's projections and of experts, and its own activation. Gemma 3's is Qwen3's with GEGLU and with
-// norms behind attention and the MLP.
-enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek, kGptOss, kGemma3 };
+// norms behind attention and the MLP. GPT-NeoX's is GPT-2's with rotary positions of a quarter of each head, an
+// untied head, and the MLP beside attention.
+enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek, kGptOss, kGemma3, kNeox };
 
 ActivationKind ActivationOf(Family family) {
   switch (family) {
     case Family::kGpt:
+    case Family::kNeox:
       return ActivationKind::kGelu;
     case Family::kGptOss:
       return ActivationKind::kClampedSwiglu;
@@ -48,6 +50,8 @@ struct Row {
 // Sources of the rows, from top to bottom:
 //   GPT-2    openai/gpt-2 (hparams.json of the released checkpoints 124M, 355M, 774M, 1558M)
 //   GPT-3    Brown et al., arXiv:2005.14165, table 2.1; vocabulary of GPT-2, context 2048 (section 2.1)
+//   Pythia   Biderman et al., arXiv:2304.01373, table 1; EleutherAI/pythia-{160m to 12b} config.json
+//   GPT-NeoX Black et al., arXiv:2204.06745, section 3; EleutherAI/gpt-neox-20b config.json
 //   Llama 2  Touvron et al., arXiv:2307.09288, table 1; meta-llama/Llama-2-{7b,13b,70b}-hf config.json.
 //            Llama 1 7B (arXiv:2302.13971, table 2) has the same blocks, and a context of 2048.
 //   Llama 3  Grattafiori et al., arXiv:2407.21783, table 3; its context in pre-training (section 3.4.1)
@@ -80,6 +84,14 @@ constexpr Row kRows[] = {
     {"gpt2-774m", Family::kGpt, 36, 1280, 20, 0, 0, 50257, 1024},
     {"gpt2-1.5b", Family::kGpt, 48, 1600, 25, 0, 0, 50257, 1024},
     {"gpt3-175b", Family::kGpt, 96, 12288, 96, 0, 0, 50257, 2048},
+    {"pythia-160m", Family::kNeox, 12, 768, 12, 0, 0, 50304, 2048},
+    {"pythia-410m", Family::kNeox, 24, 1024, 16, 0, 0, 50304, 2048},
+    {"pythia-1b", Family::kNeox, 16, 2048, 8, 0, 0, 50304, 2048},
+    {"pythia-1.4b", Family::kNeox, 24, 2048, 16, 0, 0, 50304, 2048},
+    {"pythia-2.8b", Family::kNeox, 32, 2560, 32, 0, 0, 50304, 2048},
+    {"pythia-6.9b", Family::kNeox, 32, 4096, 32, 0, 0, 50432, 2048},
+    {"pythia-12b", Family::kNeox, 36, 5120, 40, 0, 0, 50688, 2048},
+    {"gpt-neox-20b", Family::kNeox, 44, 6144, 64, 0, 0, 50432, 2048},
     {"llama-7b", Family::kLlama, 32, 4096, 32, 0, 11008, 32000, 4096, 1e4, 1e-6},
     {"llama2-7b", Family::kLlama, 32, 4096, 32, 0, 11008, 32000, 4096},
     {"llama2-13b", Family::kLlama, 40, 5120, 40, 0, 13824, 32000, 4096},
@@ -136,7 +148,7 @@ ModelSpec MlpPreset() {
 }
 
 ModelSpec Expand(const Row& row) {
-  const bool gpt = row.family == Family::kGpt;
+  const bool neox = row.family == Family::kNeox, gpt = row.family == Family::kGpt;
   ModelSpec model;
   model.preset = row.name;
   model.layers = row.layers;
@@ -148,15 +160,19 @@ ModelSpec Expand(const Row& row) {
   model.vocab = row.vocab;
   model.seq_len = row.seq_len;
   model.activation = ActivationOf(row.family);
-  model.norm = gpt ? NormKind::kLayerNorm : NormKind::kRmsNorm;
+  model.norm = gpt || neox ? NormKind::kLayerNorm : NormKind::kRmsNorm;
   model.norm_epsilon = row.norm_epsilon;
   model.position = gpt ? PositionKind::kLearned : PositionKind::kRope;
   model.rope_theta = row.rope_theta;
-  model.bias = gpt || row.family == Family::kGptOss;
+  model.bias = gpt || neox || row.family == Family::kGptOss;
   model.qkv_bias = model.bias || row.family == Family::kQwen2;
   model.post_norm = row.family == Family::kGemma3;
   model.qk_norm = row.family == Family::kQwen3 || model.post_norm;
   model.tie_embeddings = gpt || row.tie_embeddings;
+  if (neox) {
+    model.rope_dim = row.hidden / row.heads / 4;
+    model.parallel_residual = ParallelResidual::kTwoNorms;
+  }
   if (row.experts > 0)
     model.experts = ExpertsSpec{.count = row.experts,
                                 .top_k = row.top_k,

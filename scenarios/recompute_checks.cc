@@ -43,6 +43,20 @@ void CheckPostNorm(const Scenario& scenario, Checker& check) {
       "gives would be normalised again");
 }
 
+// Modules that share a norm, or take the same stream, are not run again one by one.
+void CheckParallelResidual(const Scenario& scenario, Checker& check) {
+  if (scenario.model.parallel_residual == ParallelResidual::kNone) return;
+  const std::string_view word = WordOf(scenario.model.parallel_residual);
+  check.Expect(!MayRecompute(scenario, Recompute::kSelectiveOp),
+               {"recompute", "model.parallel_residual", "search.recompute"},
+               "recompute is selective_op, expected none, full or selective with model.parallel_residual: {}",
+               word);
+  const std::vector<RecomputeModule>& modules = scenario.recompute_modules;
+  check.Expect(std::find(modules.begin(), modules.end(), RecomputeModule::kLayerNorm) == modules.end(),
+               {"recompute_modules", "model.parallel_residual"},
+               "recompute_modules has layernorm, expected others with model.parallel_residual: {}", word);
+}
+
 // recompute_modules need recompute: selective (or a search with it), and a framework that has them.
 void CheckWhereModulesCount(const Scenario& scenario, Checker& check) {
   check.Expect(MayRecompute(scenario, Recompute::kSelective), {"recompute_modules", "recompute"},
@@ -91,6 +105,7 @@ void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
 
 void CheckRecomputation(const Scenario& scenario, Checker& check) {
   CheckPostNorm(scenario, check);
+  CheckParallelResidual(scenario, check);
   CheckRecomputeModules(scenario, check);
   CheckRecomputedLayers(scenario, check);
 }

@@ -133,6 +133,7 @@ struct ModelSpec {
   bool qk_norm = false;    // RMS norm of each head of queries and keys
   bool post_norm = false;  // also a norm of attention's and the MLP's outputs, before the residual sum
   bool tie_embeddings = true;
+  ParallelResidual parallel_residual = ParallelResidual::kNone;
   AttentionKind attention = AttentionKind::kFlash;
   FlashChoice flash_kernels = FlashChoice::kFramework;
   std::optional<LatentAttentionSpec> latent_attention = std::nullopt;

@@ -59,6 +59,12 @@ struct Words<Quantization> {
       {"none", Quantization::kNone}, {"nf4", Quantization::kNf4}, {"nf4_double", Quantization::kNf4Double}};
 };
 template <>
+struct Words<ParallelResidual> {
+  static constexpr Word<ParallelResidual> table[] = {{"none", ParallelResidual::kNone},
+                                                     {"one_norm", ParallelResidual::kOneNorm},
+                                                     {"two_norms", ParallelResidual::kTwoNorms}};
+};
+template <>
 struct Words<AttentionKind> {
   static constexpr Word<AttentionKind> table[] = {{"flash", AttentionKind::kFlash},
                                                   {"eager", AttentionKind::kEager}};

@@ -49,6 +49,8 @@ Result<Family> FamilyOf(const ModelSpec& model) {
   if (model.mtp) return Unsupported("Hugging Face's names are not known of models with model.mtp");
   if (model.latent_attention)
     return Unsupported("Hugging Face's names are not known of models with model.latent_attention");
+  if (model.parallel_residual != ParallelResidual::kNone)
+    return Unsupported("Hugging Face's names are not known of models with model.parallel_residual");
   if (model.post_norm)
     return Unsupported("Hugging Face's names are not known of models with model.post_norm");
   if (model.rope_dim > 0)

@@ -67,6 +67,26 @@ inline Scenario TinyGemma3(int64_t ranks = 1) {
   return s;
 }
 
+// In GPT-NeoX's style: attention and MLP take the same stream, each behind a norm of its own.
+inline Scenario TinyNeox(int64_t ranks = 1) {
+  Scenario s = TinyGpt(ranks);
+  s.name = "tiny-neox";
+  s.model.position = PositionKind::kRope;
+  s.model.rope_dim = 4;
+  s.model.parallel_residual = ParallelResidual::kTwoNorms;
+  return s;
+}
+
+// In Command R's style: attention and MLP have one norm.
+inline Scenario TinyCommandR(int64_t ranks = 1) {
+  Scenario s = TinyLlama(ranks);
+  s.name = "tiny-command-r";
+  s.model.norm = NormKind::kLayerNorm;
+  s.model.tie_embeddings = true;
+  s.model.parallel_residual = ParallelResidual::kOneNorm;
+  return s;
+}
+
 inline Scenario TinyMlp(int64_t ranks = 1) {
   Scenario s;
   s.name = "tiny-mlp";

@@ -76,7 +76,8 @@ Scenario Dropping(Scenario s) {
 TEST(Training, TheGradientIsThatOfTheLoss) {
   for (Scenario s :
        {TinyGpt(), Activated(TinyGpt(), ActivationKind::kSquaredRelu), TinyLlama(), TinyQwen3(), TinyGemma3(),
-        With(TinyGemma3(), [](Scenario& s) { s.recompute = Recompute::kFull; }),
+        With(TinyGemma3(), [](Scenario& s) { s.recompute = Recompute::kFull; }), TinyNeox(), TinyCommandR(),
+        With(TinyCommandR(), [](Scenario& s) { s.recompute = Recompute::kFull; }),
         Activated(TinyLlama(), ActivationKind::kClampedSwiglu), Dropping(TinyGpt()), Dropping(TinyLlama())}) {
     s.batch = {.micro = 4, .accumulate = 1};
     s.optimizer = {.kind = OptimizerKind::kSgd, .lr = 1e-4, .clip_norm = 1e9};

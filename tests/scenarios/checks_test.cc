@@ -140,6 +140,14 @@ INSTANTIATE_TEST_SUITE_P(
             "model: {preset: gemma3-1b}\nrecompute: selective_op\n",
             "s.yaml:2:12: model.post_norm is true, expected false with recompute selective_op: what every "
             "second matmul gives would be normalised again"},
+        Conflict{"model: {preset: pythia-160m}\nrecompute: selective_op\n",
+                 "s.yaml:2:12: recompute is selective_op, expected none, full or selective with "
+                 "model.parallel_residual: two_norms"},
+        Conflict{"model: {preset: pythia-160m}\nrecompute: selective\nrecompute_modules: [layernorm]\n",
+                 "s.yaml:3:20: recompute_modules has layernorm, expected others with "
+                 "model.parallel_residual: two_norms"},
+        Conflict{"model: {preset: mixtral-8x7b, parallel_residual: one_norm}\n",
+                 "s.yaml:1:50: model.parallel_residual is one_norm, expected none with model.experts"},
         Conflict{"model: {preset: gpt2-124m, activation: geglu}\nframework: megatron\n",
                  "s.yaml:1:40: model.activation is 'geglu', expected gelu, relu, squared_relu or swiglu with "
                  "framework: megatron, which has no other"},

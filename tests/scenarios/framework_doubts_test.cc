@@ -48,6 +48,11 @@ TEST(FrameworkDoubts, NameWhatAFrameworkDoesNotRun) {
   EXPECT_THAT(DoubtsOf({"framework=megatron_core", lora}), IsEmpty());
   EXPECT_THAT(DoubtsOf({"framework=megatron_core", lora, "parallel.tensor.size=2", "parallel.data.size=2"}),
               ElementsAre(HasSubstr("gathers between them")));
+  const std::string beside = "model.parallel_residual=two_norms", split = "parallel.tensor.size=2";
+  EXPECT_THAT(DoubtsOf({"framework=megatron_core", beside}), ElementsAre(HasSubstr("framework: deepspeed")));
+  EXPECT_THAT(DoubtsOf({"framework=deepspeed", beside}), IsEmpty());
+  EXPECT_THAT(DoubtsOf({"framework=deepspeed", beside, split, "parallel.data.size=2"}),
+              ElementsAre(HasSubstr("reduces the sum")));
   const std::string ddp = "parallel.data.kind=ddp", pytorch = "framework=pytorch";
   EXPECT_THAT(DoubtsOf({pytorch, "parallel.pipeline.schedule=zb_h1", ddp, "precision.optimizer=bf16"}),
               IsEmpty());

@@ -122,8 +122,9 @@ TEST(HuggingFace, OtherModelsAreUnsupported) {
   EXPECT_EQ(
       ReadHuggingFaceConfig(path).error().message,
       path +
-          ":6:17: model_type is 'bert', expected arcee, ernie4_5, gemma, gemma3, glm, glm4, glm4_moe, gpt2, "
-          "gpt_oss, granite, llama, llama4, mistral, mistral3, mixtral, opt, phi3, qwen2, qwen3, qwen3_moe, "
+          ":6:17: model_type is 'bert', expected arcee, cohere, ernie4_5, falcon, gemma, gemma3, glm, glm4, "
+          "glm4_moe, gpt2, gpt_neox, gpt_oss, granite, llama, llama4, mistral, mistral3, mixtral, opt, phi, "
+          "phi3, qwen2, qwen3, qwen3_moe, "
           "seed_oss, smollm3, starcoder2, deepseek_v2, deepseek_v3 or kimi_k2");
 }
 
@@ -667,6 +668,63 @@ TEST(HuggingFace, OptHasGpt2sBlocks) {
   EXPECT_NE(error_of("before\": true", "before\": false").find("do_layer_norm_before is false"),
             std::string::npos);
   EXPECT_NE(error_of("_dim\": 2048", "_dim\": 512").find("embeddings are not projected"), std::string::npos);
+}
+
+// EleutherAI/pythia-1.4b.
+TEST(HuggingFace, GptNeoxHasTheMlpBesideAttention) {
+  constexpr char kPythia[] = R"({"model_type": "gpt_neox", "hidden_act": "gelu", "hidden_size": 2048,
+  "intermediate_size": 8192, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048, "num_attention_heads": 16,
+  "num_hidden_layers": 24, "rotary_emb_base": 10000, "rotary_pct": 0.25, "tie_word_embeddings": false,
+  "use_parallel_residual": true, "vocab_size": 50304})";
+  ModelSpec pythia = Parsed("model: {preset: pythia-1.4b}\n").model;
+  pythia.preset.clear();
+  EXPECT_EQ(ModelOf(kPythia), pythia);
+  pythia.parallel_residual = ParallelResidual::kNone;
+  EXPECT_EQ(ModelOf(Replaced(kPythia, "residual\": true", "residual\": false")), pythia);
+}
+
+// microsoft/phi-2.
+TEST(HuggingFace, PhiHasOneNormForBoth) {
+  const ModelSpec model = ModelOf(R"({"model_type": "phi", "hidden_act": "gelu_new", "hidden_size": 2560,
+  "intermediate_size": 10240, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048, "num_attention_heads": 32,
+  "num_hidden_layers": 32, "num_key_value_heads": 32, "partial_rotary_factor": 0.4, "qk_layernorm": false,
+  "rope_theta": 10000.0, "tie_word_embeddings": false, "vocab_size": 51200})");
+  EXPECT_EQ(model.parallel_residual, ParallelResidual::kOneNorm);
+  EXPECT_EQ(model.rope_dim, 32);
+  EXPECT_TRUE(model.bias && model.qkv_bias);
+}
+
+// tiiuae/falcon-7b and falcon-40b.
+TEST(HuggingFace, FalconsNewArchitectureHasTwoNorms) {
+  const ModelSpec seven =
+      ModelOf(R"({"model_type": "falcon", "alibi": false, "bias": false, "hidden_size": 4544,
+  "layer_norm_epsilon": 1e-05, "multi_query": true, "new_decoder_architecture": false, "num_attention_heads": 71,
+  "num_hidden_layers": 32, "parallel_attn": true, "vocab_size": 65024})");
+  EXPECT_EQ(seven.parallel_residual, ParallelResidual::kOneNorm);
+  EXPECT_EQ(seven.kv_heads, 1);
+  EXPECT_EQ(seven.ffn, 18176);
+  EXPECT_TRUE(seven.tie_embeddings);
+  constexpr char kForty[] = R"({"model_type": "falcon", "alibi": false, "bias": false, "hidden_size": 8192,
+  "layer_norm_epsilon": 1e-05, "new_decoder_architecture": true, "num_attention_heads": 128, "num_hidden_layers": 60,
+  "num_kv_heads": 8, "parallel_attn": true, "vocab_size": 65024})";
+  const ModelSpec forty = ModelOf(kForty);
+  EXPECT_EQ(forty.parallel_residual, ParallelResidual::kTwoNorms);
+  EXPECT_EQ(forty.kv_heads, 8);
+  const auto with_alibi = ReadHuggingFaceConfig(Write(Replaced(kForty, "alibi\": false", "alibi\": true")));
+  ASSERT_FALSE(with_alibi);
+  EXPECT_NE(with_alibi.error().message.find("alibi is true, expected false"), std::string::npos);
+}
+
+// CohereForAI/c4ai-command-r-v01.
+TEST(HuggingFace, CommandRIsALlamaWithOneLayerNorm) {
+  const ModelSpec model = ModelOf(R"({"model_type": "cohere", "attention_bias": false, "hidden_act": "silu",
+  "hidden_size": 8192, "intermediate_size": 22528, "layer_norm_eps": 1e-05, "max_position_embeddings": 8192,
+  "num_attention_heads": 64, "num_hidden_layers": 40, "num_key_value_heads": 64, "rope_theta": 8000000.0,
+  "use_qk_norm": false, "vocab_size": 256000})");
+  EXPECT_EQ(model.parallel_residual, ParallelResidual::kOneNorm);
+  EXPECT_EQ(model.norm, NormKind::kLayerNorm);
+  EXPECT_FALSE(model.bias);
+  EXPECT_TRUE(model.tie_embeddings);
 }
 
 TEST(HuggingFace, Mistral3IsItsTextModel) {

@@ -187,7 +187,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "s.yaml:2:30: precision.growth_interval is '0', expected at least 1"},
         Mistake{"model: {preset: gpt2}\n",
                 "s.yaml:1:17: model.preset is 'gpt2', expected gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, "
-                "gpt3-175b, llama-7b, llama2-7b, llama2-13b, llama2-70b, llama3-8b, llama3-70b, llama3-405b, "
+                "gpt3-175b, pythia-160m, pythia-410m, pythia-1b, pythia-1.4b, pythia-2.8b, pythia-6.9b, "
+                "pythia-12b, gpt-neox-20b, llama-7b, llama2-7b, llama2-13b, llama2-70b, llama3-8b, "
+                "llama3-70b, llama3-405b, "
                 "llama4-scout, llama4-maverick, mixtral-8x7b, qwen2.5-0.5b, qwen2.5-7b, qwen2.5-72b, "
                 "qwen3-0.6b, qwen3-8b, "
                 "qwen3-32b, qwen3-30b-a3b, "

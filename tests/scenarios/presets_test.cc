@@ -38,7 +38,7 @@ int64_t CountParameters(const ModelSpec& m) {
   if (m.qkv_bias) biases += queries + 2 * kv;
   if (m.qk_norm) biases += 2 * m.head_dim;
   int64_t norm = (m.norm == NormKind::kLayerNorm ? 2 : 1) * m.hidden;
-  const int64_t norms = m.post_norm ? 4 : 2;
+  const int64_t norms = m.post_norm ? 4 : m.parallel_residual == ParallelResidual::kOneNorm ? 1 : 2;
   int64_t embeddings = (m.tie_embeddings ? 1 : 2) * m.vocab * m.hidden;
   int64_t positions = m.position == PositionKind::kLearned ? m.seq_len * m.hidden : 0;
   return m.layers * (attention + biases + norms * norm) + feed_forward + norm + embeddings + positions;
@@ -54,6 +54,14 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   EXPECT_EQ(CountOf("gpt2-355m"), 354'823'168);
   EXPECT_EQ(CountOf("gpt2-774m"), 774'030'080);
   EXPECT_EQ(CountOf("gpt2-1.5b"), 1'557'611'200);
+  EXPECT_EQ(CountOf("pythia-160m"), 162'322'944);
+  EXPECT_EQ(CountOf("pythia-410m"), 405'334'016);
+  EXPECT_EQ(CountOf("pythia-1b"), 1'011'781'632);
+  EXPECT_EQ(CountOf("pythia-1.4b"), 1'414'647'808);
+  EXPECT_EQ(CountOf("pythia-2.8b"), 2'775'208'960);
+  EXPECT_EQ(CountOf("pythia-6.9b"), 6'857'302'016);
+  EXPECT_EQ(CountOf("pythia-12b"), 11'846'072'320);
+  EXPECT_EQ(CountOf("gpt-neox-20b"), 20'554'567'680);
   EXPECT_EQ(CountOf("llama-7b"), 6'738'415'616);
   EXPECT_EQ(CountOf("llama2-7b"), 6'738'415'616);
   EXPECT_EQ(CountOf("llama2-13b"), 13'015'864'320);

@@ -51,6 +51,9 @@ ModelSpec AnyModel(ModelSpec model) {
                                 .first_dense = Any<int64_t>({0, 0, 0, 1, 3, 4}),
                                 .every = Any<int64_t>({1, 1, 1, 2, 3}),
                                 .dense_ffn = Any<int64_t>({0, 3 * model.hidden})};
+  if (!model.post_norm && !model.experts && !model.mtp)
+    model.parallel_residual = Any({ParallelResidual::kNone, ParallelResidual::kNone,
+                                   ParallelResidual::kOneNorm, ParallelResidual::kTwoNorms});
   return model;
 }
 
@@ -186,7 +189,10 @@ Scenario AnyScenario() {
   }
   s.allocator = Any({AllocatorKind::kWindtunnel, AllocatorKind::kPytorch});
   s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull});
-  if (s.recompute == Recompute::kSelectiveOp) s.model.post_norm = false;
+  if (s.recompute == Recompute::kSelectiveOp) {
+    s.model.post_norm = false;
+    s.model.parallel_residual = ParallelResidual::kNone;
+  }
   if (s.framework != Framework::kWindtunnel && s.model.attention == AttentionKind::kFlash)
     s.model.flash_kernels =
         Any({FlashChoice::kFramework, FlashChoice::kFlashAttention2, FlashChoice::kCudnn});
@@ -195,6 +201,8 @@ Scenario AnyScenario() {
   if (s.recompute == Recompute::kSelective &&
       (s.framework == Framework::kWindtunnel || s.framework == Framework::kMegatronCore))
     s.recompute_modules = AnyModules();
+  if (s.model.parallel_residual != ParallelResidual::kNone)
+    std::erase(s.recompute_modules, RecomputeModule::kLayerNorm);
   s.batch = {.micro = Any<int64_t>({1, 2, 3}), .accumulate = Any<int64_t>({1, 2, 3, 4, 8, 12})};
   ParallelSpec& parallel = s.parallel;
   SplitAnyhow(s.model, parallel);
