@@ -431,7 +431,7 @@ class Commands {
     CLI::App* list = AddCommand(app_, "list", Command::kList,
                                 "List the devices, models, networks, … that a scenario can name.");
     list->add_option("WHAT", options_.files,
-                     "devices, models, networks, topologies, frameworks or schedules (default: all)")
+                     "devices, models, networks, links, topologies, frameworks or schedules (default: all)")
         ->type_name("");
   }
 

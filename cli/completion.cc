@@ -22,7 +22,9 @@ Values ValuesOf(const std::string& name, const std::vector<std::string>& profile
   if (name == "FILE") return {Values::kFiles, "", {}};
   if (name == "DIR") return {Values::kDirectories, "", {}};
   if (name == "WHAT")
-    return {Values::kWords, "", {"devices", "models", "networks", "topologies", "frameworks", "schedules"}};
+    return {Values::kWords,
+            "",
+            {"devices", "models", "networks", "links", "topologies", "frameworks", "schedules"}};
   if (name == "SHELL") return {Values::kWords, "", {"bash", "zsh", "fish"}};
   return {};
 }

@@ -12,6 +12,7 @@
 #include "scenarios/load.h"
 #include "scenarios/presets.h"
 #include "scenarios/suggest.h"
+#include "topology/link_rates.h"
 
 namespace windtunnel {
 namespace {
@@ -66,6 +67,16 @@ std::vector<Row> Networks() {
   return rows;
 }
 
+std::vector<Row> Links() {
+  std::vector<Row> rows;
+  for (const KnownLink& link : KnownLinks())
+    rows.push_back(
+        {std::string(link.kind),
+         fmt::format("{:g} GB/s from a device and to it, of which rings reach {:g}{}", link.nominal,
+                     link.ring, link.is_mesh ? "; from device to device, without switches" : "")});
+  return rows;
+}
+
 std::vector<Row> Topologies() {
   std::vector<Row> rows;
   for (const KnownTopology& known : kKnownTopologies) {
@@ -103,6 +114,7 @@ Result<std::vector<List>> Lists() {
   return std::vector<List>{{"devices", "cluster.device", std::move(devices)},
                            {"models", "model.preset", std::move(models)},
                            {"networks", "cluster.network", Networks()},
+                           {"links", "cluster.network.intra_node", Links()},
                            {"topologies", "cluster.topology", Topologies()},
                            {"frameworks", "framework", Frameworks()},
                            {"schedules", "parallel.pipeline.schedule", SchedulesInWords()}};

@@ -207,12 +207,14 @@ std::vector<std::string> NodesInDoubt(const Scenario& scenario, const DeviceSpec
   std::vector<std::string> lines;
   const bool is_linkable =  // otherwise it is refused
       device.most_devices_per_node == 0 || cluster.devices_per_node <= device.most_devices_per_node;
-  if (device.usual_devices_per_node > 0 && cluster.devices_per_node > device.usual_devices_per_node &&
-      is_linkable)
+  // A DGX-2 has sixteen of the V100s that a DGX-1 has eight of, and their links meet in switches.
+  const bool is_dgx2 = device.intra_node == "nvlink2_mesh" && link == "nvlink2";
+  const int64_t usual = is_dgx2 ? 16 : device.usual_devices_per_node;
+  if (usual > 0 && cluster.devices_per_node > usual && is_linkable)
     lines.push_back(fmt::format(
         "{} devices of a node are taken to be joined by {}; systems of {} have {} (cluster.nodes, "
         "cluster.devices_per_node)",
-        cluster.devices_per_node, link, device.name, device.usual_devices_per_node));
+        cluster.devices_per_node, link, device.name, usual));
   constexpr int64_t kOfTray = 8;
   const bool is_rack = device.most_devices_per_node > kOfTray;
   if (is_rack && cluster.nodes > 1 && cluster.devices_per_node <= kOfTray && cluster.topology.links.empty())
@@ -220,7 +222,7 @@ std::vector<std::string> NodesInDoubt(const Scenario& scenario, const DeviceSpec
         "nodes of {} are taken to be joined by the network; {} joins up to {} {} of a rack, which is a node "
         "here (cluster.devices_per_node)",
         cluster.devices_per_node, link, device.most_devices_per_node, device.name));
-  if (cluster.devices_per_node > 1 && within.gbytes_per_s == 0 && link != device.intra_node)
+  if (cluster.devices_per_node > 1 && within.gbytes_per_s == 0 && link != device.intra_node && !is_dgx2)
     lines.push_back(fmt::format("devices of a node are joined by {}, as cluster.network says; {} has {}",
                                 link, device.name, device.intra_node));
   const bool is_on_pcie = device.intra_node.starts_with("pcie");

@@ -203,9 +203,12 @@ void Fsdp::InitializePacked(ProgramBuilder& b, UnitState& unit) {
           {place});
   }
   if (!offloads_parameters()) return;
+  b.Add(CopyOfPacked(unit, Copy::Crosses::kToHost), unit.name, {on_device}, {unit.packed});
+}
+
+Copy Fsdp::CopyOfPacked(const UnitState& unit, Copy::Crosses crosses) const {
   const DType type = role_.buffers[unit.packed.buffer].dtype;
-  b.Add(Copy{.elements = unit.packed.elements, .from = type, .to = type, .crosses = Copy::Crosses::kToHost},
-        unit.name, {on_device}, {unit.packed});
+  return Copy{.elements = unit.packed.elements, .from = type, .to = type, .crosses = crosses};
 }
 
 // The initial values of the unit's dense parameters in the layout of an all-gather's output.

@@ -1,9 +1,9 @@
 // Fully sharded data parallel, PyTorch's versions 1 and 2, as operators.
 //
-// Between steps every rank holds a shard of each unit's parameters (fp32), gradients and optimizer state. A unit's parameters
-// are all-gathered before its forward, dropped after it (unless it is the root, or keeps them), gathered again before its
-// backward, and its gradients reduce-scattered after it. All-gathers and reduce-scatters of a group share one
-// stream, so their order in the program is their order on the wire:
+// Between steps every rank holds a shard of each unit's parameters (fp32), gradients and optimizer state. A
+// unit's parameters are all-gathered before its forward, dropped after it (unless it is the root, or keeps
+// them), gathered again before its backward, and its gradients reduce-scattered after it. All-gathers and
+// reduce-scatters of a group share one stream, so their order in the program is their order on the wire:
 //
 //   backward_pre    AG(i-1) before the operators of unit i's backward, RS(i) after them
 //   backward_post   AG(i-1) after them, before RS(i)
@@ -163,6 +163,8 @@ class Fsdp : public DataParallel {
   bool IsGatheredAsFactor(const UnitState& unit, size_t place) const;
   std::vector<int64_t> BytesOfParts(const UnitState& unit) const;
   void MakePacked(UnitState& unit, MemorySpace space);
+  // The operator that copies a unit's packed shard between host and device.
+  Copy CopyOfPacked(const UnitState& unit, Copy::Crosses crosses) const;
   void InitializePacked(ProgramBuilder& b, UnitState& unit);
   Slice PackedShard(const UnitState& unit, size_t place) const;
   Slice ShardAsBytes(UnitState& unit, OpIndex& ready);

@@ -5,8 +5,8 @@
 
 namespace windtunnel {
 
-// The unit's tensors within a flat buffer of the unit's own layout: version 1, or one rank alone. Packed ones have
-// another buffer.
+// The unit's tensors within a flat buffer of the unit's own layout: version 1, or one rank alone. Packed ones
+// have another buffer.
 std::vector<Slice> Fsdp::TensorsIn(const UnitState& unit, Slice flat) const {
   std::vector<Slice> tensors;
   for (size_t i = 0; i < unit.dense; ++i) {
@@ -44,17 +44,15 @@ Slice Fsdp::ShardAsBytes(UnitState& unit, OpIndex& ready) {
   const Slice source =
       b_->Temporary(unit.name + " shard (to send)", all, Category::kParameters, DType::kUInt8);
   SendDense(unit, source);
-  const DType type = role_.buffers[unit.packed.buffer].dtype;
-  const int64_t of_packed = SizeOf(type).count() * unit.packed.elements;
+  const int64_t of_packed = SizeOf(role_.buffers[unit.packed.buffer].dtype).count() * unit.packed.elements;
   const auto crosses = offloads_parameters() ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
-  ready = AddBeside(*b_, copies_,
-                    Copy{.elements = unit.packed.elements, .from = type, .to = type, .crosses = crosses},
-                    unit.name, unit.packed, Slice{source.buffer, all - of_packed, of_packed}, {});
+  ready = AddBeside(*b_, copies_, CopyOfPacked(unit, crosses), unit.name, unit.packed,
+                    Slice{source.buffer, all - of_packed, of_packed}, {});
   return source;
 }
 
-// Copies the dense part of the shard to the beginning of `to`, in the gathered type. Returns the last copy; -1 if there
-// is none.
+// Copies the dense part of the shard to the beginning of `to`, in the gathered type. Returns the last copy;
+// -1 if there is none.
 OpIndex Fsdp::SendDense(UnitState& unit, Slice to) {
   const int64_t width = role_.buffers[to.buffer].dtype == DType::kUInt8 ? SizeOf(type_).count() : 1;
   const auto crosses = offloads_parameters() ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
@@ -106,10 +104,8 @@ Slice Fsdp::GatherSource(UnitState& unit, OpIndex& ready) {
     const DType type = role_.buffers[unit.packed.buffer].dtype;
     unit.packed_here =
         b_->Temporary(unit.name + " (packed)", unit.packed.elements, Category::kParameters, type);
-    ready = AddBeside(
-        *b_, copies_,
-        Copy{.elements = unit.packed.elements, .from = type, .to = type, .crosses = Copy::Crosses::kToDevice},
-        unit.name, unit.packed, unit.packed_here, {});
+    ready = AddBeside(*b_, copies_, CopyOfPacked(unit, Copy::Crosses::kToDevice), unit.name, unit.packed,
+                      unit.packed_here, {});
   }
   if (unit.dense == 0 || (!converts() && !offloads_parameters())) return unit.values;
   const Slice source =

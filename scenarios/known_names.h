@@ -23,8 +23,10 @@ struct KnownNetwork {
   // The cards of a node with `devices` devices, or of which only that many are used.
   int64_t CardsOf(int64_t devices) const { return has_card_per_device ? std::min(cards, devices) : cards; }
 };
-inline constexpr std::array<KnownNetwork, 10> kKnownNetworks = {
-    {{"dgx-a100", "nvlink3", "infiniband", 200, 8},
+inline constexpr std::array<KnownNetwork, 12> kKnownNetworks = {
+    {{"dgx-1", "nvlink2_mesh", "infiniband", 100, 4, false},
+     {"dgx-2", "nvlink2", "infiniband", 100, 8, false},
+     {"dgx-a100", "nvlink3", "infiniband", 200, 8},
      {"dgx-h100", "nvlink4", "infiniband", 400, 8},
      {"dgx-b200", "nvlink5", "infiniband", 400, 8},
      {"dgx-b300", "nvlink5", "infiniband", 800, 8},

@@ -9,12 +9,6 @@
 namespace windtunnel {
 namespace {
 
-struct KnownLink {
-  std::string_view kind;
-  double nominal, ring;  // GB/s
-  bool is_nvlink;
-  bool is_mesh = false;
-};
 // Ring rates: nvlink3 from all-reduces on 2 to 8 A100s, 229 to 235 GB/s (vTrain trace tables;
 // stas00/ml-engineering, network); nvlink4 from all-gathers and reduce-scatters on 8 H200s, 361.4 and 362.9
 // GB/s (stas00/ml-engineering); nvlink5 from those on 8 B200s, 672 and 695 GB/s (HGX B200, public cluster
@@ -48,6 +42,8 @@ constexpr double kShareTo200 = 0.94, kShareBeyond200 = 0.82, kShareOfEthernet = 
 constexpr double kEfaLatency = 51;  // us
 
 }  // namespace
+
+std::span<const KnownLink> KnownLinks() { return kLinks; }
 
 Result<LinkRates> IntraNodeRates(const LinkSpec& link, const std::string& default_kind) {
   const Duration latency = Microseconds(link.latency_us.value_or(0));

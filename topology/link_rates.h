@@ -1,13 +1,24 @@
 // The rates that collectives achieve over links between devices of a node and over network cards.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "base/units.h"
 #include "scenarios/scenario.h"
 
 namespace windtunnel {
+
+// A kind of link between the devices of a node, as scenarios name it; in GB/s.
+struct KnownLink {
+  std::string_view kind;
+  double nominal, ring;
+  bool is_nvlink;
+  bool is_mesh = false;
+};
+std::span<const KnownLink> KnownLinks();
 
 // A link between the devices of a node: the vendor's bandwidth in one direction, and what a ring achieves.
 struct LinkRates {

@@ -307,6 +307,9 @@ expect 0 '^windtunnel: devices of a node are joined by pcie4, as cluster.network
   predict gpt.yaml --set cluster.network.intra_node=pcie4 --set parallel.data.kind=ddp --set parallel.data.size=2 --set cluster.devices_per_node=2
 expect 0 '^windtunnel: nodes of 4 are taken to be joined by the network; nvlink5 joins up to 72 gb200-nvl72-186g of a rack' \
   predict gpt.yaml --set cluster.device=gb200-nvl72-186g --set cluster.network=gb200-nvl72 --set parallel.data.kind=ddp --set parallel.data.size=8 --set cluster.devices_per_node=4 --set cluster.nodes=2
+silent_dgx2=$("$windtunnel" predict gpt.yaml --set cluster.device=v100-sxm2-32g --set cluster.network=dgx-2 --set precision.param=fp32 \
+  --set precision.compute=fp16 --set parallel.data.kind=ddp --set parallel.data.size=16 --set cluster.devices_per_node=16 2>&1 > /dev/null | grep 'devices of a node')
+[ -z "$silent_dgx2" ] || { echo "FAILED: a DGX-2 is in doubt: $silent_dgx2"; failures=$((failures + 1)); }
 four_cards='--set parallel.data.kind=ddp --set parallel.data.size=4 --set cluster.devices_per_node=4'
 expect 0 '^windtunnel: 4 devices of a node are taken to be joined by 300 GB/s, all of them; NVLink bridges of a100-pcie-80g join pairs' \
   predict gpt.yaml --set cluster.device=a100-pcie-80g --set cluster.network.intra_node.gbytes_per_s=300 $four_cards

@@ -28,6 +28,7 @@ expect 0 '--recalibrate' compare --help
 expect 0 '^  h100-sxm-80g  *NVIDIA H100 SXM5 80 GB: 989 TFLOP/s in bf16' list
 expect 0 '^  llama3-8b  *transformer, 32 layers .* 8.03B parameters' list models
 expect 0 '^  dgx-h100  *nvlink4 within a node, 8 x 400 Gb/s infiniband between nodes' list devices networks
+expect 0 '^  nvlink4  *450 GB/s from a device and to it, of which rings reach 360$' list links
 # listed LIST KEY: the list has exactly the words that the key takes.
 listed() {
   words=$("$windtunnel" predict "$work/mlp.yaml" --set "$2=zz" 2>&1 | sed -n 's/.*expected \(.*\) or a .*/\1/p' | sed 's/, /\n/g' | sort)
