@@ -19,7 +19,7 @@ def fuzz_test(name, deps, max_len = 16384, mutations = 20000):
         size = "medium",
         srcs = [name + "_fuzz.cc"] + select({
             ":libfuzzer": ["libfuzzer_arguments.cc"],
-            "//conditions:default": ["mutate_main.cc"],
+            "//conditions:default": [],
         }),
         args = select({
             ":libfuzzer": [
@@ -40,5 +40,8 @@ def fuzz_test(name, deps, max_len = 16384, mutations = 20000):
             ":libfuzzer": ["-fsanitize=fuzzer"],
             "//conditions:default": [],
         }),
-        deps = deps + ["//base:random"],
+        deps = deps + ["//base:random"] + select({
+            ":libfuzzer": [],
+            "//conditions:default": [":mutate_main"],
+        }),
     )
