@@ -1,13 +1,15 @@
 #include "cli/costs.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <optional>
-#include "base/read_file.h"
+#include <tuple>
 
 #include "base/digest.h"
+#include "base/read_file.h"
 #include "cli/outputs.h"
 #include "cli/paths.h"
 #include "cost_models/cost_keys.h"
@@ -82,30 +84,32 @@ std::string Compact(std::string_view name) {
   return compact;
 }
 
-// The known device that a name was meant to be: "h100-sxm-80g" for "h100", "rtx-4090-24g" for "4090" and
-// "RTX4090". Of several with NVLink and without, the one with it. Empty: none.
+// How far a known device is from a name without dashes: 0 for its model ("h100"), or its model and memory
+// ("v10032gb"); 1 for the model's end ("4090" for an RTX 4090); 2 without the model's last letter ("a10" for an
+// A10G); 3 for another beginning. 4: it is another device.
+int DistanceOf(const std::string& wanted, const std::string& known) {
+  const size_t memory = known.rfind('-');
+  const std::string model = Compact(known.substr(0, known.starts_with("rtx-") ? memory : known.find('-')));
+  const std::string of_memory = model + Compact(known.substr(memory));
+  if (wanted == model || wanted == of_memory || wanted == of_memory + "b") return 0;
+  if (wanted.size() < 2) return 4;
+  if (model.ends_with(wanted)) return 1;
+  const bool ends_in_letter = std::isalpha(static_cast<unsigned char>(model.back())) != 0;
+  if (ends_in_letter && wanted == model.substr(0, model.size() - 1)) return 2;
+  return Compact(known).starts_with(wanted) ? 3 : 4;
+}
+
+// The known device that a name was meant to be. Of several the one with NVLink, and with 80 GB. Empty: none.
 std::string MeantDevice(const std::string& name) {
   const std::string wanted = Compact(name);
-  std::string meant;
-  int best = 4;
-  for (const std::string& known : EmbeddedProfileNames()) {
-    const std::string model =
-        Compact(known.substr(0, known.starts_with("rtx-") ? known.rfind('-') : known.find('-')));
-    const bool is_model = wanted == model, ends = wanted.size() > 1 && model.ends_with(wanted);
-    const bool lacks_letter = model.size() == wanted.size() + 1 && model.starts_with(wanted) &&
-                              std::isalpha(static_cast<unsigned char>(model.back())) != 0;
-    const int rank = is_model                                                  ? 0
-                     : ends                                                    ? 1
-                     : lacks_letter                                            ? 2
-                     : wanted.size() > 1 && Compact(known).starts_with(wanted) ? 3
-                                                                               : 4;
-    const bool has_nvlink = known.find("-sxm") != std::string::npos;
-    if (rank < best || (rank == best && rank < 4 && has_nvlink && meant.find("-sxm") == std::string::npos)) {
-      best = rank;
-      meant = known;
-    }
-  }
-  return meant.empty() ? MeantWord(name, EmbeddedProfileNames()) : meant;
+  const auto key = [&](const std::string& known) {
+    const bool has_nvlink = known.find("-sxm") != std::string::npos, has_80 = known.ends_with("-80g");
+    return std::tuple(DistanceOf(wanted, known), !has_nvlink, !has_80);
+  };
+  const std::vector<std::string> known = EmbeddedProfileNames();
+  const auto nearest = std::min_element(known.begin(), known.end(),
+                                        [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  return DistanceOf(wanted, *nearest) < 4 ? *nearest : MeantWord(name, known);
 }
 
 std::string DidYouMean(const std::string& name) {

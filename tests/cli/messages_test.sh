@@ -60,6 +60,9 @@ expect_line 2 '--set parallel.pipeline.schedule=1f1b: parallel.pipeline.schedule
 expect_line 2 '^gpt.yaml:4:.*: cluster.network.inter_node names no bandwidth' predict gpt.yaml \
   --set parallel.data.size=2 --set cluster.nodes=2
 expect_line 2 "did you mean 'h100-sxm-80g'" predict gpt.yaml --profile h100
+for meant in 'a100 a100-sxm-80g' '4090 rtx-4090-24g' 'RTX4090 rtx-4090-24g' 'v100-32gb v100-sxm2-32g' 'a10 a10g-24g' 'l40 l40s-48g'; do
+  expect_line 2 "did you mean '${meant#* }'" predict gpt.yaml --profile "${meant% *}"
+done
 
 # Outputs are checked before the work, not after it.
 for option in --json --html --trace --svg; do
