@@ -229,11 +229,10 @@ std::vector<std::string> NodesInDoubt(const Scenario& scenario, const DeviceSpec
   const auto own = IntraNodeRates({}, device.intra_node);
   if (is_on_pcie && own && cluster.devices_per_node > 2 && !within.kind.starts_with("pcie") &&
       GBps(within.gbytes_per_s) > own->nominal)
-    lines.push_back(
-        fmt::format("{} devices of a node are taken to be joined by {} GB/s, all of them; NVLink bridges of "
-                    "{} join pairs, and "
-                    "a ring of more than two goes over {}",
-                    cluster.devices_per_node, within.gbytes_per_s, device.name, device.intra_node));
+    lines.push_back(fmt::format(
+        "{} devices of a node are taken to be joined by {} GB/s, all of them; NVLink bridges of {} "
+        "join pairs, and a ring of more than two goes over {}",
+        cluster.devices_per_node, within.gbytes_per_s, device.name, device.intra_node));
   return lines;
 }
 

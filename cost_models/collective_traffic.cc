@@ -228,7 +228,7 @@ Result<GroupLayout> LayOutInTopology(const Group& group, const ClusterSpec& clus
                                      TrafficModel& traffic) {
   const NetworkSpec network = NetworkOf(cluster);
   GroupLayout layout = PlaceOnNodes(group, cluster);
-  WT_ASSIGN_OR_RETURN(layout.link, IntraNodeRates(network.intra_node, device.intra_node));
+  WT_ASSIGN_OR_RETURN(layout.link, LinkWithinNodes(cluster, network.intra_node, device));
   WT_ASSIGN_OR_RETURN(const Traffic* ring, traffic.Of(Pattern::kRing, Collective{}, group, 0));
   const double p = layout.ranks_per_node;
   if (ring->within > 0) {

@@ -12,8 +12,7 @@
 namespace windtunnel {
 namespace {
 
-// ---- what NCCL's search finds
-// ----------------------------------------------------------------------------------------
+// ---- what NCCL's search finds ------------------------------------------------------------------------------
 
 // The channel speeds that NCCL 2.28 tries, in GB/s (src/graph/search.cc).
 constexpr double kIntraSpeeds[] = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
@@ -115,8 +114,7 @@ void SearchNodes(const GroupLayout& layout, NcclCommunicator& c) {
   }
 }
 
-// ---- collectives that NCCL has a model of
-// ----------------------------------------------------------------------------
+// ---- collectives that NCCL has a model of ------------------------------------------------------------------
 
 // A barrier is an all-reduce of one element.
 CollectiveKind NcclKind(CollectiveKind kind) {
@@ -397,16 +395,21 @@ GroupLayout PlaceOnNodes(const Group& group, const ClusterSpec& cluster) {
   return layout;
 }
 
+Result<LinkRates> LinkWithinNodes(const ClusterSpec& cluster, const LinkSpec& link,
+                                  const DeviceSpec& device) {
+  WT_ASSIGN_OR_RETURN(const LinkRates rates, IntraNodeRates(link, device.intra_node));
+  if (rates.is_mesh && cluster.devices_per_node > LinkRates::kMostOfMesh)
+    return InvalidInput(
+        "cluster.devices_per_node is {}, expected at most {} for nvlink2_mesh: larger nodes have switches "
+        "(cluster.network.intra_node: nvlink2)",
+        cluster.devices_per_node, LinkRates::kMostOfMesh);
+  return rates;
+}
+
 Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device) {
   WT_RETURN_IF_ERROR(CheckNetwork(cluster));
   GroupLayout layout = PlaceOnNodes(group, cluster);
-  WT_ASSIGN_OR_RETURN(const LinkRates link, IntraNodeRates(cluster.network.intra_node, device.intra_node));
-  if (link.is_mesh && cluster.devices_per_node > LinkRates::kMostOfMesh)
-    return InvalidInput(
-        "cluster.devices_per_node is {}, expected at most {} for nvlink2_mesh: in larger nodes NVLinks meet "
-        "in "
-        "switches (cluster.network.intra_node: nvlink2)",
-        cluster.devices_per_node, LinkRates::kMostOfMesh);
+  WT_ASSIGN_OR_RETURN(const LinkRates link, LinkWithinNodes(cluster, cluster.network.intra_node, device));
   layout.link = link.AmongRanks(layout.ranks_per_node);
   if (layout.nodes == 1) return layout;
   const int64_t devices = std::max<int64_t>(cluster.devices_per_node, 1);

@@ -135,8 +135,7 @@ void AddParallelResidual(const Scenario& s, Lines& lines) {
   if (s.framework == Framework::kMegatronCore)
     lines.emplace_back(
         "Megatron-Core has no blocks whose MLP is beside attention (model.parallel_residual): GPT-NeoX's "
-        "library, "
-        "which has, is framework: deepspeed");
+        "library, which has, is framework: deepspeed");
   if (s.framework == Framework::kDeepspeed && s.parallel.tensor.size > 1)
     lines.emplace_back(
         "GPT-NeoX's library reduces the sum of attention and the MLP over tensor ranks at once, which is two "

@@ -313,6 +313,11 @@ expect 0 '^windtunnel: nodes of 4 are taken to be joined by the network; nvlink5
 silent_dgx2=$("$windtunnel" predict gpt.yaml --set cluster.device=v100-sxm2-32g --set cluster.network=dgx-2 --set precision.param=fp32 \
   --set precision.compute=fp16 --set parallel.data.kind=ddp --set parallel.data.size=16 --set cluster.devices_per_node=16 2>&1 > /dev/null | grep 'devices of a node')
 [ -z "$silent_dgx2" ] || { echo "FAILED: a DGX-2 is in doubt: $silent_dgx2"; failures=$((failures + 1)); }
+for topology in '' '--set cluster.topology=infiniband-8x200g'; do
+  expect 2 'cluster.devices_per_node is 16, expected at most 8 for nvlink2_mesh: larger nodes have switches' \
+    predict gpt.yaml --set cluster.device=v100-sxm2-32g --set cluster.network.intra_node=nvlink2_mesh --set precision.param=fp32 --set precision.compute=fp16 \
+    --set parallel.data.kind=ddp --set parallel.data.size=16 --set cluster.devices_per_node=16 $topology
+done
 four_cards='--set parallel.data.kind=ddp --set parallel.data.size=4 --set cluster.devices_per_node=4'
 expect 0 '^windtunnel: 4 devices of a node are taken to be joined by 300 GB/s, all of them; NVLink bridges of a100-pcie-80g join pairs' \
   predict gpt.yaml --set cluster.device=a100-pcie-80g --set cluster.network.intra_node.gbytes_per_s=300 $four_cards

@@ -42,8 +42,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "no such loss"},
         Conflict{"model: {preset: mixtral-8x7b, lora: {quantize: nf4}}\n",
                  "s.yaml:1:48: model.lora.quantize is nf4, expected none with model.experts: experts in 4 "
-                 "bits are "
-                 "not modelled"},
+                 "bits are not modelled"},
         Conflict{
             "model: {preset: llama-7b, lora: {quantize: nf4}}\nparallel: {data: {kind: zero3, size: 2}}\n"
             "cluster: {devices_per_node: 2}\n",
