@@ -32,6 +32,10 @@ constexpr std::chrono::minutes kPatience{5};
 // Set once a rank's process has ended.
 constexpr char kGone[] = "save/gone";
 
+// Says which rank could not write its part first, and why. That rank removes what it has written, and where
+// nobody else has written yet the directory too, so that the others fail as well, for no reason of their own.
+constexpr char kFailure[] = "save/failure";
+
 // Counts what ranks have written of checkpoints.
 constexpr char kWritten[] = "save/written";
 
@@ -236,6 +240,7 @@ Status RunCheckpoints::Meet() {
     WT_ASSIGN_OR_RETURN(const bool is_one_gone, store_.Has(kGone));
     WT_ASSIGN_OR_RETURN(const int64_t arrivals, store_.Add(kArrivals, 0));
     if (arrivals >= of_all) continue;
+    WT_RETURN_IF_ERROR(FirstFailure());
     if (is_one_gone) {
       WT_ASSIGN_OR_RETURN(const std::string who, store_.Get(kGone, std::chrono::milliseconds(0)));
       return Failed("{} has ended while step {} was saved", who, session_.steps_done());
@@ -245,6 +250,13 @@ Status RunCheckpoints::Meet() {
     if (std::chrono::steady_clock::now() - moved > options_.save_patience) return NobodyWrites(meeting);
   }
   return Ok();
+}
+
+Status RunCheckpoints::FirstFailure() {
+  const Result<bool> is_known = store_.Has(kFailure);
+  if (!is_known || !*is_known) return Ok();
+  WT_ASSIGN_OR_RETURN(const std::string failure, store_.Get(kFailure, std::chrono::milliseconds(0)));
+  return Failed("step {} is not saved: {}", session_.steps_done(), failure);
 }
 
 Status RunCheckpoints::NobodyWrites(int64_t meeting) {
@@ -290,8 +302,16 @@ Status RunCheckpoints::AfterStep() {
   const CheckpointDirectory directory(options_.checkpoints);
   const Result<int64_t> bytes = SaveCheckpoint(directory, plan, session_.rank(), save);
   if (!bytes) {
+    Status failure = tl::unexpected(bytes.error());
+    if (plan.world_size > 1) {
+      if (const Status first = FirstFailure(); !first) {
+        failure = first;
+      } else {
+        (void)store_.Set(kFailure, fmt::format("rank {}: {}", session_.rank(), bytes.error().message));
+      }
+    }
     directory.Abandon(step, session_.rank());
-    return tl::unexpected(bytes.error());
+    return failure;
   }
   const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - start;
   saves_.push_back({step, Picoseconds(took.count() * 1000), Bytes(*bytes)});

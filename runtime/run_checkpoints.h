@@ -48,6 +48,8 @@ class RunCheckpoints {
   // and all together in one that the waiting ranks watch. A meeting adds no key, so the store does not grow
   // with the number of checkpoints. Every attempt of a job has a store of its own, so counts begin at 0.
   Status Meet();
+  // Failed: a rank could not write its part, which rank, and why.
+  Status FirstFailure();
   Status NobodyWrites(int64_t meeting);
   Status Import();
 

@@ -511,6 +511,40 @@ TEST(RunCheckpoints, SetNoFurtherKeysAfterTheFirstSave) {
   });
 }
 
+// Lets a rank go on from a meeting only after something else.
+class LateStore : public NotingStore {
+ public:
+  LateStore(Store& store, const std::atomic<bool>& go) : NotingStore(store), go_(go) {}
+  Status WaitForCount(const std::string& key, int64_t count, std::chrono::milliseconds timeout) override {
+    WT_RETURN_IF_ERROR(NotingStore::WaitForCount(key, count, timeout));
+    while (!go_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Ok();
+  }
+
+ private:
+  const std::atomic<bool>& go_;
+};
+
+// Rank 0 fails, and takes the unfinished directory away before rank 1 has written its part into it.
+TEST(RunCheckpoints, ThatOneRankCannotSaveFailInAllWithItsReason) {
+  std::atomic<bool> has_failed = false;
+  const std::string path = EmptyDirectory("diverged");
+  const Plan plan = *CompilePlan(Changed(TinyGpt(2), [](Scenario& it) { it.optimizer.lr = 1e30; }));
+  WithRanks(plan, [&](RankSession& session, Store& store) -> Status {
+    LateStore late(store, has_failed);
+    RunCheckpoints checkpoints(session, session.rank() == 1 ? late : store, {.checkpoints = path},
+                               /*steps=*/3);
+    for (int step = 0; step < 3; ++step) WT_RETURN_IF_ERROR(session.Step());
+    const Status saved = checkpoints.AfterStep();
+    if (session.rank() == 0) has_failed = true;
+    const std::string said = saved ? "success" : saved.error().message;
+    EXPECT_NE(said.find("training has diverged: after step 3 '"), std::string::npos)
+        << session.rank() << ": " << said;
+    return Ok();
+  });
+  EXPECT_TRUE(std::filesystem::is_empty(path));
+}
+
 TEST(CheckpointDirectory, KeepsTheNewestAndTakesAwayWhatWasInterrupted) {
   const std::string path = EmptyDirectory("kept");
   const Plan plan = *CompilePlan(Changed(TinyGpt(1), [](Scenario&) {}));
