@@ -25,10 +25,13 @@ int64_t WholePosition(const TokenSplit& split, int rank, int64_t tokens, int64_t
 // RMS norm of each query head and each key head of packed projections x[T, (heads + 2 kv_heads) * head_dim],
 // with one weight for query heads and one for key heads; value heads are copied. reads: x, queries'
 // gamma[head_dim], keys' gamma[head_dim]; writes: y, statistics (fp32 [T, heads + kv_heads]: 1/rms).
+// With `whole`, a token's query heads are normalised together, and its key heads: the weights are
+// [heads * head_dim] and [kv_heads * head_dim], statistics [T, 2].
 struct HeadNormForward {
   int64_t tokens = 0, heads = 0, kv_heads = 0, head_dim = 0;
   DType dtype = DType::kFloat32;
   double epsilon = 1e-5;
+  bool whole = false;
 };
 // reads: dy, x, queries' gamma, keys' gamma, statistics; writes: dx (may be dy), the gammas' gradients (acc),
 // which are neither computed nor written if the gammas are `frozen`.
@@ -37,7 +40,23 @@ struct HeadNormBackward {
   bool accumulate = false;
   DType dtype = DType::kFloat32;
   bool frozen = false;
+  bool whole = false;
 };
+
+// What a head norm (of either direction) normalises: of each token, `queries` rows of `query_width` elements,
+// then `keys` rows of `key_width`; value heads follow.
+struct NormedHeads {
+  int64_t queries, query_width, keys, key_width, values;  // values: elements
+
+  int64_t rows() const { return queries + keys; }
+  int64_t packed() const { return queries * query_width + keys * key_width + values; }
+};
+template <typename HeadNorm>
+NormedHeads HeadsOf(const HeadNorm& n) {
+  const int64_t values = n.kv_heads * n.head_dim;
+  return n.whole ? NormedHeads{1, n.heads * n.head_dim, 1, n.kv_heads * n.head_dim, values}
+                 : NormedHeads{n.heads, n.head_dim, n.kv_heads, n.head_dim, values};
+}
 
 // Causal multi-head attention over packed projections qkv[T, (heads + 2 kv_heads) * head_dim] (all query heads, then key
 // heads, then value heads), scaled by head_dim^-1/2. out is [T, heads * head_dim]. Value heads may have

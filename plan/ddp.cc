@@ -12,6 +12,13 @@ namespace {
 // The buffer of torch.distributed._broadcast_coalesced in DDP's constructor.
 constexpr Bytes kBroadcastBucket = MiB(250);
 
+// That of what is trained: frozen weights may have another (model.lora.quantize).
+DType TypeOfGradients(const Role& role, const std::vector<Slice>& values) {
+  const std::vector<int> trained = TrainedOf(role.parameters);
+  const Slice& first = trained.empty() ? values.front() : values[static_cast<size_t>(trained.front())];
+  return role.buffers[first.buffer].dtype;
+}
+
 }  // namespace
 
 DdpReducer::DdpReducer(Role& role, const Scenario& scenario, CollectiveStream& collectives,
@@ -21,7 +28,7 @@ DdpReducer::DdpReducer(Role& role, const Scenario& scenario, CollectiveStream& c
       collectives_(collectives),
       experts_(experts),
       values_(std::move(values)),
-      type_(role.buffers[values_.front().buffer].dtype),
+      type_(TypeOfGradients(role, values_)),
       reduce_(reduce),
       limits_(BucketLimits(scenario, SizeOf(type_))),
       trained_(TrainedOf(role.parameters)),

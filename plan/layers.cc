@@ -593,7 +593,8 @@ Slice Norm::BackwardBranch(const LayerContext& c, Slice dy, const Saved& saved, 
 
 Slice HeadNorm::Forward(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const {
   saved.x = x;
-  saved.statistics = c.b.Temporary(name + ".statistics", rows * (heads + kv_heads), Category::kActivations);
+  saved.statistics =
+      c.b.Temporary(name + ".statistics", rows * (whole ? 2 : heads + kv_heads), Category::kActivations);
   const Slice y = c.Activation(name, x.elements);
   const Slice queries = c.OperandOf(query_gamma, name + ".q"), keys = c.OperandOf(key_gamma, name + ".k");
   std::vector<Slice> writes = {y, saved.statistics};
@@ -601,7 +602,7 @@ Slice HeadNorm::Forward(const LayerContext& c, Slice x, int64_t rows, Saved& sav
     saved.fp32 = c.b.Temporary(name + ".fp32", rows * (heads + kv_heads) * head_dim, Category::kActivations);
     writes.push_back(saved.fp32);
   }
-  c.b.Add(HeadNormForward{rows, heads, kv_heads, head_dim, c.types.activations, epsilon}, name,
+  c.b.Add(HeadNormForward{rows, heads, kv_heads, head_dim, c.types.activations, epsilon, whole}, name,
           {x, queries, keys}, std::move(writes));
   return y;
 }
@@ -610,7 +611,7 @@ void HeadNorm::Backward(const LayerContext& c, Slice dy, const Saved& saved, int
   const Slice queries = c.OperandOf(query_gamma, name + ".q"), keys = c.OperandOf(key_gamma, name + ".k");
   std::vector<Slice> reads = {dy, saved.x, queries, keys, saved.statistics};
   if (saved.fp32.buffer >= 0) reads.push_back(saved.fp32);
-  HeadNormBackward op{rows, heads, kv_heads, head_dim, false, c.types.activations, is_frozen};
+  HeadNormBackward op{rows, heads, kv_heads, head_dim, false, c.types.activations, is_frozen, whole};
   if (is_frozen) {
     c.b.Add(op, name, std::move(reads), {dy});
     return;
@@ -618,10 +619,11 @@ void HeadNorm::Backward(const LayerContext& c, Slice dy, const Saved& saved, int
   const bool converts = c.types.autocasts();
   op.accumulate = !converts && c.hooks.HoldsValue(query_gamma);
   WT_CHECK(converts || op.accumulate == c.hooks.HoldsValue(key_gamma));
-  const auto gradient = [&](int parameter, const char* which) {
-    return converts ? c.Activation(name + which, head_dim) : c.hooks.Gradient(parameter);
+  const auto gradient = [&](int parameter, int64_t elements, const char* which) {
+    return converts ? c.Activation(name + which, elements) : c.hooks.Gradient(parameter);
   };
-  const Slice dqueries = gradient(query_gamma, ".q.grad"), dkeys = gradient(key_gamma, ".k.grad");
+  const Slice dqueries = gradient(query_gamma, query_weights(), ".q.grad"),
+              dkeys = gradient(key_gamma, key_weights(), ".k.grad");
   c.b.Add(op, name, std::move(reads), {dy, dqueries, dkeys});
   if (converts) c.AddConverted(dkeys, name + ".k", key_gamma);
   c.hooks.Ready(key_gamma);

@@ -275,11 +275,13 @@ struct Norm {
 };
 
 // RMS norm of each query head and key head (Qwen 3; Megatron's qk_layernorm), in the type of activations.
-// Each tensor rank has some heads, and a copy of the weights.
+// Each tensor rank has some heads, and a copy of the weights. `whole`: of all query heads together, and of
+// all key heads (OLMo 2), where one tensor rank has all.
 struct HeadNorm {
   std::string name;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;  // the rank's
   double epsilon = 1e-5;
+  bool whole = false;
   int query_gamma = -1, key_gamma = -1;
   bool is_frozen = false;
 
@@ -290,6 +292,8 @@ struct HeadNorm {
   // x: packed projections [rows, (heads + 2 kv_heads) head_dim], which are kept; the result has its own
   // buffer.
   Slice Forward(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const;
+  int64_t query_weights() const { return whole ? heads * head_dim : head_dim; }
+  int64_t key_weights() const { return whole ? kv_heads * head_dim : head_dim; }
   // Writes dx over dy; the same operator makes the weights' gradients, as in Norm.
   void Backward(const LayerContext& c, Slice dy, const Saved& saved, int64_t rows) const;
 };

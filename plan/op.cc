@@ -146,8 +146,8 @@ std::string KeyOf(const NormBackward& n) {
 
 template <typename HeadNorm>
 std::string HeadNormKey(std::string_view direction, const HeadNorm& n) {
-  return fmt::format(FMT_COMPILE("head_norm_{} t={} h={} kv={} d={}"), direction, n.tokens, n.heads,
-                     n.kv_heads, n.head_dim);
+  return fmt::format(FMT_COMPILE("head_norm_{} t={} h={} kv={} d={}{}"), direction, n.tokens, n.heads,
+                     n.kv_heads, n.head_dim, Flag(n.whole, " whole"));
 }
 
 std::string KeyOf(const HeadNormForward& n) { return HeadNormKey("forward", n) + TypeSuffix(n.dtype); }

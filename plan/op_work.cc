@@ -99,11 +99,11 @@ Bytes BytesOf(const NormBackward& n) { return SizeOf(n.dtype) * (n.rows * n.colu
 // Forward copies value heads; backward does nothing to them.
 Bytes BytesOf(const HeadNormForward& n) {
   return SizeOf(n.dtype) * (2 * n.tokens * (n.heads + 2 * n.kv_heads) * n.head_dim) +
-         F32(n.tokens * (n.heads + n.kv_heads));
+         F32(n.tokens * HeadsOf(n).rows());
 }
 Bytes BytesOf(const HeadNormBackward& n) {
   return SizeOf(n.dtype) * (3 * n.tokens * (n.heads + n.kv_heads) * n.head_dim) +
-         F32(n.tokens * (n.heads + n.kv_heads));
+         F32(n.tokens * HeadsOf(n).rows());
 }
 Bytes BytesOf(const AttentionForward& a) {
   return PackedProjections(a) + AttentionOutput(a) + AttentionSaved(a);

@@ -35,7 +35,7 @@ namespace windtunnel {
 
 struct TransformerBlock {
   ModuleId module, attention_module, mlp_module;
-  Norm norm1, norm2;
+  std::optional<Norm> norm1, norm2;                        // of what attention and the MLP take
   std::optional<Norm> attention_post_norm, mlp_post_norm;  // of a branch, before it joins the stream
   Projections qkv, up;                                     // up: gate and up if the activation is gated
   std::optional<LatentProjections> latent;                 // instead of qkv
@@ -44,7 +44,7 @@ struct TransformerBlock {
   // Instead of up and down, which then belong to the shared expert, if there is one.
   std::optional<ExpertMlp> experts;
   bool has_dense = true;  // whether up and down exist
-  // Whether attention and MLP take the same stream; with kOneNorm, norm2 does not exist.
+  // Whether attention and MLP take the same stream; with kOneNorm, there is no norm2.
   ParallelResidual parallel = ParallelResidual::kNone;
   int64_t window = 0;     // the number of tokens that a token attends to; 0: all preceding ones
   Recompute recompute = Recompute::kNone;

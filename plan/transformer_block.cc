@@ -101,6 +101,27 @@ Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& bl
 
 namespace {
 
+// What attention or the MLP takes: the residual stream x + branch, normalised if there is a norm. The stream
+// is saved as x, what they take as y.
+Norm::Saved PreNorm(const LayerContext& c, const std::optional<Norm>& norm, const std::string& name, Slice x,
+                    Slice branch, int64_t rows) {
+  if (norm) return norm->Forward(c, x, branch, rows);
+  Norm::Saved saved;
+  saved.x = x;
+  if (branch.buffer >= 0) c.AddTo(saved.x = c.InType(c.types.stream, branch, name), x, name + ".sum");
+  saved.y = c.InType(c.types.activations, saved.x, name);
+  return saved;
+}
+
+// Given the gradients dy of what attention or the MLP takes and dx of the residual stream behind it, returns
+// that of the stream before, which may be in dx's place.
+Slice PreNormBackward(const LayerContext& c, const std::optional<Norm>& norm, const std::string& name,
+                      Slice dy, Slice dx, int64_t rows, const Norm::Saved& saved) {
+  if (norm) return norm->Backward(c, dy, saved, dx, rows);
+  c.AddTo(dx, c.InType(c.types.stream, dy, name + ".dy"), name + ".dx.sum");
+  return dx;
+}
+
 // Returns the branch that joins the residual stream, normalised if there is a post-norm.
 Slice PostNorm(const LayerContext& c, const std::optional<Norm>& norm, Slice branch, int64_t rows,
                Norm::Saved& saved) {
@@ -120,7 +141,7 @@ Slice Transformer::BlockForward(const LayerContext& c, const TransformerBlock& b
                                 BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.module);
   AtSlot(c.b, LayerSlot::kAttention);
-  saved.norm1 = block.norm1.Forward(c, x, branch, rows_);
+  saved.norm1 = PreNorm(c, block.norm1, AttentionName(block) + ".x", x, branch, rows_);
   const Slice attention = ForwardToMlp(c, block, saved);
   const Slice mlp = MlpForwardOps(c, block, saved);
   if (block.is_parallel()) c.AddTo(mlp, attention, MlpName(block) + ".sum");
@@ -133,11 +154,11 @@ Slice Transformer::ForwardToMlp(const LayerContext& c, const TransformerBlock& b
   const Slice attention = AttentionForwardOps(c, block, saved);
   if (block.is_parallel()) {
     if (block.parallel == ParallelResidual::kOneNorm) saved.norm2 = saved.norm1;
-    else saved.norm2 = block.norm2.Forward(c, saved.norm1.x, kNoSlice, rows_);
+    else saved.norm2 = block.norm2->Forward(c, saved.norm1.x, kNoSlice, rows_);
     return attention;
   }
   const Slice branch = PostNorm(c, block.attention_post_norm, attention, rows_, saved.attention_post_norm);
-  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, branch, rows_);
+  saved.norm2 = PreNorm(c, block.norm2, MlpName(block) + ".x", saved.norm1.x, branch, rows_);
   return attention;
 }
 
@@ -237,7 +258,7 @@ void Transformer::RunMlpAgain(const LayerContext& c, const TransformerBlock& blo
   const bool runs_dense = RunsDenseAgain(block);
   const bool runs_experts = block.experts && RunsAgain(RecomputeModule::kMoe);
   if (RunsAgain(RecomputeModule::kLayerNorm)) {
-    saved.norm2 = block.norm2.Forward(c, saved.norm2.x, kNoSlice, rows_);
+    saved.norm2 = block.norm2->Forward(c, saved.norm2.x, kNoSlice, rows_);
     if (block.has_dense && !runs_dense)
       saved.up_input = block.up.layers[0].InputToKeep(c, block.up.Enter(c, saved.norm2.y));
   }
@@ -258,7 +279,7 @@ void Transformer::RunAttentionNormAgain(const LayerContext& c, const Transformer
                                         BlockActivations& saved) {
   if (!RunsAgain(RecomputeModule::kLayerNorm)) return;
   c.b.SetPhase(Phase::kRecompute);
-  saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, rows_);
+  saved.norm1 = block.norm1->Forward(c, saved.norm1.x, kNoSlice, rows_);
   saved.qkv_input = block.latent ? block.latent->InputToKeep(c, saved.norm1.y)
                                  : block.qkv.layers[0].InputToKeep(c, block.qkv.Enter(c, saved.norm1.y));
   c.b.SetPhase(Phase::kBackward);
@@ -276,7 +297,7 @@ void Transformer::RunAttentionAgain(const LayerContext& c, const TransformerBloc
 
 void Transformer::RecomputeBlock(const LayerContext& c, const TransformerBlock& block,
                                  BlockActivations& saved) {
-  saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, rows_);
+  saved.norm1 = PreNorm(c, block.norm1, AttentionName(block) + ".x", saved.norm1.x, kNoSlice, rows_);
   ForwardToMlp(c, block, saved);
   Slice out = kNoSlice;
   {
@@ -297,7 +318,7 @@ void Transformer::RecomputeBlock(const LayerContext& c, const TransformerBlock& 
 // the keys' place in the common buffer has been kept.
 void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const TransformerBlock& block,
                                              BlockActivations& saved) {
-  saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, rows_);
+  saved.norm1 = block.norm1->Forward(c, saved.norm1.x, kNoSlice, rows_);
   Slice attention;
   {
     ForwardScope scope(c.hooks, block.attention_module);
@@ -313,7 +334,7 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Transf
     if (keeps_sums() && framework_ == Framework::kPytorch)
       block.projection.ForwardProduct(c, saved.attention, tokens_, /*adds_bias=*/false);
   }
-  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
+  saved.norm2 = block.norm2->Forward(c, saved.norm1.x, attention, rows_);
   if (block.has_dense) {
     saved.up_input = block.up.Enter(c, saved.norm2.y);
     if (saved.up.size() > 1) saved.up[1] = block.up.ForwardLayer(c, 1, saved.up_input, tokens_);
@@ -386,8 +407,8 @@ Slice Transformer::ParallelBackward(const LayerContext& c, const TransformerBloc
       block.attention_has_gradient() ? AttentionBackwardOps(c, block, saved, dbranch) : kNoSlice;
   if (!block.input_has_gradient) return kNoSlice;
   if (block.parallel == ParallelResidual::kOneNorm) c.AddTo(dattention, dmlp, MlpName(block) + ".dx.sum");
-  else dx = block.norm2.Backward(c, dmlp, saved.norm2, dx, rows_);
-  return block.norm1.Backward(c, dattention, saved.norm1, dx, rows_);
+  else dx = block.norm2->Backward(c, dmlp, saved.norm2, dx, rows_);
+  return block.norm1->Backward(c, dattention, saved.norm1, dx, rows_);
 }
 
 // dx is the gradient of the residual stream after the block; it becomes, in place, that of the stream before,
@@ -405,13 +426,14 @@ Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& 
   Slice dbranch = PostNormBackward(c, block.mlp_post_norm, dx, rows_, saved.mlp_post_norm);
   Slice dnorm2 = MlpBackwardOps(c, block, saved, dbranch);
   if (!block.attention_has_gradient()) return kNoSlice;
-  dx = block.norm2.Backward(c, dnorm2, saved.norm2, dx, rows_);
+  dx = PreNormBackward(c, block.norm2, MlpName(block) + ".x", dnorm2, dx, rows_, saved.norm2);
   dbranch = PostNormBackward(c, block.attention_post_norm, dx, rows_, saved.attention_post_norm);
   Slice dnorm1 = AttentionBackwardOps(c, block, saved, dbranch);
   for (const Slice& kept : saved.unneeded)
     if (kept.buffer >= 0) c.b.KeepUntilHere(kept);
   Slice dinput = kNoSlice;
-  if (block.input_has_gradient) dinput = block.norm1.Backward(c, dnorm1, saved.norm1, dx, rows_);
+  if (block.input_has_gradient)
+    dinput = PreNormBackward(c, block.norm1, AttentionName(block) + ".x", dnorm1, dx, rows_, saved.norm1);
   c.AddDelayed(LayerSlot::kAttentionWeights);
   return dinput;
 }

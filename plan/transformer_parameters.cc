@@ -181,12 +181,14 @@ LatentProjections Transformer::RegisterLatents(Role& role, ModuleId module, cons
 HeadNorm Transformer::RegisterHeadNorm(Role& role, ModuleId module, const std::string& prefix) {
   HeadNorm norm{prefix + "qk_norm", heads_, kv_heads_, spec_.head_dim, spec_.norm_epsilon};
   norm.is_frozen = freezes_;
+  norm.whole = spec_.qk_norm_over == QkNormSpan::kAllHeads;
   const ParameterInit ones{Distribution::kOnes, 0};
   ParameterSplit of_own_heads;
   of_own_heads.sees_partial_sums = true;
   norm.query_gamma =
-      AddParameter(role, module, prefix + "q_norm.weight", {spec_.head_dim}, ones, of_own_heads);
-  norm.key_gamma = AddParameter(role, module, prefix + "k_norm.weight", {spec_.head_dim}, ones, of_own_heads);
+      AddParameter(role, module, prefix + "q_norm.weight", {norm.query_weights()}, ones, of_own_heads);
+  norm.key_gamma =
+      AddParameter(role, module, prefix + "k_norm.weight", {norm.key_weights()}, ones, of_own_heads);
   return norm;
 }
 
@@ -199,7 +201,7 @@ TransformerBlock Transformer::RegisterBlock(Role& role, const std::string& name,
   block.module = AddModule(name, parent);
   block.attention_module = AddModule(prefix + "attn", block.module);
   block.mlp_module = AddModule(prefix + "mlp", block.module);
-  block.norm1 = RegisterNorm(role, block.module, prefix + "norm1", spec_.hidden);
+  if (spec_.pre_norm) block.norm1 = RegisterNorm(role, block.module, prefix + "norm1", spec_.hidden);
   if (spec_.latent_attention) block.latent = RegisterLatents(role, block.attention_module, prefix + "attn.");
   else
     block.qkv = RegisterProjections(role, block.attention_module, prefix + "attn.", {"qkv", LoraTarget::kQkv},
@@ -214,7 +216,7 @@ TransformerBlock Transformer::RegisterBlock(Role& role, const std::string& name,
   if (spec_.post_norm)
     block.attention_post_norm = RegisterNorm(role, block.module, prefix + "attn_post_norm", spec_.hidden);
   block.parallel = spec_.parallel_residual;
-  if (block.parallel != ParallelResidual::kOneNorm)
+  if (spec_.pre_norm && block.parallel != ParallelResidual::kOneNorm)
     block.norm2 = RegisterNorm(role, block.module, prefix + "norm2", spec_.hidden);
   RegisterMlp(role, prefix, kind.has_experts, block);
   if (spec_.post_norm)

@@ -163,11 +163,16 @@ void Describe(V& v, ModelSpec& model) {
          "biases in linear layers (default true for layernorm and mlp, false for rmsnorm)");
   if (v.Covers(model.kind == ModelKind::kTransformer)) {
     v.Flag("qkv_bias", model.qkv_bias, "biases of queries, keys and values (default bias)");
-    v.Flag("qk_norm", model.qk_norm, "an RMS norm of each head of queries and keys (default false)");
-    v.Flag(
-        "post_norm", model.post_norm,
-        "norms of what attention and the MLP give, too, before it is added to the residual stream (default "
-        "false)");
+    v.Flag("qk_norm", model.qk_norm, "RMS norms of queries and keys (default false)");
+    v.Word("qk_norm_over", model.qk_norm_over,
+           "qk_norm: true: each head is normalised by itself (default), or all heads of a token together "
+           "(OLMo 2)");
+    v.Flag("pre_norm", model.pre_norm,
+           "norms of what attention and the MLP take from the residual stream (default true; false: OLMo 2, "
+           "with post_norm: true)");
+    v.Flag("post_norm", model.post_norm,
+           "norms of what attention and the MLP give, before it is added to the residual stream (default "
+           "false)");
     v.Word("parallel_residual", model.parallel_residual,
            "attention and MLP take the same input, with one norm (GPT-J, Falcon 7B, Phi-2) or two (GPT-NeoX, "
            "Pythia); default none: one behind the other");

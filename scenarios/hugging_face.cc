@@ -230,6 +230,23 @@ Result<ModelSpec> ReadGemma3(const Config& config, std::optional<int64_t> seq_le
   return model;
 }
 
+// Olmo2Config and Olmo3Config: norms behind attention and the MLP instead of before them, and of all heads
+// of queries and of keys together. In Olmo 3 three of four layers have a window.
+Result<ModelSpec> ReadOlmo(const Config& config) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, {.epsilon = 1e-5, .rope_theta = 5e5}));
+  WT_RETURN_IF_ERROR(ExpectNoBias(config, "OLMo"));
+  model.qk_norm = model.post_norm = true;
+  model.qk_norm_over = QkNormSpan::kAllHeads;
+  model.pre_norm = false;
+  return model;
+}
+
+Result<ModelSpec> ReadOlmo3(const Config& config, std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadOlmo(config));
+  WT_RETURN_IF_ERROR(ReadWindow(config, 4096, 4, seq_len, model));
+  return model;
+}
+
 // Phi3Config: Llama's operators.
 Result<ModelSpec> ReadPhi3(const Config& config, std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, {.epsilon = 1e-5, .rotary_share = 1}));
@@ -379,6 +396,9 @@ constexpr ModelType kModelTypes[] = {
      [](const Config& c, SeqLen seq_len) { return ReadMistral(c, {.kv_heads = 8}, 4096, seq_len); }},
     {.name = "mistral3", .read = ReadMistral3, .has_part = true},
     {"mixtral", ReadMixtral},
+    {"olmo2", [](const Config& c, SeqLen) { return ReadOlmo(c); }},
+    {"olmo3", ReadOlmo3},
+    {"olmoe", [](const Config& c, SeqLen) { return ReadOlmoe(c); }, "experts' weights do not add up to 1"},
     {"opt", [](const Config& c, SeqLen) { return ReadOpt(c); }, "positions begin with the third embedding"},
     {"phi", [](const Config& c, SeqLen) { return ReadPhi(c); }, "the head has a bias"},
     {"phi3", ReadPhi3},

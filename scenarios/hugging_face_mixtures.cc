@@ -105,6 +105,19 @@ Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_
   return model;
 }
 
+// OlmoeConfig: experts in every layer, and norms of all heads of queries and of keys together.
+Result<ModelSpec> ReadOlmoe(const Config& config) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, {.epsilon = 1e-5}));
+  WT_RETURN_IF_ERROR(ExpectNoBias(config, "OLMoE"));
+  if (const YamlNode* clip = config.Get("clip_qkv"))
+    return config.NotModelled("clip_qkv", "is {}, expected null: queries, keys and values are not clipped",
+                              clip->text);
+  model.qk_norm = true;
+  model.qk_norm_over = QkNormSpan::kAllHeads;
+  WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, "num_experts", 64, 8));
+  return model;
+}
+
 // GptOssConfig: every second layer sees all tokens, and all layers have experts. As in the presets, what
 // changes no shape is not modelled: attention sinks (a logit per head without a token), the router's bias,
 // the scaling of positions.

@@ -42,6 +42,7 @@ Result<ModelSpec> ReadQwen3(const Config& config, const LlamaDefaults& defaults,
 
 Result<ModelSpec> ReadMixtral(const Config& config, std::optional<int64_t> seq_len);
 Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_len);
+Result<ModelSpec> ReadOlmoe(const Config& config);
 Result<ModelSpec> ReadGptOss(const Config& config, std::optional<int64_t> seq_len);
 Result<ModelSpec> ReadDeepseek(const Config& config);
 Result<ModelSpec> ReadLlama4(const Config& config, std::optional<int64_t> seq_len);

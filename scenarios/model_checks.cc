@@ -92,6 +92,15 @@ void CheckParallelResidual(const ModelSpec& model, Checker& check) {
   expect_none(!model.mtp, "model.mtp");
 }
 
+void CheckNorms(const ModelSpec& model, Checker& check) {
+  check.Expect(model.pre_norm || model.post_norm, {"model.pre_norm", "model.post_norm"},
+               "model.pre_norm is false, expected model.post_norm: true then: a block without norms does not "
+               "train");
+  check.Expect(model.qk_norm || model.qk_norm_over == QkNormSpan::kHead,
+               {"model.qk_norm_over", "model.qk_norm"},
+               "model.qk_norm_over is {}, expected model.qk_norm: true with it", WordOf(model.qk_norm_over));
+}
+
 }  // namespace
 
 void CheckTransformer(const ModelSpec& model, Checker& check) {
@@ -124,6 +133,7 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
   CheckSlidingWindow(model, check);
   CheckTokenPrediction(model, check);
   CheckParallelResidual(model, check);
+  CheckNorms(model, check);
   if (!model.experts) return;
   check.Expect(model.experts->top_k <= model.experts->count, {"model.experts.top_k", "model.experts.count"},
                "model.experts.top_k is {}, expected at most count ({})", model.experts->top_k,
@@ -164,6 +174,8 @@ void CheckMlp(const ModelSpec& model, Checker& check) {
                           "rope_dim",
                           "qkv_bias",
                           "qk_norm",
+                          "qk_norm_over",
+                          "pre_norm",
                           "post_norm",
                           "parallel_residual",
                           "tie_embeddings",

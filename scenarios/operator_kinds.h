@@ -32,6 +32,8 @@ enum class AttentionKind { kFlash, kEager };
 // Whether attention and MLP of a block take the same residual stream (GPT-J's x + attention(norm(x)) +
 // mlp(norm(x))) instead of one behind the other, and how many norms they have then.
 enum class ParallelResidual { kNone, kOneNorm, kTwoNorms };
+// What RMS norms of queries and keys span: each head (Qwen3), or all heads of a token together (OLMo 2).
+enum class QkNormSpan { kHead, kAllHeads };
 enum class Fp8Recipe { kNone, kTensorwise, kDelayed, kRowwise, kBlock, kMxfp8, kNvfp4 };
 
 }  // namespace windtunnel

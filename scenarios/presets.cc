@@ -16,7 +16,7 @@ namespace {
 // attention's projections and of experts, and its own activation. Gemma 3's is Qwen3's with GEGLU and with
 // norms behind attention and the MLP. GPT-NeoX's is GPT-2's with rotary positions of a quarter of each head, an
 // untied head, and the MLP beside attention.
-enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek, kGptOss, kGemma3, kNeox };
+enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek, kGptOss, kGemma3, kNeox, kOlmo2 };
 
 ActivationKind ActivationOf(Family family) {
   switch (family) {
@@ -69,6 +69,8 @@ struct Row {
 //            routing by sigmoid, the multi-token prediction modules.
 //   Kimi K2  arXiv:2507.20534, table 2; moonshotai/Kimi-K2-Base config.json; context in pre-training
 //   Mistral  Jiang et al., arXiv:2310.06825, table 1; mistralai/Mistral-7B-v0.1 config.json
+//   OLMo     arXiv:2501.00656, table 3, and allenai/OLMo-2-{0425-1B,1124-7B,1124-13B,0325-32B} config.json;
+//            OLMo 3: allenai/Olmo-3-{1025-7B,1125-32B} config.json, with its context in pre-training
 //   GPT-OSS  OpenAI, arXiv:2508.10925, section 2; openai/gpt-oss-{20b,120b} config.json; its context before
 //            it was extended. Not modelled: attention sinks (a logit per head without a token), the
 //            router's bias.
@@ -120,6 +122,14 @@ constexpr Row kRows[] = {
      2048, 1, 1, 18432, 1536, 512},
     {"mistral-7b-v0.1", Family::kLlama, 32, 4096, 32, 8, 14336, 32000, 8192, 1e4, 1e-5, 128, 0, 0, false,
      0, 0, 1, 0, 0, 0, 0, 0, 4096},
+    {"olmo2-1b", Family::kOlmo2, 16, 2048, 16, 0, 8192, 100352, 4096, 5e5, 1e-6},
+    {"olmo2-7b", Family::kOlmo2, 32, 4096, 32, 0, 11008, 100352, 4096, 5e5, 1e-6},
+    {"olmo2-13b", Family::kOlmo2, 40, 5120, 40, 0, 13824, 100352, 4096, 5e5, 1e-6},
+    {"olmo2-32b", Family::kOlmo2, 64, 5120, 40, 8, 27648, 100352, 4096, 5e5, 1e-6},
+    {"olmo3-7b", Family::kOlmo2, 32, 4096, 32, 0, 11008, 100278, 8192, 5e5, 1e-6, 0, 0, 0, false,
+     0, 0, 1, 0, 0, 0, 0, 0, 4096, 4},
+    {"olmo3-32b", Family::kOlmo2, 64, 5120, 40, 8, 27648, 100278, 8192, 5e5, 1e-6, 0, 0, 0, false,
+     0, 0, 1, 0, 0, 0, 0, 0, 4096, 4},
     {"gpt-oss-20b", Family::kGptOss, 24, 2880, 64, 8, 2880, 201088, 4096, 1.5e5, 1e-5, 64, 32, 4, false,
      0, 0, 1, 0, 0, 0, 0, 0, 128, 2},
     {"gpt-oss-120b", Family::kGptOss, 36, 2880, 64, 8, 2880, 201088, 4096, 1.5e5, 1e-5, 64, 128, 4, false,
@@ -166,8 +176,12 @@ ModelSpec Expand(const Row& row) {
   model.rope_theta = row.rope_theta;
   model.bias = gpt || neox || row.family == Family::kGptOss;
   model.qkv_bias = model.bias || row.family == Family::kQwen2;
-  model.post_norm = row.family == Family::kGemma3;
+  model.post_norm = row.family == Family::kGemma3 || row.family == Family::kOlmo2;
   model.qk_norm = row.family == Family::kQwen3 || model.post_norm;
+  if (row.family == Family::kOlmo2) {
+    model.pre_norm = false;
+    model.qk_norm_over = QkNormSpan::kAllHeads;
+  }
   model.tie_embeddings = gpt || row.tie_embeddings;
   if (neox) {
     model.rope_dim = row.hidden / row.heads / 4;

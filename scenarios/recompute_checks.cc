@@ -43,6 +43,14 @@ void CheckPostNorm(const Scenario& scenario, Checker& check) {
       "gives would be normalised again");
 }
 
+void CheckPreNorm(const Scenario& scenario, Checker& check) {
+  const std::vector<RecomputeModule>& modules = scenario.recompute_modules;
+  check.Expect(scenario.model.pre_norm ||
+                   std::find(modules.begin(), modules.end(), RecomputeModule::kLayerNorm) == modules.end(),
+               {"recompute_modules", "model.pre_norm"},
+               "recompute_modules has layernorm, expected others with model.pre_norm: false");
+}
+
 // Modules that share a norm, or take the same stream, are not run again one by one.
 void CheckParallelResidual(const Scenario& scenario, Checker& check) {
   if (scenario.model.parallel_residual == ParallelResidual::kNone) return;
@@ -105,6 +113,7 @@ void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
 
 void CheckRecomputation(const Scenario& scenario, Checker& check) {
   CheckPostNorm(scenario, check);
+  CheckPreNorm(scenario, check);
   CheckParallelResidual(scenario, check);
   CheckRecomputeModules(scenario, check);
   CheckRecomputedLayers(scenario, check);

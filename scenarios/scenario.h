@@ -130,8 +130,10 @@ struct ModelSpec {
   int64_t rope_dim = 0;  // columns of a head that are rotated; 0: all
   bool bias = true;
   bool qkv_bias = true;    // of the query, key and value projections
-  bool qk_norm = false;    // RMS norm of each head of queries and keys
-  bool post_norm = false;  // also a norm of attention's and the MLP's outputs, before the residual sum
+  bool qk_norm = false;    // RMS norms of queries and keys
+  QkNormSpan qk_norm_over = QkNormSpan::kHead;
+  bool pre_norm = true;    // norms of what attention and the MLP take
+  bool post_norm = false;  // norms of what they give, before the residual sum
   bool tie_embeddings = true;
   ParallelResidual parallel_residual = ParallelResidual::kNone;
   AttentionKind attention = AttentionKind::kFlash;

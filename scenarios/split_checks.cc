@@ -65,6 +65,11 @@ void CheckTensorRanks(const Scenario& scenario, Checker& check) {
   check.Expect(!model.MixesExperts() || Divides(tensor, model.DenseFfn()), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.experts.dense_ffn ({})", tensor,
                model.DenseFfn());
+  check.Expect(tensor == 1 || model.qk_norm_over == QkNormSpan::kHead,
+               {"parallel.tensor.size", "model.qk_norm_over", "model.preset", "model.config"},
+               "parallel.tensor.size is {}, expected 1 with model.qk_norm_over: all_heads, which a rank "
+               "with some of the heads cannot normalise",
+               tensor);
   check.Expect(Divides(tensor, model.kv_heads), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.kv_heads ({}), which its ranks share",
                tensor, model.kv_heads);

@@ -59,6 +59,11 @@ struct Words<Quantization> {
       {"none", Quantization::kNone}, {"nf4", Quantization::kNf4}, {"nf4_double", Quantization::kNf4Double}};
 };
 template <>
+struct Words<QkNormSpan> {
+  static constexpr Word<QkNormSpan> table[] = {{"head", QkNormSpan::kHead},
+                                               {"all_heads", QkNormSpan::kAllHeads}};
+};
+template <>
 struct Words<ParallelResidual> {
   static constexpr Word<ParallelResidual> table[] = {{"none", ParallelResidual::kNone},
                                                      {"one_norm", ParallelResidual::kOneNorm},

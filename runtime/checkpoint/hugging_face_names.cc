@@ -12,12 +12,18 @@ using Shape = std::vector<int64_t>;
 
 // The models of transformers that compute what a scenario's model does. All but GPT-2 are variants of Llama:
 // Mixtral has experts in place of every MLP, Mistral a window, Qwen2 biases of queries, keys and values,
-// Qwen3 norms of queries' and keys' heads.
-enum class Family { kGpt2, kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe };
+// Qwen3 norms of queries' and keys' heads; OLMo 2 norms of all of a token's heads together, and behind
+// attention and the MLP instead of before them, and OLMo 3 windows in some layers, too.
+enum class Family { kGpt2, kLlama, kMistral, kMixtral, kOlmo2, kOlmo3, kQwen2, kQwen3, kQwen3Moe };
 
 bool IsLlama(const ModelSpec& model) {
   return model.norm == NormKind::kRmsNorm && model.position == PositionKind::kRope &&
          (model.activation == ActivationKind::kSwiglu || model.activation == ActivationKind::kGeglu);
+}
+
+bool IsOlmo(const ModelSpec& model) {
+  return IsLlama(model) && !model.pre_norm && model.qk_norm && model.qk_norm_over == QkNormSpan::kAllHeads &&
+         !model.bias && !model.qkv_bias && !model.experts && model.rope_dim == 0;
 }
 
 // These models' routers take the softmax over all experts and divide the chosen experts' weights by their
@@ -51,8 +57,14 @@ Result<Family> FamilyOf(const ModelSpec& model) {
     return Unsupported("Hugging Face's names are not known of models with model.latent_attention");
   if (model.parallel_residual != ParallelResidual::kNone)
     return Unsupported("Hugging Face's names are not known of models with model.parallel_residual");
+  if (IsOlmo(model)) return model.HasWindows() ? Family::kOlmo3 : Family::kOlmo2;
   if (model.post_norm)
-    return Unsupported("Hugging Face's names are not known of models with model.post_norm");
+    return Unsupported(
+        "Hugging Face's names are not known of models with model.post_norm, except OLMo's (pre_norm false, "
+        "qk_norm_over all_heads, without biases and experts)");
+  if (model.qk_norm_over != QkNormSpan::kHead)
+    return Unsupported(
+        "Hugging Face's names are not known of models with model.qk_norm_over all_heads and model.pre_norm");
   if (model.rope_dim > 0)
     return Unsupported("Hugging Face's names are not known of models with model.rope_dim");
   if (model.HasWindows() && model.sliding_window->full_every > 0)
@@ -145,16 +157,18 @@ class Mappings {
       const std::string block = fmt::format("blocks.{}.", layer),
                         l = fmt::format("{}layers.{}.", root, layer);
       const std::string attention = l + "self_attn.", mlp = l + "mlp.";
-      AddNorm(block + "norm1", l + "input_layernorm");
+      if (model_.pre_norm) AddNorm(block + "norm1", l + "input_layernorm");
       AddLinear(block + "attn.qkv", hidden,
                 {attention + "q_proj", attention + "k_proj", attention + "v_proj"}, {queries, keys, keys},
                 false, model_.qkv_bias);
       if (model_.qk_norm) {
-        Add(block + "attn.q_norm.weight", {model_.head_dim}, attention + "q_norm.weight");
-        Add(block + "attn.k_norm.weight", {model_.head_dim}, attention + "k_norm.weight");
+        const bool is_whole = model_.qk_norm_over == QkNormSpan::kAllHeads;
+        Add(block + "attn.q_norm.weight", {is_whole ? queries : model_.head_dim},
+            attention + "q_norm.weight");
+        Add(block + "attn.k_norm.weight", {is_whole ? keys : model_.head_dim}, attention + "k_norm.weight");
       }
       AddLinear(block + "attn.proj", queries, {attention + "o_proj"}, {hidden}, false, model_.bias);
-      AddNorm(block + "norm2", l + "post_attention_layernorm");
+      AddNorm(block + (model_.pre_norm ? "norm2" : "attn_post_norm"), l + "post_attention_layernorm");
       if (model_.experts) {
         AddExperts(block + "mlp.", family_ == Family::kMixtral ? l + "block_sparse_moe." : mlp);
         continue;
@@ -162,6 +176,7 @@ class Mappings {
       AddLinear(block + "mlp.gate_up", hidden, {mlp + "gate_proj", mlp + "up_proj"}, {model_.ffn, model_.ffn},
                 false, model_.bias);
       AddLinear(block + "mlp.down", model_.ffn, {mlp + "down_proj"}, {hidden}, false, model_.bias);
+      if (!model_.pre_norm) AddNorm(block + "mlp_post_norm", l + "post_feedforward_layernorm");
     }
     AddNorm("norm_f", root + "norm");
     if (!model_.tie_embeddings) Add("head.weight", {model_.vocab, hidden}, "lm_head.weight");
@@ -203,6 +218,10 @@ FamilyNames NamesOf(Family family) {
       return {"MistralForCausalLM", "mistral"};
     case Family::kMixtral:
       return {"MixtralForCausalLM", "mixtral"};
+    case Family::kOlmo2:
+      return {"Olmo2ForCausalLM", "olmo2"};
+    case Family::kOlmo3:
+      return {"Olmo3ForCausalLM", "olmo3"};
     case Family::kQwen2:
       return {"Qwen2ForCausalLM", "qwen2"};
     case Family::kQwen3:
@@ -260,7 +279,10 @@ nlohmann::ordered_json LlamaConfig(const ModelSpec& model, Family family) {
   if (family == Family::kMixtral || family == Family::kMistral) json["sliding_window"] = nullptr;
   if (model.HasWindows()) {
     json["sliding_window"] = model.sliding_window->tokens;
-    if (family != Family::kMixtral && family != Family::kMistral) {  // Qwen's
+    if (family == Family::kOlmo3) {
+      for (int64_t layer = 0; layer < model.layers; ++layer)
+        json["layer_types"].push_back(model.WindowOf(layer) > 0 ? "sliding_attention" : "full_attention");
+    } else if (family != Family::kMixtral && family != Family::kMistral) {  // Qwen's
       json["use_sliding_window"] = true;
       json["max_window_layers"] = 0;
     }

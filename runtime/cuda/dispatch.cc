@@ -58,6 +58,14 @@ Status CheckShape(const Op& op, const Traits& traits) {
           op.columns, SharedBytes(op), traits.shared_bytes);
     }
   }
+  if constexpr (std::is_same_v<Op, HeadNormBackward>) {
+    if (op.whole && WholeNormSharedBytes(op) > traits.shared_bytes) {
+      return Unsupported(
+          "norm of all heads' {} columns: its kernel needs {} bytes of shared memory, and this device has {} "
+          "for a block",
+          HeadsOf(op).query_width + HeadsOf(op).key_width, WholeNormSharedBytes(op), traits.shared_bytes);
+    }
+  }
   if constexpr (requires { op.kv_heads; } && !std::is_same_v<Op, Rope>) {
     if (op.head_dim > kMostHeadDim || PlainSharedBytes(op.head_dim) > traits.shared_bytes) {
       return Unsupported("attention with a head_dim of {}: this device's kernels have room for up to {}",

@@ -182,8 +182,17 @@ int64_t RankWalk::DoWithGroups(const StageAction& action, int64_t arrived,
       }
     }
   }
+  if (group > 0) FollowComputation(groups[group - 1]);
   Await(arrived);
   return made;
+}
+
+// What the strategy issues behind the pass waits for the pass's last computation, which in the strategy's
+// operators is the last that there is in `last`.
+void RankWalk::FollowComputation(const RankStrategy::Group& last) {
+  int32_t op = last.end - 1;
+  while (op > last.marker && strategy_->ops[op].stream != kCompute) --op;
+  strategy_ends_[op] = ends_[kCompute];
 }
 
 void RankWalk::Reduce(size_t stage) {

@@ -104,6 +104,7 @@ class RankWalk {
   // What the next computation waits for, if the action that should have waited for it computes nothing (the
   // input gradients of embeddings).
   void Await(int64_t arrived);
+  void FollowComputation(const RankStrategy::Group& last);
   int64_t Issue(const TimedOp& op, int64_t arrived);
   // The state of an action that has gathers of values, or may have them, while it is issued.
   struct Course {

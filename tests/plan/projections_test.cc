@@ -130,6 +130,11 @@ TEST(Projections, PostNormsAreBehindBothHalves) {
   EXPECT_EQ(norms(Phase::kBackward), (Names{"mlp_post_norm", "norm2", "attn_post_norm", "norm1"}));
 }
 
+TEST(Projections, ReorderedNormsAreOnlyBehindBothHalves) {
+  EXPECT_EQ(OfBlock<NormForward>(TinyOlmo(), Phase::kForward), (Names{"attn_post_norm", "mlp_post_norm"}));
+  EXPECT_EQ(OfBlock<NormBackward>(TinyOlmo(), Phase::kBackward), (Names{"mlp_post_norm", "attn_post_norm"}));
+}
+
 TEST(Projections, GradientsOfOneInputAreAddedUp) {
   const auto adds = [](const Copy& copy) { return copy.accumulate; };
   EXPECT_EQ(OfBlock<Copy>(Of(Framework::kWindtunnel), Phase::kBackward, adds), Names{});

@@ -67,6 +67,16 @@ inline Scenario TinyGemma3(int64_t ranks = 1) {
   return s;
 }
 
+// In OLMo 2's style: norms behind each half of a block instead of before it, and of all heads together.
+inline Scenario TinyOlmo(int64_t ranks = 1) {
+  Scenario s = TinyQwen3(ranks);
+  s.name = "tiny-olmo";
+  s.model.qk_norm_over = QkNormSpan::kAllHeads;
+  s.model.pre_norm = false;
+  s.model.post_norm = true;
+  return s;
+}
+
 // In GPT-NeoX's style: attention and MLP take the same stream, each behind a norm of its own.
 inline Scenario TinyNeox(int64_t ranks = 1) {
   Scenario s = TinyGpt(ranks);

@@ -98,6 +98,7 @@ std::vector<ParityCase> Cases() {
       {"TensorGpt", Tensor(TinyGpt(), false)},
       {"TensorQwen3", Tensor(TinyQwen3(), false)},
       {"TensorSequenceGemma3", Tensor(TinyGemma3(), true)},
+      {"FsdpOlmo", Kind(TinyOlmo(2), kFsdp)},
       {"TensorSequenceLlama", Tensor(TinyLlama(), true)},
       {"DataParallelGpt", Kind(TinyGpt(2), DataParallelKind::kDp)},
   };

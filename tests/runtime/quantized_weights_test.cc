@@ -72,6 +72,10 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"Ring", Context(Kind(Llama(1), kDdp), ContextKind::kRing)},
                     ParityCase{"StagedHalves", Staged(Llama(1), "zb_h1")},
                     ParityCase{"StagedFsdp", Staged(Kind(Llama(2), kFsdp), "1f1b")},
+                    // The second stage's first parameter is frozen and in 4 bits.
+                    ParityCase{"StagedOlmo", Staged(Kind(Quantized(TinyOlmo(2)), kDdp), "1f1b")},
+                    ParityCase{"StagedOlmoZero1", Staged(Kind(Quantized(TinyOlmo(2)), kZero1), "1f1b")},
+                    ParityCase{"StagedOlmoFsdp", Staged(Kind(Quantized(TinyOlmo(2)), kFsdp), "1f1b")},
                     ParityCase{"Modules", InFramework(Kind(Gpt(2), kFsdp), Framework::kPytorch)}),
     NameOf);
 

@@ -77,7 +77,7 @@ TEST(Training, TheGradientIsThatOfTheLoss) {
   for (Scenario s :
        {TinyGpt(), Activated(TinyGpt(), ActivationKind::kSquaredRelu), TinyLlama(), TinyQwen3(), TinyGemma3(),
         With(TinyGemma3(), [](Scenario& s) { s.recompute = Recompute::kFull; }), TinyNeox(), TinyCommandR(),
-        With(TinyCommandR(), [](Scenario& s) { s.recompute = Recompute::kFull; }),
+        TinyOlmo(), With(TinyCommandR(), [](Scenario& s) { s.recompute = Recompute::kFull; }),
         Activated(TinyLlama(), ActivationKind::kClampedSwiglu), Dropping(TinyGpt()), Dropping(TinyLlama())}) {
     s.batch = {.micro = 4, .accumulate = 1};
     s.optimizer = {.kind = OptimizerKind::kSgd, .lr = 1e-4, .clip_norm = 1e9};
@@ -102,7 +102,7 @@ TEST(Training, TheGradientIsThatOfTheLoss) {
 
 // Recomputed layers beside others: the same arithmetic, so the same losses to the bit, and exact peaks.
 TEST(Training, RecomputingSomeLayersChangesNoLoss) {
-  for (Scenario s : {TinyGpt(), Dropping(TinyLlama()), TinyGemma3()}) {
+  for (Scenario s : {TinyGpt(), Dropping(TinyLlama()), TinyGemma3(), TinyOlmo()}) {
     s.model.layers = 4;
     const Trained kept = Train(*CompilePlan(s), kParitySteps);
     s.recompute = Recompute::kFull;

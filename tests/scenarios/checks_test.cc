@@ -139,6 +139,17 @@ INSTANTIATE_TEST_SUITE_P(
             "model: {preset: gemma3-1b}\nrecompute: selective_op\n",
             "s.yaml:2:12: model.post_norm is true, expected false with recompute selective_op: what every "
             "second matmul gives would be normalised again"},
+        Conflict{"model: {preset: olmo2-1b, post_norm: false}\n",
+                 "s.yaml:1:38: model.pre_norm is false, expected model.post_norm: true then: a block without "
+                 "norms does not train"},
+        Conflict{"model: {preset: llama2-7b, qk_norm_over: all_heads}\n",
+                 "s.yaml:1:42: model.qk_norm_over is all_heads, expected model.qk_norm: true with it"},
+        Conflict{"model: {preset: olmo2-1b}\nrecompute: selective\nrecompute_modules: [layernorm]\n",
+                 "s.yaml:3:20: recompute_modules has layernorm, expected others with model.pre_norm: false"},
+        Conflict{
+            "model: {preset: olmo2-1b}\nparallel: {tensor: {size: 2}}\n",
+            "s.yaml:2:27: parallel.tensor.size is 2, expected 1 with model.qk_norm_over: all_heads, which a "
+            "rank with some of the heads cannot normalise"},
         Conflict{"model: {preset: pythia-160m}\nrecompute: selective_op\n",
                  "s.yaml:2:12: recompute is selective_op, expected none, full or selective with "
                  "model.parallel_residual: two_norms"},

@@ -1,10 +1,8 @@
 // model.config: dimensions from a Hugging Face config.json.
-#include "scenarios/hugging_face.h"
-
-#include <fstream>
+#include <gtest/gtest.h>
 
 #include "scenarios/presets.h"
-#include "tests/scenarios/testing.h"
+#include "tests/scenarios/hugging_face_testing.h"
 
 namespace windtunnel {
 namespace {
@@ -40,32 +38,6 @@ constexpr char kLlamaConfig[] = R"({
   "vocab_size": 128256
 }
 )";
-
-// Writes a configuration into the test's directory and returns the file's path.
-std::string Write(const std::string& text) {
-  std::string path = testing::TempDir() + "/config.json";
-  std::ofstream(path) << text;
-  return path;
-}
-
-std::string Replaced(std::string text, const std::string& from, const std::string& to) {
-  return text.replace(text.find(from), from.size(), to);
-}
-
-ModelSpec ModelOf(const std::string& config) {
-  Write(config);
-  Result<Scenario> scenario =
-      ParseScenario("model: {config: config.json}\n", "s.yaml", testing::TempDir(), {});
-  if (!scenario) ADD_FAILURE() << scenario.error().message;
-  return scenario.value_or(Scenario{}).model;
-}
-
-// The preset's model as the loader completes it, without the preset's name.
-ModelSpec PresetModel(const std::string& name) {
-  ModelSpec model = Parsed("model: {preset: " + name + "}\n").model;
-  model.preset.clear();
-  return model;
-}
 
 TEST(HuggingFace, Gpt2IsThePreset) { EXPECT_EQ(ModelOf(kGpt2Config), PresetModel("gpt2-124m")); }
 
@@ -123,8 +95,8 @@ TEST(HuggingFace, OtherModelsAreUnsupported) {
       ReadHuggingFaceConfig(path).error().message,
       path +
           ":6:17: model_type is 'bert', expected arcee, cohere, ernie4_5, falcon, gemma, gemma3, glm, glm4, "
-          "glm4_moe, gpt2, gpt_neox, gpt_oss, granite, llama, llama4, mistral, mistral3, mixtral, opt, phi, "
-          "phi3, qwen2, qwen3, qwen3_moe, "
+          "glm4_moe, gpt2, gpt_neox, gpt_oss, granite, llama, llama4, mistral, mistral3, mixtral, "
+          "olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_moe, "
           "seed_oss, smollm3, starcoder2, deepseek_v2, deepseek_v3 or kimi_k2");
 }
 
@@ -577,163 +549,6 @@ TEST(HuggingFace, Qwen3sThatComputeOtherwiseAreRefused) {
             std::string::npos);
   EXPECT_NE(error_of("\"attention_bias\": false", "\"attention_bias\": true").find("attention_bias is true"),
             std::string::npos);
-}
-
-// Sizes of a Llama that is small enough to look at.
-std::string LlamaLike(const std::string& type, const std::string& more) {
-  return R"({"model_type": ")" + type +
-         R"(", "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8,
-  "num_attention_heads": 8, "vocab_size": 1000, "max_position_embeddings": 512)" +
-         (more.empty() ? "" : ",\n" + more) + "}";
-}
-
-TEST(HuggingFace, LlamasRelativesDifferInWhatTheirConfigurationsSay) {
-  const ModelSpec llama = ModelOf(LlamaLike("llama", ""));
-  EXPECT_EQ(ModelOf(LlamaLike("granite", "\"residual_multiplier\": 0.22")), llama);
-
-  ModelSpec smollm3 = llama;
-  smollm3.kv_heads = 4;
-  smollm3.rope_theta = 2e6;
-  smollm3.tie_embeddings = true;
-  EXPECT_EQ(ModelOf(LlamaLike("smollm3", "\"no_rope_layer_interval\": 4")), smollm3);
-
-  ModelSpec seed = llama;
-  seed.kv_heads = 8;
-  seed.head_dim = 128;
-  seed.qkv_bias = true;
-  EXPECT_EQ(ModelOf(LlamaLike("seed_oss", "")), seed);
-
-  ModelSpec ernie = llama;
-  ernie.kv_heads = 2;
-  ernie.head_dim = 128;
-  ernie.norm_epsilon = 1e-5;
-  ernie.rope_theta = 500'000;
-  ernie.tie_embeddings = true;
-  EXPECT_EQ(ModelOf(LlamaLike("ernie4_5", "")), ernie);
-
-  ModelSpec arcee = llama;
-  arcee.activation = ActivationKind::kSquaredRelu;
-  arcee.norm_epsilon = 1e-5;
-  EXPECT_EQ(ModelOf(LlamaLike("arcee", "")), arcee);
-}
-
-// zai-org/GLM-4-9B-0414 and its predecessor.
-TEST(HuggingFace, GlmRotatesHalfOfAHead) {
-  const std::string more = R"("num_key_value_heads": 2, "head_dim": 64, "partial_rotary_factor": 0.5,
-  "attention_bias": true, "rms_norm_eps": 1e-05)";
-  ModelSpec glm = ModelOf(LlamaLike("glm", more));
-  EXPECT_EQ(glm.rope_dim, 32);
-  EXPECT_TRUE(glm.qkv_bias);
-  EXPECT_FALSE(glm.bias);
-  EXPECT_FALSE(glm.post_norm);
-  glm.post_norm = true;
-  EXPECT_EQ(ModelOf(LlamaLike("glm4", more)), glm);
-}
-
-// zai-org/GLM-4.5.
-TEST(HuggingFace, Glm4sMixturesHaveExpertsBehindTheFirstLayers) {
-  const ModelSpec model = ModelOf(R"({"model_type": "glm4_moe", "attention_bias": true, "head_dim": 128,
-  "hidden_size": 5120, "partial_rotary_factor": 0.5, "intermediate_size": 12288, "max_position_embeddings": 131072,
-  "moe_intermediate_size": 1536, "norm_topk_prob": true, "num_attention_heads": 96, "n_group": 1, "topk_group": 1,
-  "n_routed_experts": 160, "n_shared_experts": 1, "routed_scaling_factor": 2.5, "num_experts_per_tok": 8,
-  "first_k_dense_replace": 3, "num_hidden_layers": 92, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
-  "rope_theta": 1000000, "num_nextn_predict_layers": 1, "tie_word_embeddings": false, "use_qk_norm": true,
-  "vocab_size": 151552})");
-  EXPECT_EQ(model.rope_dim, 64);
-  EXPECT_TRUE(model.qkv_bias && model.qk_norm);
-  ASSERT_TRUE(model.experts);
-  EXPECT_EQ(model.experts->count, 160);
-  EXPECT_EQ(model.experts->top_k, 8);
-  EXPECT_EQ(model.experts->shared_ffn, 1536);
-  EXPECT_EQ(model.experts->first_dense, 3);
-  EXPECT_EQ(model.DenseFfn(), 12288);
-  EXPECT_EQ(model.experts->groups, 0);
-}
-
-// facebook/opt-1.3b.
-TEST(HuggingFace, OptHasGpt2sBlocks) {
-  constexpr char kOptConfig[] =
-      R"({"model_type": "opt", "activation_function": "relu", "do_layer_norm_before": true,
-  "ffn_dim": 8192, "hidden_size": 2048, "max_position_embeddings": 2048, "num_attention_heads": 32,
-  "num_hidden_layers": 24, "vocab_size": 50272, "word_embed_proj_dim": 2048})";
-  const ModelSpec model = ModelOf(kOptConfig);
-  EXPECT_EQ(model.activation, ActivationKind::kRelu);
-  EXPECT_EQ(model.position, PositionKind::kLearned);
-  EXPECT_TRUE(model.bias && model.tie_embeddings);
-  EXPECT_EQ(model.ffn, 8192);
-  const auto error_of = [&](const char* from, const char* to) {
-    const auto other = ReadHuggingFaceConfig(Write(Replaced(kOptConfig, from, to)));
-    return other ? "" : other.error().message;
-  };
-  EXPECT_NE(error_of("before\": true", "before\": false").find("do_layer_norm_before is false"),
-            std::string::npos);
-  EXPECT_NE(error_of("_dim\": 2048", "_dim\": 512").find("embeddings are not projected"), std::string::npos);
-}
-
-// EleutherAI/pythia-1.4b.
-TEST(HuggingFace, GptNeoxHasTheMlpBesideAttention) {
-  constexpr char kPythia[] = R"({"model_type": "gpt_neox", "hidden_act": "gelu", "hidden_size": 2048,
-  "intermediate_size": 8192, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048, "num_attention_heads": 16,
-  "num_hidden_layers": 24, "rotary_emb_base": 10000, "rotary_pct": 0.25, "tie_word_embeddings": false,
-  "use_parallel_residual": true, "vocab_size": 50304})";
-  ModelSpec pythia = Parsed("model: {preset: pythia-1.4b}\n").model;
-  pythia.preset.clear();
-  EXPECT_EQ(ModelOf(kPythia), pythia);
-  pythia.parallel_residual = ParallelResidual::kNone;
-  EXPECT_EQ(ModelOf(Replaced(kPythia, "residual\": true", "residual\": false")), pythia);
-}
-
-// microsoft/phi-2.
-TEST(HuggingFace, PhiHasOneNormForBoth) {
-  const ModelSpec model = ModelOf(R"({"model_type": "phi", "hidden_act": "gelu_new", "hidden_size": 2560,
-  "intermediate_size": 10240, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048, "num_attention_heads": 32,
-  "num_hidden_layers": 32, "num_key_value_heads": 32, "partial_rotary_factor": 0.4, "qk_layernorm": false,
-  "rope_theta": 10000.0, "tie_word_embeddings": false, "vocab_size": 51200})");
-  EXPECT_EQ(model.parallel_residual, ParallelResidual::kOneNorm);
-  EXPECT_EQ(model.rope_dim, 32);
-  EXPECT_TRUE(model.bias && model.qkv_bias);
-}
-
-// tiiuae/falcon-7b and falcon-40b.
-TEST(HuggingFace, FalconsNewArchitectureHasTwoNorms) {
-  const ModelSpec seven =
-      ModelOf(R"({"model_type": "falcon", "alibi": false, "bias": false, "hidden_size": 4544,
-  "layer_norm_epsilon": 1e-05, "multi_query": true, "new_decoder_architecture": false, "num_attention_heads": 71,
-  "num_hidden_layers": 32, "parallel_attn": true, "vocab_size": 65024})");
-  EXPECT_EQ(seven.parallel_residual, ParallelResidual::kOneNorm);
-  EXPECT_EQ(seven.kv_heads, 1);
-  EXPECT_EQ(seven.ffn, 18176);
-  EXPECT_TRUE(seven.tie_embeddings);
-  constexpr char kForty[] = R"({"model_type": "falcon", "alibi": false, "bias": false, "hidden_size": 8192,
-  "layer_norm_epsilon": 1e-05, "new_decoder_architecture": true, "num_attention_heads": 128, "num_hidden_layers": 60,
-  "num_kv_heads": 8, "parallel_attn": true, "vocab_size": 65024})";
-  const ModelSpec forty = ModelOf(kForty);
-  EXPECT_EQ(forty.parallel_residual, ParallelResidual::kTwoNorms);
-  EXPECT_EQ(forty.kv_heads, 8);
-  const auto with_alibi = ReadHuggingFaceConfig(Write(Replaced(kForty, "alibi\": false", "alibi\": true")));
-  ASSERT_FALSE(with_alibi);
-  EXPECT_NE(with_alibi.error().message.find("alibi is true, expected false"), std::string::npos);
-}
-
-// CohereForAI/c4ai-command-r-v01.
-TEST(HuggingFace, CommandRIsALlamaWithOneLayerNorm) {
-  const ModelSpec model = ModelOf(R"({"model_type": "cohere", "attention_bias": false, "hidden_act": "silu",
-  "hidden_size": 8192, "intermediate_size": 22528, "layer_norm_eps": 1e-05, "max_position_embeddings": 8192,
-  "num_attention_heads": 64, "num_hidden_layers": 40, "num_key_value_heads": 64, "rope_theta": 8000000.0,
-  "use_qk_norm": false, "vocab_size": 256000})");
-  EXPECT_EQ(model.parallel_residual, ParallelResidual::kOneNorm);
-  EXPECT_EQ(model.norm, NormKind::kLayerNorm);
-  EXPECT_FALSE(model.bias);
-  EXPECT_TRUE(model.tie_embeddings);
-}
-
-TEST(HuggingFace, Mistral3IsItsTextModel) {
-  const ModelSpec model = ModelOf(R"({"model_type": "mistral3", "vision_config": {"hidden_size": 1024},
-  "text_config": {"model_type": "mistral", "head_dim": 128, "hidden_size": 5120, "intermediate_size": 32768,
-    "max_position_embeddings": 131072, "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8,
-    "rms_norm_eps": 1e-05, "rope_theta": 1000000000.0, "sliding_window": null, "vocab_size": 131072}})");
-  EXPECT_EQ(model.hidden, 5120);
-  EXPECT_FALSE(model.sliding_window);
 }
 
 TEST(HuggingFace, AMissingFileIsReportedWithThePlaceOfTheKey) {

@@ -193,7 +193,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "llama4-scout, llama4-maverick, mixtral-8x7b, qwen2.5-0.5b, qwen2.5-7b, qwen2.5-72b, "
                 "qwen3-0.6b, qwen3-8b, "
                 "qwen3-32b, qwen3-30b-a3b, "
-                "qwen3-235b-a22b, deepseek-v2-lite, deepseek-v3, kimi-k2, mistral-7b-v0.1, gpt-oss-20b, "
+                "qwen3-235b-a22b, deepseek-v2-lite, deepseek-v3, kimi-k2, mistral-7b-v0.1, olmo2-1b, "
+                "olmo2-7b, olmo2-13b, olmo2-32b, olmo3-7b, olmo3-32b, gpt-oss-20b, "
                 "gpt-oss-120b, gemma3-1b, gemma3-4b, gemma3-12b, gemma3-27b or mlp-10-100-10 (did you mean "
                 "'gpt2-124m'?)"},
         Mistake{Gpt("parallel: {pipeline: {schedule: 1b1f}}\n"),

@@ -36,9 +36,12 @@ int64_t CountParameters(const ModelSpec& m) {
   int64_t biases = 0;
   if (m.bias) biases = m.hidden + (m.experts ? 0 : (gated ? 2 : 1) * m.ffn + m.hidden);
   if (m.qkv_bias) biases += queries + 2 * kv;
-  if (m.qk_norm) biases += 2 * m.head_dim;
+  if (m.qk_norm) biases += m.qk_norm_over == QkNormSpan::kAllHeads ? queries + kv : 2 * m.head_dim;
   int64_t norm = (m.norm == NormKind::kLayerNorm ? 2 : 1) * m.hidden;
-  const int64_t norms = m.post_norm ? 4 : m.parallel_residual == ParallelResidual::kOneNorm ? 1 : 2;
+  const int64_t norms = !m.pre_norm                                         ? 2
+                        : m.post_norm                                       ? 4
+                        : m.parallel_residual == ParallelResidual::kOneNorm ? 1
+                                                                            : 2;
   int64_t embeddings = (m.tie_embeddings ? 1 : 2) * m.vocab * m.hidden;
   int64_t positions = m.position == PositionKind::kLearned ? m.seq_len * m.hidden : 0;
   return m.layers * (attention + biases + norms * norm) + feed_forward + norm + embeddings + positions;
@@ -54,6 +57,7 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   EXPECT_EQ(CountOf("gpt2-355m"), 354'823'168);
   EXPECT_EQ(CountOf("gpt2-774m"), 774'030'080);
   EXPECT_EQ(CountOf("gpt2-1.5b"), 1'557'611'200);
+  EXPECT_EQ(CountOf("olmo2-7b"), 7'298'617'344);
   EXPECT_EQ(CountOf("pythia-160m"), 162'322'944);
   EXPECT_EQ(CountOf("pythia-410m"), 405'334'016);
   EXPECT_EQ(CountOf("pythia-1b"), 1'011'781'632);

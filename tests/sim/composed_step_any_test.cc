@@ -33,6 +33,8 @@ ModelSpec AnyModel(ModelSpec model) {
   model.qkv_bias = Any({true, false});
   model.qk_norm = Any({true, false});
   model.post_norm = Any({true, false, false});
+  if (model.post_norm) model.pre_norm = Any({true, false});
+  if (model.qk_norm) model.qk_norm_over = Any({QkNormSpan::kHead, QkNormSpan::kAllHeads});
   model.tie_embeddings = Any({true, false});
   if (model.position == PositionKind::kRope && Any({true, false, false}))
     model.mtp = TokenPredictionSpec{.layers = Any<int64_t>({1, 1, 2})};
@@ -191,6 +193,7 @@ Scenario AnyScenario() {
   s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull});
   if (s.recompute == Recompute::kSelectiveOp) {
     s.model.post_norm = false;
+    s.model.pre_norm = true;
     s.model.parallel_residual = ParallelResidual::kNone;
   }
   if (s.framework != Framework::kWindtunnel && s.model.attention == AttentionKind::kFlash)
@@ -201,7 +204,7 @@ Scenario AnyScenario() {
   if (s.recompute == Recompute::kSelective &&
       (s.framework == Framework::kWindtunnel || s.framework == Framework::kMegatronCore))
     s.recompute_modules = AnyModules();
-  if (s.model.parallel_residual != ParallelResidual::kNone)
+  if (s.model.parallel_residual != ParallelResidual::kNone || !s.model.pre_norm)
     std::erase(s.recompute_modules, RecomputeModule::kLayerNorm);
   s.batch = {.micro = Any<int64_t>({1, 2, 3}), .accumulate = Any<int64_t>({1, 2, 3, 4, 8, 12})};
   ParallelSpec& parallel = s.parallel;
@@ -347,7 +350,10 @@ RC_GTEST_PROP(ComposedStep, IsPredictOfConfigurationsThatShareParts, ()) {
   s.model.mtp.reset();
   s.model.sliding_window.reset();
   s.model.experts.reset();
-  if (s.model.lora) s.model.lora->targets.clear();
+  if (s.model.lora) {
+    s.model.lora->targets.clear();
+    s.model.parallel_residual = ParallelResidual::kNone;  // a search predicts these one by one
+  }
   s.recompute = Recompute::kNone;
   s.recompute_modules.clear();
   s.recompute_layers = 0;

@@ -54,6 +54,14 @@ Scenario Qwen3Moe() {
   return s;
 }
 
+Scenario Olmo3() {
+  Scenario s = TinyOlmo(2);
+  s.name = "tiny-olmo3";
+  s.model.layers = 4;
+  s.model.sliding_window = SlidingWindowSpec{.tokens = 3, .full_every = 2};
+  return s;
+}
+
 // Trains, so that no two tensors are alike, and exports the weights.
 std::string Exported(const Scenario& scenario, const std::string& name) {
   const std::string saved = EmptyDirectory(name + "_saved"), exported = EmptyDirectory(name + "_exported");
@@ -66,15 +74,16 @@ std::string Exported(const Scenario& scenario, const std::string& name) {
 }
 
 std::string NameOfModel(const testing::TestParamInfo<Scenario>& info) {
-  static constexpr const char* kNames[] = {"Gpt2",  "UntiedGpt2", "Llama",   "Mixtral",         "Qwen2",
-                                           "Qwen3", "Qwen3Moe",   "Mistral", "Qwen3WithAWindow"};
+  static constexpr const char* kNames[] = {"Gpt2",  "UntiedGpt2", "Llama",   "Mixtral",          "Qwen2",
+                                           "Qwen3", "Qwen3Moe",   "Mistral", "Qwen3WithAWindow", "Olmo2",
+                                           "Olmo3"};
   return kNames[info.index];
 }
 
 class EveryArchitecture : public testing::TestWithParam<Scenario> {};
 INSTANTIATE_TEST_SUITE_P(Models, EveryArchitecture,
                          testing::Values(Gpt2(), TinyGpt(2), TinyLlama(2), Mixtral(), Qwen2(), TinyQwen3(2),
-                                         Qwen3Moe(), Mistral(), Qwen3WithAWindow()),
+                                         Qwen3Moe(), Mistral(), Qwen3WithAWindow(), TinyOlmo(2), Olmo3()),
                          NameOfModel);
 
 TEST_P(EveryArchitecture, ComesBackBitByBitInAnyLayout) {

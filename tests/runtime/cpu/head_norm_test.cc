@@ -16,31 +16,39 @@ using test::Values;
 
 struct HeadNormCase {
   int64_t tokens, heads, kv_heads, head_dim;
+  bool whole = false;
 
   int64_t packed() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t elements() const { return tokens * packed(); }
+  int64_t query_width() const { return whole ? heads * head_dim : head_dim; }
+  int64_t key_width() const { return whole ? kv_heads * head_dim : head_dim; }
+  int64_t rows() const { return whole ? 2 : heads + kv_heads; }
 };
 
-// The reference's RMS norm, applied to one head at a time.
+// The reference's RMS norm, applied to one head, or all heads of a token, at a time.
 struct Reference {
   HeadNormCase c;
   Values x, query_gamma, key_gamma;
 
+  // Calls f(the first element, how many, whether they are queries).
   template <typename F>
-  void ForEachHead(F f) const {
-    for (int64_t token = 0; token < c.tokens; ++token)
-      for (int64_t head = 0; head < c.heads + c.kv_heads; ++head)
-        f(token * c.packed() + head * c.head_dim, head < c.heads);
+  void ForEachRow(F f) const {
+    for (int64_t token = 0; token < c.tokens; ++token) {
+      const int64_t first = token * c.packed(), keys = c.heads * c.head_dim;
+      for (int64_t at = 0; at < keys; at += c.query_width()) f(first + at, c.query_width(), true);
+      for (int64_t at = 0; at < c.kv_heads * c.head_dim; at += c.key_width())
+        f(first + keys + at, c.key_width(), false);
+    }
   }
-  Values Of(const Values& values, int64_t first) const {
-    return {values.begin() + first, values.begin() + first + c.head_dim};
+  static Values Part(const Values& values, int64_t first, int64_t n) {
+    return {values.begin() + first, values.begin() + first + n};
   }
   Values Forward() const {
     Values y = x;
-    ForEachHead([&](int64_t first, bool is_query) {
-      const Values head = reference::Norm(NormKind::kRmsNorm, 1, c.head_dim, Of(x, first),
-                                          is_query ? query_gamma : key_gamma, {});
-      std::copy(head.begin(), head.end(), y.begin() + first);
+    ForEachRow([&](int64_t first, int64_t n, bool is_query) {
+      const Values row = reference::Norm(NormKind::kRmsNorm, 1, n, Part(x, first, n),
+                                         is_query ? query_gamma : key_gamma, {});
+      std::copy(row.begin(), row.end(), y.begin() + first);
     });
     return y;
   }
@@ -48,14 +56,13 @@ struct Reference {
     Values dx, queries, keys;
   };
   Gradients Backward(const Values& dy) const {
-    const Values zero(static_cast<size_t>(c.head_dim));
-    Gradients g{dy, zero, zero};
-    ForEachHead([&](int64_t first, bool is_query) {
-      const auto head = reference::NormBackward(NormKind::kRmsNorm, 1, c.head_dim, Of(dy, first),
-                                                Of(x, first), is_query ? query_gamma : key_gamma);
-      std::copy(head.dx.begin(), head.dx.end(), g.dx.begin() + first);
+    Gradients g{dy, Values(query_gamma.size()), Values(key_gamma.size())};
+    ForEachRow([&](int64_t first, int64_t n, bool is_query) {
+      const auto row = reference::NormBackward(NormKind::kRmsNorm, 1, n, Part(dy, first, n),
+                                               Part(x, first, n), is_query ? query_gamma : key_gamma);
+      std::copy(row.dx.begin(), row.dx.end(), g.dx.begin() + first);
       Values& sum = is_query ? g.queries : g.keys;
-      sum = Plus(sum, head.dgamma);
+      sum = Plus(sum, row.dgamma);
     });
     return g;
   }
@@ -71,32 +78,39 @@ TYPED_TEST(HeadNormKernel, MatchesTheReferenceForwardAndBackward) {
                            : test::TypeOf<TypeParam>() == DType::kFloat16 ? 1e-3
                                                                           : 8e-3;
   for (const HeadNormCase& c :
-       {HeadNormCase{5, 4, 2, 16}, HeadNormCase{1, 3, 3, 7}, HeadNormCase{9, 8, 1, 128}}) {
+       {HeadNormCase{5, 4, 2, 16}, HeadNormCase{1, 3, 3, 7}, HeadNormCase{9, 8, 1, 128},
+        HeadNormCase{5, 4, 2, 16, true}, HeadNormCase{1, 3, 3, 7, true}, HeadNormCase{9, 8, 1, 128, true}}) {
     const auto stored = [](const Values& values) { return test::ValuesOf(TensorOf<TypeParam>(values)); };
     const Reference reference{c, stored(RandomValues(1, c.elements(), 3.0)),
-                              stored(RandomValues(2, c.head_dim)), stored(RandomValues(3, c.head_dim))};
+                              stored(RandomValues(2, c.query_width())),
+                              stored(RandomValues(3, c.key_width()))};
     TensorOf<TypeParam> x = reference.x, queries = reference.query_gamma, keys = reference.key_gamma,
                         y(c.elements());
-    test::Tensor statistics(c.tokens * (c.heads + c.kv_heads));
+    test::Tensor statistics(c.tokens * c.rows());
     const DType dtype = test::TypeOf<TypeParam>();
-    const HeadNormForward forward{c.tokens, c.heads, c.kv_heads, c.head_dim, dtype};
+    HeadNormForward forward{c.tokens, c.heads, c.kv_heads, c.head_dim, dtype};
+    forward.whole = c.whole;
     ASSERT_EQ(Launch(forward, {x.ref(), queries.ref(), keys.ref()}, {y.ref(), statistics.ref()}), "");
     EXPECT_LT(RelativeError(y, reference.Forward()), tolerance);
 
     const Values gradient = stored(RandomValues(4, c.elements())),
-                 before = stored(RandomValues(5, c.head_dim));
+                 queries_before = stored(RandomValues(5, c.query_width())),
+                 keys_before = stored(RandomValues(6, c.key_width()));
     const auto expected = reference.Backward(gradient);
     for (bool accumulate : {false, true}) {
       for (bool in_place : {false, true}) {
-        TensorOf<TypeParam> dy = gradient, dx(c.elements()), dqueries = before, dkeys = before;
-        const HeadNormBackward backward{c.tokens, c.heads, c.kv_heads, c.head_dim, accumulate, dtype};
+        TensorOf<TypeParam> dy = gradient, dx(c.elements()), dqueries = queries_before, dkeys = keys_before;
+        HeadNormBackward backward{c.tokens, c.heads, c.kv_heads, c.head_dim, accumulate, dtype};
+        backward.whole = c.whole;
         ASSERT_EQ(Launch(backward, {dy.ref(), x.ref(), queries.ref(), keys.ref(), statistics.ref()},
                          {in_place ? dy.ref() : dx.ref(), dqueries.ref(), dkeys.ref()}),
                   "");
-        const auto with_before = [&](const Values& sum) { return accumulate ? Plus(sum, before) : sum; };
+        const auto with = [&](const Values& before, const Values& sum) {
+          return accumulate ? Plus(sum, before) : sum;
+        };
         EXPECT_LT(RelativeError(in_place ? dy : dx, expected.dx), tolerance);
-        EXPECT_LT(RelativeError(dqueries, with_before(expected.queries)), tolerance);
-        EXPECT_LT(RelativeError(dkeys, with_before(expected.keys)), tolerance);
+        EXPECT_LT(RelativeError(dqueries, with(queries_before, expected.queries)), tolerance);
+        EXPECT_LT(RelativeError(dkeys, with(keys_before, expected.keys)), tolerance);
         TensorOf<TypeParam> frozen_dy = gradient;
         HeadNormBackward frozen = backward;
         frozen.frozen = true;

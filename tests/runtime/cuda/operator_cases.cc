@@ -328,29 +328,37 @@ void AddRope(Cases& c) {
 void AddHeadNorms(Cases& c) {
   struct Shape {
     int64_t tokens, heads, kv_heads, head_dim;
+    bool whole = false;
   };
-  std::vector<Shape> shapes = {{70, 3, 1, 64}, {9, 2, 2, 10}, {5, 4, 2, 256}};
-  if (c.large) shapes.push_back({4096, 32, 8, 128});
+  std::vector<Shape> shapes = {
+      {70, 3, 1, 64}, {9, 2, 2, 10}, {5, 4, 2, 256}, {70, 3, 1, 64, true}, {9, 2, 2, 7, true}};
+  if (c.large) {
+    shapes.push_back({4096, 32, 8, 128});
+    shapes.push_back({4096, 32, 32, 128, true});
+  }
   for (const Shape& s : shapes) {
     const int64_t n = s.tokens * (s.heads + 2 * s.kv_heads) * s.head_dim;
-    const int64_t statistics = s.tokens * (s.heads + s.kv_heads);
-    c.Add("head norm", HeadNormForward{s.tokens, s.heads, s.kv_heads, s.head_dim, c.dtype})
+    HeadNormForward forward{s.tokens, s.heads, s.kv_heads, s.head_dim, c.dtype};
+    forward.whole = s.whole;
+    const NormedHeads heads = HeadsOf(forward);
+    const int64_t statistics = s.tokens * heads.rows();
+    c.Add("head norm", forward)
         .Read(c.dtype, n, 3.0)
-        .Read(c.dtype, s.head_dim)
-        .Read(c.dtype, s.head_dim)
+        .Read(c.dtype, heads.query_width)
+        .Read(c.dtype, heads.key_width)
         .Write(c.dtype, n)
         .Write(kFloat, statistics);
     for (const auto& [accumulate, frozen] : {std::pair(false, false), {true, false}, {false, true}}) {
       auto& backward = c.Add("head norm backward", HeadNormBackward{s.tokens, s.heads, s.kv_heads, s.head_dim,
-                                                                    accumulate, c.dtype, frozen})
+                                                                    accumulate, c.dtype, frozen, s.whole})
                            .Read(c.dtype, n)
                            .Read(c.dtype, n)
-                           .Read(c.dtype, s.head_dim)
-                           .Read(c.dtype, s.head_dim)
+                           .Read(c.dtype, heads.query_width)
+                           .Read(c.dtype, heads.key_width)
                            .Read(kFloat, statistics, 0.5);
       if (accumulate) backward.WriteToRead(0);
       else backward.Write(c.dtype, n);
-      if (!frozen) backward.Update(c.dtype, s.head_dim).Update(c.dtype, s.head_dim);
+      if (!frozen) backward.Update(c.dtype, heads.query_width).Update(c.dtype, heads.key_width);
     }
   }
 }
