@@ -200,7 +200,7 @@ Result<Duration> BlockTime(const Attention& a, Flops flops, bool is_backward, co
                            KernelOptions options) {
   if (options.flash == FlashKernels::kWindtunnel) options.flash = FlashKernels::kFlashAttention2;
   return AttentionTime(AttentionForward{a.batch, a.seq * a.blocks, a.heads, a.kv_heads, a.head_dim,
-                                        AttentionKind::kFlash, a.dtype},
+                                        AttentionKind::kFlash, a.dtype, /*value_dim=*/0, a.window},
                        flops, is_backward, device, options);
 }
 

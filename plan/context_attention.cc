@@ -86,9 +86,10 @@ ContextAttention::Core ContextAttention::ForwardBlock(Slice qkv, Slice kv, int s
       c_.Activation(name + ".out", dims_.tokens() * dims_.query_columns()),
       c_.b.Temporary(name + ".log_sum_exp", dims_.batch * dims_.heads * dims_.seq, Category::kActivations)};
   const Slice workspace = Workspace(false);
-  c_.b.Add(ContextAttentionForward{dims_.batch, dims_.seq, dims_.heads, dims_.kv_heads, dims_.head_dim,
-                                   context_.ranks(), blocks(), step, dims_.dtype, DropsWithin()},
-           name, {qkv, kv}, {core.out, core.saved, workspace});
+  c_.b.Add(
+      ContextAttentionForward{dims_.batch, dims_.seq, dims_.heads, dims_.kv_heads, dims_.head_dim,
+                              context_.ranks(), blocks(), step, dims_.dtype, DropsWithin(), dims_.window},
+      name, {qkv, kv}, {core.out, core.saved, workspace});
   return core;
 }
 
@@ -151,7 +152,8 @@ Slice ContextAttention::BackwardBlock(Slice dout, Slice qkv, Slice kv, const Cor
   const Slice dkv = c_.Activation(name + ".dkv", kv.elements);
   const Slice workspace = Workspace(true);
   c_.b.Add(ContextAttentionBackward{dims_.batch, dims_.seq, dims_.heads, dims_.kv_heads, dims_.head_dim,
-                                    context_.ranks(), blocks(), step, step > 0, dims_.dtype, DropsWithin()},
+                                    context_.ranks(), blocks(), step, step > 0, dims_.dtype, DropsWithin(),
+                                    dims_.window},
            name, {dout, qkv, kv, core.out, core.saved}, {dqkv, dkv, workspace});
   return dkv;
 }

@@ -169,8 +169,9 @@ std::string KeyOf(const AttentionBackward& a) {
 template <typename Attention>
 std::string ContextAttentionKey(std::string_view direction, const Attention& a) {
   const std::string_view place = a.blocks > 1 ? "all" : a.step == 0 ? "own" : "other";
-  return fmt::format(FMT_COMPILE("context_attention_{} {} b={} s={} h={} kv={} d={} blocks={} {}"), direction,
-                     Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim, a.blocks, place);
+  return fmt::format(FMT_COMPILE("context_attention_{} {} b={} s={} h={} kv={} d={}{} blocks={} {}"),
+                     direction, Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim,
+                     a.window == 0 ? "" : fmt::format(FMT_COMPILE(" w={}"), a.window), a.blocks, place);
 }
 
 std::string KeyOf(const ContextAttentionForward& a) {

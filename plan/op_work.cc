@@ -30,14 +30,28 @@ Bytes AttentionSaved(const Attention& a) {
                                          : Bytes(4) * (a.batch * a.heads * a.seq);
 }
 
+// The (query, key) pairs that the context-parallel rank with the most of them sees.
+template <typename Attention>
+double MostPairsInWindow(const Attention& a) {
+  const int64_t half = a.seq / 2;
+  const auto of_chunk = [&](int64_t chunk) {
+    return SeenPairs((chunk + 1) * half, a.window) - SeenPairs(chunk * half, a.window);
+  };
+  double most = 0;
+  for (int64_t rank = 0; rank < a.ranks; ++rank)
+    most = std::max(most, of_chunk(rank) + of_chunk(2 * a.ranks - 1 - rank));
+  return most;
+}
+
 // FLOPs of one matmul. A rank has two halves of n / 2 tokens each, so queries and keys of two ranks form four
 // squares. With its own keys, the rank sees half of two squares (each half on itself) and one whole square:
-// n^2 / 2 + n / 2 pairs. With the keys of another rank it sees two whole squares.
+// n^2 / 2 + n / 2 pairs. With the keys of another rank it sees two whole squares. With a window, the ranks
+// see different numbers; this is the largest.
 template <typename Attention>
 double ContextProduct(const Attention& a) {
   const double n = static_cast<double>(a.seq);
   const bool has_own = a.blocks > 1 || a.step == 0;
-  const double pairs = a.blocks * n * n / 2 + (has_own ? n / 2 : 0);
+  const double pairs = a.window > 0 ? MostPairsInWindow(a) : a.blocks * n * n / 2 + (has_own ? n / 2 : 0);
   return 2.0 * static_cast<double>(a.batch * a.heads * a.head_dim) * pairs;
 }
 template <typename Attention>

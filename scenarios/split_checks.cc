@@ -122,9 +122,9 @@ void CheckContextRanks(const Scenario& scenario, Checker& check) {
       "parallel.context.size is {}, expected twice that to divide model.seq_len ({}): each rank has a chunk "
       "from either end",
       context, model.seq_len);
-  check.Expect(ulysses || !model.HasWindows(),
+  check.Expect(parallel.context.kind != ContextKind::kRing || !model.HasWindows(),
                {"parallel.context.kind", "parallel.context.size", "model.sliding_window"},
-               "parallel.context.kind is {}, expected ulysses with model.sliding_window",
+               "parallel.context.kind is {}, expected all_gather or ulysses with model.sliding_window",
                WordOf(parallel.context.kind));
   check.Expect(ulysses || !model.latent_attention,
                {"parallel.context.kind", "parallel.context.size", "model.latent_attention"},

@@ -18,7 +18,7 @@ namespace {
 // Offsets: queries lie in packed projections, keys and values in blocks of [batch, seq, 2 kv_heads *
 // head_dim].
 struct Layout {
-  int64_t batch, seq, heads, kv_heads, head_dim;
+  int64_t batch, seq, heads, kv_heads, head_dim, window;
   int ranks, blocks, step, rank;
   std::optional<DropoutMask> mask;
 
@@ -29,6 +29,7 @@ struct Layout {
         heads(op.heads),
         kv_heads(op.kv_heads),
         head_dim(op.head_dim),
+        window(op.window),
         ranks(op.ranks),
         blocks(op.blocks),
         step(op.step),
@@ -52,30 +53,30 @@ struct Layout {
   int ChunkOf(int of_rank, int which) const { return which == 0 ? of_rank : 2 * ranks - 1 - of_rank; }
 };
 
-// One half of a rank's tokens, as keys.
+// One half of a rank's tokens, as keys, and its index among the sequence's chunks.
 struct KeyChunk {
-  int block, half;
+  int block, half, index;
 };
 
-// The chunks that queries of chunk `chunk` see; their own chunk is last.
+// The chunks of which queries of chunk `chunk` see any key, in the sequence's order: their own one, if it is
+// there, is last.
 struct VisibleChunks {
   std::vector<KeyChunk> chunks;
-  bool has_own = false;
+  int chunk;
 
-  VisibleChunks(const Layout& l, int chunk) {
+  VisibleChunks(const Layout& l, int chunk) : chunk(chunk) {
     for (int block = 0; block < l.blocks; ++block) {
       for (int half = 0; half < 2; ++half) {
         const int other = l.ChunkOf(l.RankOf(block), half);
-        if (other < chunk) chunks.push_back({block, half});
-        if (other == chunk) own = {block, half}, has_own = true;
+        const bool is_behind = l.window > 0 && (other + 1) * l.half() <= chunk * l.half() - l.window + 1;
+        if (other <= chunk && !is_behind) chunks.push_back({block, half, other});
       }
     }
-    if (has_own) chunks.push_back(own);
+    std::sort(chunks.begin(), chunks.end(),
+              [](const KeyChunk& a, const KeyChunk& b) { return a.index < b.index; });
   }
   int64_t count() const { return static_cast<int64_t>(chunks.size()); }
-
- private:
-  KeyChunk own{};
+  bool has_own() const { return !chunks.empty() && chunks.back().index == chunk; }
 };
 
 // A block of query rows and its tile of scores: `keys` = chunks x half columns.
@@ -85,13 +86,14 @@ struct QueryBlock {
   ScoreTile tile;
 };
 
+// With a window, chunks of all ranks are there, and those that are seen follow each other.
 QueryBlock BlockAt(const Layout& l, const VisibleChunks& visible, int half, int64_t first) {
   const int64_t rows = std::min(kAttentionBlock, l.half() - first), keys = visible.count() * l.half();
-  const int64_t first_query = visible.has_own ? keys - l.half() + first : keys;
+  const int64_t first_query = visible.has_own() ? keys - l.half() + first : keys;
   return {half * l.half() + first,
           rows,
           keys,
-          {rows, keys, keys, first_query, 1.0f / std::sqrt(static_cast<float>(l.head_dim))}};
+          {rows, keys, keys, first_query, 1.0f / std::sqrt(static_cast<float>(l.head_dim)), l.window}};
 }
 
 // One head's keys and values in all blocks, and the places of their gradients.
@@ -191,14 +193,12 @@ template <typename F>
 void ForEachChunk(const Layout& l, const TileDropout& of_head, const VisibleChunks& visible,
                   const QueryBlock& block, F f) {
   const int which = block.row < l.half() ? 0 : 1;
-  const int64_t row = block.row - which * l.half();
-  const int64_t query = l.ChunkOf(l.rank, which) * l.half() + row;
+  const int64_t query = visible.chunk * l.half() + block.row - which * l.half();
   for (int64_t i = 0; i < visible.count(); ++i) {
-    const KeyChunk& chunk = visible.chunks[static_cast<size_t>(i)];
-    const int64_t key = l.ChunkOf(l.RankOf(chunk.block), chunk.half) * l.half();
+    const int64_t key = visible.chunks[static_cast<size_t>(i)].index * l.half();
     ScoreTile tile = block.tile;
     tile.keys = l.half();
-    tile.first_query = visible.has_own && i + 1 == visible.count() ? row : l.half();
+    tile.first_query = query - key;
     f(TileDropout{of_head.mask, of_head.first + query * of_head.seq + key, of_head.seq}, tile, i * l.half());
   }
 }

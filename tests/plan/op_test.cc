@@ -102,6 +102,20 @@ TEST(FlopsOf, CountsPairsWithinAWindow) {
   EXPECT_EQ(CostKey(near), CostKey(all) + " w=2");
 }
 
+// Two ranks have four chunks of four tokens, of which three tokens are seen: the first rank 9 + 12 pairs, as
+// the sequence's first token sees itself alone, the second 24.
+TEST(FlopsOf, CountsThePairsOfTheRankThatSeesMostWithinAWindow) {
+  ContextAttentionForward attention{
+      .batch = 1, .seq = 8, .heads = 1, .kv_heads = 1, .head_dim = 5, .ranks = 2};
+  attention.blocks = 2;
+  attention.window = 3;
+  EXPECT_DOUBLE_EQ(FlopsOf(attention).count(), 2 * 2 * 5 * 24);
+  attention.window = 100;  // longer than the sequence: as without
+  const double windowed = FlopsOf(attention).count();
+  attention.window = 0;
+  EXPECT_DOUBLE_EQ(windowed, FlopsOf(attention).count());
+}
+
 TEST(FlopsOf, CountsAMultiplyAddAsTwo) {
   EXPECT_DOUBLE_EQ(FlopsOf(Gemm{.m = 2, .n = 3, .k = 4}).count(), 48);
   // Causal: 4 positions see 1 + 2 + 3 + 4 = 10 keys; two products of head_dim 8, one head: 2 * 2 * 10 * 8.

@@ -177,10 +177,12 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:2:27: model.experts.bias is true, expected parallel.expert.tensor: 1 with "
                  "parallel.tensor.size (2): tensor ranks that share an expert would each add its biases"},
         Conflict{"model: {preset: mistral-7b-v0.1}\nparallel: {context: {size: 2}}\n",
-                 "s.yaml:2:28: parallel.context.kind is ring, expected ulysses with model.sliding_window"},
+                 "s.yaml:2:28: parallel.context.kind is ring, expected all_gather or ulysses with "
+                 "model.sliding_window"},
         // Only Ulysses divides heads among context ranks.
         Conflict{"model: {preset: mistral-7b-v0.1}\nparallel: {tensor: {size: 8}, context: {size: 8}}\n",
-                 "s.yaml:2:47: parallel.context.kind is ring, expected ulysses with model.sliding_window"},
+                 "s.yaml:2:47: parallel.context.kind is ring, expected all_gather or ulysses with "
+                 "model.sliding_window"},
         Conflict{"model: {preset: deepseek-v2-lite}\nparallel: {tensor: {size: 4}, context: {size: 8}}\n",
                  "s.yaml:2:47: parallel.context.kind is ring, expected ulysses with model.latent_attention"},
         Conflict{"model: {preset: gpt2-124m, mtp: {layers: 1}}\n",

@@ -93,7 +93,7 @@ void SplitAnyhow(ModelSpec& model, ParallelSpec& parallel) {
                       Any({ContextKind::kRing, ContextKind::kAllGather, ContextKind::kUlysses})};
   if (parallel.context.size > 1 && parallel.context.kind != ContextKind::kUlysses) {
     model.attention = AttentionKind::kFlash;
-    model.sliding_window.reset();
+    if (parallel.context.kind == ContextKind::kRing) model.sliding_window.reset();
   }
   if (model.experts) parallel.expert.size = Any<int64_t>({1, 2, 4});
   if (parallel.expert.size > 1) {

@@ -1,6 +1,6 @@
 // The places of queries, keys and values, and the keys that a query sees. One description covers attention
 // over whole sequences and that of context-parallel ranks: rows lie in chunks of consecutive positions, and
-// key k is visible to query q if position(k) <= position(q) and, for whole sequences with a window,
+// key k is visible to query q if position(k) <= position(q) and, with a window,
 // position(k) > position(q) - window.
 #pragma once
 
@@ -30,7 +30,7 @@ struct AttentionShape {
   int batch = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int seq = 0;  // tokens of a sequence on one rank
   Chunks queries, keys;
-  int window = 0;  // 0: none; only with a single chunk
+  int window = 0;  // 0: none
   float scale = 1.0f;
   // Strides of the rows of operands and of their gradients.
   int64_t query_stride = 0, key_stride = 0, out_stride = 0;
@@ -91,8 +91,7 @@ class VisibleKeys {
  public:
   WT_DEVICE VisibleKeys(const AttentionShape& shape, int size, const Tile& queries)
       : keys_(shape.keys), size_(size), last_(queries.position + queries.rows - 1) {
-    const int first = queries.position - shape.window + 1;
-    if (shape.window > 0 && first > 0) first_ = first / size * size;
+    if (shape.window > 0) first_ = queries.position - shape.window + 1;
     Enter(0);
   }
   WT_DEVICE bool done() const { return tile_.chunk >= keys_.count; }
@@ -108,13 +107,15 @@ class VisibleKeys {
  private:
   // Enters the first visible tile of `chunk` or of a later chunk.
   WT_DEVICE void Enter(int chunk) {
+    int first = 0;
     for (; chunk < keys_.count; ++chunk) {
-      const int seen = last_ - keys_.Position(chunk) + 1;
+      const int position = keys_.Position(chunk), seen = last_ - position + 1;
       visible_ = seen < keys_.length ? seen : keys_.length;
-      if (visible_ > 0) break;
+      first = first_ > position ? first_ - position : 0;
+      if (visible_ > first) break;
     }
     tile_.chunk = chunk;
-    if (chunk < keys_.count) Place(first_);
+    if (chunk < keys_.count) Place(first / size_ * size_);
   }
   WT_DEVICE void Place(int first) {
     const int left = keys_.length - first;
@@ -125,7 +126,7 @@ class VisibleKeys {
 
   const Chunks& keys_;
   int size_, last_, visible_ = 0;
-  int first_ = 0;  // key within a chunk
+  int first_ = 0;  // the position of the first key that any query sees
   Tile tile_;
 };
 
@@ -143,7 +144,7 @@ class SeeingQueries {
   WT_DEVICE const Tile& tile() const { return tile_; }
   WT_DEVICE void Next() {
     const int next = tile_.first + size_;
-    if (next < queries_.length && (end_ == 0 || next < end_)) {
+    if (next < queries_.length && IsBeforeEnd(queries_.Position(tile_.chunk) + next)) {
       Place(next);
       return;
     }
@@ -156,7 +157,8 @@ class SeeingQueries {
  private:
   WT_DEVICE void Enter(int chunk) {
     for (; chunk < queries_.count; ++chunk) {
-      if (queries_.Position(chunk) + queries_.length > key_) break;
+      const int position = queries_.Position(chunk);
+      if (position + queries_.length > key_ && IsBeforeEnd(position)) break;
     }
     tile_.chunk = chunk;
     if (chunk >= queries_.count) return;
@@ -169,6 +171,8 @@ class SeeingQueries {
     tile_.rows = left < size_ ? left : size_;
     tile_.position = queries_.Position(tile_.chunk) + first;
   }
+
+  WT_DEVICE bool IsBeforeEnd(int position) const { return end_ == 0 || position < end_; }
 
   const Chunks& queries_;
   int size_, key_, heads_;

@@ -21,8 +21,8 @@ using test::Values;
 
 constexpr int kRanks = 3;
 
-// The parameters: whether keys come all at once, and the share of dropped probabilities.
-class ContextAttentionKernel : public testing::TestWithParam<std::tuple<bool, double>> {
+// The parameters: whether keys come all at once, the share of dropped probabilities, and the window.
+class ContextAttentionKernel : public testing::TestWithParam<std::tuple<bool, double, int64_t>> {
  protected:
   const bool all_at_once = std::get<0>(GetParam());
   const DropoutSite site = DropoutSiteOf(std::get<1>(GetParam()), "probabilities", /*micro_batch=*/1);
@@ -31,6 +31,7 @@ class ContextAttentionKernel : public testing::TestWithParam<std::tuple<bool, do
                              .heads = 4,
                              .kv_heads = 2,
                              .head_dim = 8,
+                             .window = std::get<2>(GetParam()),
                              .factor = [this](int64_t b, int64_t head, int64_t query, int64_t key) {
                                const int64_t place = ((2 + b) * 4 + head) * 420 + query;
                                return FactorAt(place * 420 + key);
@@ -78,7 +79,7 @@ class ContextAttentionKernel : public testing::TestWithParam<std::tuple<bool, do
       Tensor kv = all_at_once ? AllKeys() : KeysOf((rank - step + kRanks) % kRanks);
       Share block{Tensor(tokens * merged), Tensor(tokens * 4)};
       EXPECT_EQ(Launch(ContextAttentionForward{whole.batch, seq, 4, 2, 8, kRanks, all_at_once ? kRanks : 1,
-                                               step, DType::kFloat32, site},
+                                               step, DType::kFloat32, site, whole.window},
                        {own.ref(), kv.ref()}, {block.out.ref(), block.sums.ref(), workspace.ref()},
                        ContextOf(rank)),
                 "");
@@ -95,7 +96,11 @@ class ContextAttentionKernel : public testing::TestWithParam<std::tuple<bool, do
 };
 
 INSTANTIATE_TEST_SUITE_P(OneBlockOrAll, ContextAttentionKernel,
-                         testing::Combine(testing::Bool(), testing::Values(0.0, 0.25)));
+                         testing::Combine(testing::Bool(), testing::Values(0.0, 0.25), testing::Values(0)));
+// Chunks have 70 tokens: windows within one, and of several.
+INSTANTIATE_TEST_SUITE_P(Windows, ContextAttentionKernel,
+                         testing::Combine(testing::Values(true), testing::Values(0.0, 0.25),
+                                          testing::Values(3, 50, 71, 180)));
 
 TEST_P(ContextAttentionKernel, ForwardIsTheRanksPart) {
   const reference::AttentionResult expected = reference::Attention(whole, qkv);
@@ -116,7 +121,7 @@ TEST_P(ContextAttentionKernel, BackwardAddsUpToTheGradients) {
       Tensor kv = all_at_once ? AllKeys() : KeysOf(from);
       Tensor dkv(static_cast<int64_t>(kv.size()));
       EXPECT_EQ(Launch(ContextAttentionBackward{whole.batch, seq, 4, 2, 8, kRanks, all_at_once ? kRanks : 1,
-                                                step, step > 0, DType::kFloat32, site},
+                                                step, step > 0, DType::kFloat32, site, whole.window},
                        {own_dout.ref(), own.ref(), kv.ref(), share.out.ref(), share.sums.ref()},
                        {dqkv.ref(), dkv.ref(), workspace.ref()}, ContextOf(rank)),
                 "");

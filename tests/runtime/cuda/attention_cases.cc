@@ -87,16 +87,18 @@ void AddContextAttention(Cases& c) {
   for (const AttentionSizes& s : {AttentionSizes{2, 24, 2, 1, 64},
                                   {1, 140, 1, 1, 80},
                                   {1, 12, 2, 1, 20},
+                                  {1, 140, 1, 1, 80, 90},
+                                  {2, 24, 2, 1, 64, 5},
                                   {2, 12, 2, 1, 64, 0, 0.4},
                                   {1, 6, 2, 1, 20, 0, 0.2}}) {
     const int64_t tokens = s.batch * s.seq, packed = (s.heads + 2 * s.kv_heads) * s.head_dim,
                   merged = s.heads * s.head_dim, rows = s.batch * s.heads * s.seq,
                   keys = 2 * s.kv_heads * s.head_dim;
-    for (int step = -1; step < 3; ++step) {
+    for (int step = -1; step < (s.window > 0 ? 0 : 3); ++step) {
       const int ranks = 3, blocks = step < 0 ? ranks : 1, at = std::max(step, 0);
       auto& forward = c.Add("context attention",
                             ContextAttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks,
-                                                    blocks, at, c.dtype, SiteOf(s)},
+                                                    blocks, at, c.dtype, SiteOf(s), s.window},
                             kPlace)
                           .Read(c.dtype, tokens * packed)
                           .Read(c.dtype, blocks * tokens * keys)
@@ -113,7 +115,7 @@ void AddContextAttention(Cases& c) {
         OperatorCase backward{
             .name = "context attention backward",
             .kind = ContextAttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks, blocks,
-                                             at, accumulate, c.dtype, SiteOf(s)},
+                                             at, accumulate, c.dtype, SiteOf(s), s.window},
             .context = kPlace};
         backward.Read(c.dtype, tokens * merged)
             .ReadValues(forward.buffers[0])
