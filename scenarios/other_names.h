@@ -121,6 +121,9 @@ inline constexpr Alias kAliases[] = {
     {"n_kv_heads", "model.kv_heads"},
     {"kv_channels", "model.head_dim"},
     {"add_qkv_bias", "model.qkv_bias"},
+    // A network's block has links of two sorts; NICs and latencies are those between nodes.
+    {"cluster.network.gbits_per_nic", "cluster.network.inter_node.gbits_per_nic"},
+    {"cluster.network.latency_us", "cluster.network.inter_node.latency_us"},
     {"qk_layernorm", "model.qk_norm"},
     {"post_layernorm", "model.post_norm"},
     {"sandwich_norm", "model.post_norm"},

@@ -42,6 +42,8 @@ TEST(SuggestKey, PrefersANearKeyOfTheBlockThenTheSameNameElsewhere) {
   EXPECT_EQ(SuggestKey("batch", "seq_len", known).key, "model.seq_len");
   EXPECT_EQ(SuggestKey("", "weight_decay", {"name"}).key, "optimizer.weight_decay");
   EXPECT_EQ(SuggestKey("batch", "acumulation", known).key, "batch.accumulate");
+  EXPECT_EQ(SuggestKey("cluster.network", "gbits_per_nic", {"intra_node", "nics_per_node"}).key,
+            "cluster.network.inter_node.gbits_per_nic");
 }
 
 TEST(SuggestKey, KnowsWhatOthersCallAKeyAndIsSilentWhereNothingIsNear) {
