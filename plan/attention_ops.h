@@ -100,8 +100,8 @@ int64_t AttentionWorkspaceElements(int64_t seq, bool backward);
 // the keys and values of some ranks' tokens, kv[blocks, T, 2 kv_heads * head_dim] (keys, then values).
 // `blocks` is either `ranks`: those of all ranks, in order; or 1: those of the one rank that is `step` before
 // this one around the ring. A query that sees none of the keys gets an output of zero and a log-sum-exp of
-// minus infinity. A window, as in AttentionForward, needs the keys of all ranks. The
-// workspace is that of AttentionForward for sequences of blocks * seq tokens.
+// minus infinity. A window, as in AttentionForward, needs the keys of all ranks. The workspace is that of
+// AttentionForward for sequences of blocks * seq tokens.
 // forward: reads qkv, kv; writes out, log_sum_exp (fp32 [batch, heads, seq]), workspace.
 // backward, given the out and log_sum_exp over the keys of all blocks: reads dout, qkv, kv, out, log_sum_exp;
 // writes dqkv (the queries' columns, acc), dkv, workspace.

@@ -304,7 +304,8 @@ class Enumeration {
       return "2 x context does not divide the sequence";
     if (c.context > 1 && !ulysses && model.attention != AttentionKind::kFlash)
       return "context without flash attention";
-    if (c.context > 1 && !ulysses && model.HasWindows()) return "context without ulysses and with a window";
+    if (c.context > 1 && c.context_kind == ContextKind::kRing && model.HasWindows())
+      return "a ring of context ranks with a window";
     if (c.context > 1 && ulysses && !Divides(c.context * c.tensor, model.kv_heads))
       return "context x tensor does not divide kv_heads";
     if (c.expert > 1 && (!model.experts || !Divides(c.expert, model.experts->count)))

@@ -201,6 +201,17 @@ TEST(SearchSpace, ContextKindIsARange) {
                                                               {2, ContextKind::kUlysses}}));
 }
 
+TEST(SearchSpace, WindowsExcludeARingAlone) {
+  Scenario s = OnEightDevices();
+  s.model.attention = AttentionKind::kFlash;
+  s.model.sliding_window = SlidingWindowSpec{.tokens = s.model.seq_len / 4};
+  s.search->context = {2};
+  s.search->context_kind = {ContextKind::kRing, ContextKind::kAllGather, ContextKind::kUlysses};
+  std::set<ContextKind> found;
+  for (const Configuration& c : EnumerateSpace(s)->legal) found.insert(c.context_kind);
+  EXPECT_EQ(found, (std::set<ContextKind>{ContextKind::kAllGather, ContextKind::kUlysses}));
+}
+
 // Only what is sharded can be offloaded, and parameters only by FSDP.
 TEST(SearchSpace, OffloadIsARange) {
   Scenario s = OnEightDevices();
