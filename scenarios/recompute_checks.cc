@@ -71,9 +71,10 @@ void CheckWhereModulesCount(const Scenario& scenario, Checker& check) {
                "recompute_modules is given, expected recompute: selective, not {}",
                WordOf(scenario.recompute));
   check.Expect(
-      scenario.framework == Framework::kWindtunnel || scenario.framework == Framework::kMegatronCore,
+      scenario.framework != Framework::kMegatron && scenario.framework != Framework::kDeepspeed,
       {"recompute_modules", "framework"},
-      "recompute_modules is given, expected framework windtunnel or megatron_core, which have them, not {}",
+      "recompute_modules is given, expected framework windtunnel, megatron_core, pytorch or pytorch_compile, "
+      "which have them, not {}",
       WordOf(scenario.framework));
 }
 

@@ -150,6 +150,11 @@ INSTANTIATE_TEST_SUITE_P(
             "model: {preset: olmo2-1b}\nparallel: {tensor: {size: 2}}\n",
             "s.yaml:2:27: parallel.tensor.size is 2, expected 1 with model.qk_norm_over: all_heads, which a "
             "rank with some of the heads cannot normalise"},
+        Conflict{
+            "model: {preset: llama2-7b}\nrecompute: selective\nrecompute_modules: [mlp]\n"
+            "framework: megatron\n",
+            "s.yaml:3:20: recompute_modules is given, expected framework windtunnel, megatron_core, pytorch "
+            "or pytorch_compile, which have them, not megatron"},
         Conflict{"model: {preset: pythia-160m}\nrecompute: selective_op\n",
                  "s.yaml:2:12: recompute is selective_op, expected none, full or selective with "
                  "model.parallel_residual: two_norms"},

@@ -201,8 +201,8 @@ Scenario AnyScenario() {
         Any({FlashChoice::kFramework, FlashChoice::kFlashAttention2, FlashChoice::kCudnn});
   if (s.framework == Framework::kMegatronCore || s.framework == Framework::kPytorch)
     s.cross_entropy = Any({CrossEntropyKind::kFramework, CrossEntropyKind::kFused});
-  if (s.recompute == Recompute::kSelective &&
-      (s.framework == Framework::kWindtunnel || s.framework == Framework::kMegatronCore))
+  if (s.recompute == Recompute::kSelective && s.framework != Framework::kMegatron &&
+      s.framework != Framework::kDeepspeed)
     s.recompute_modules = AnyModules();
   if (s.model.parallel_residual != ParallelResidual::kNone || !s.model.pre_norm)
     std::erase(s.recompute_modules, RecomputeModule::kLayerNorm);
