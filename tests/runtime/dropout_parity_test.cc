@@ -15,10 +15,6 @@ namespace {
 constexpr auto kDdp = DataParallelKind::kDdp, kZero1 = DataParallelKind::kZero1,
                kZero2 = DataParallelKind::kZero2, kFsdp = DataParallelKind::kFsdp;
 
-Scenario Dropping(Scenario s) {
-  s.model.dropout = 0.2;
-  return s;
-}
 Scenario Accumulated(Scenario s) {
   s.batch.accumulate = 2;
   return s;

@@ -17,11 +17,6 @@ namespace {
 using enum DataParallelKind;
 using enum LoraTarget;
 
-Scenario Adapted(Scenario s, std::vector<LoraTarget> targets = {}) {
-  s.name += "-lora";
-  s.model.lora = LoraSpec{.rank = 3, .alpha = 6, .targets = std::move(targets)};
-  return s;
-}
 Scenario Llama(int64_t ranks, std::vector<LoraTarget> targets = {}) {
   return Adapted(TinyLlama(ranks), std::move(targets));
 }

@@ -23,10 +23,6 @@ Scenario Tied(Scenario s) {
   s.model.tie_embeddings = true;
   return s;
 }
-Scenario Adapted(Scenario s) {
-  s.model.lora = LoraSpec{.rank = 3, .alpha = 6};
-  return s;
-}
 Scenario Autocast(Scenario s) {
   s.precision.compute = Precision::kBf16;
   return s;

@@ -14,19 +14,6 @@ namespace {
 
 using enum DataParallelKind;
 
-Scenario Adapted(Scenario s, std::vector<LoraTarget> targets = {}) {
-  s.model.lora = LoraSpec{.rank = 3, .alpha = 6, .targets = std::move(targets)};
-  return s;
-}
-Scenario Overlapped(Scenario s) {
-  s.parallel.tensor.overlap = true;
-  return s;
-}
-Scenario Dropping(Scenario s) {
-  s.model.dropout = 0.2;
-  return s;
-}
-
 class ParallelResidualParity : public testing::TestWithParam<ParityCase> {};
 
 TEST_P(ParallelResidualParity, LossesWithAdamW) { ExpectLossParity(GetParam().scenario); }

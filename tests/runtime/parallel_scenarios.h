@@ -23,6 +23,19 @@ inline Scenario MadeAgain(Scenario s, std::vector<RecomputeModule> modules) {
   s.recompute_modules = std::move(modules);
   return Recomputed(std::move(s), Recompute::kSelective);
 }
+inline Scenario Dropping(Scenario s) {
+  s.model.dropout = 0.2;
+  return s;
+}
+// Freezes the model's weights and adds adapters.
+inline Scenario Adapted(Scenario s, std::vector<LoraTarget> targets = {}) {
+  s.model.lora = LoraSpec{.rank = 3, .alpha = 6, .targets = std::move(targets)};
+  return s;
+}
+inline Scenario Overlapped(Scenario s) {
+  s.parallel.tensor.overlap = true;
+  return s;
+}
 inline Scenario Tensor(Scenario s, bool sequence) {
   s.parallel.tensor = {.size = 2, .sequence = sequence};
   s.cluster.devices_per_node = s.WorldSize();

@@ -20,18 +20,6 @@ Scenario Reordered(Scenario s) {
   s.model.post_norm = true;
   return s;
 }
-Scenario Adapted(Scenario s, std::vector<LoraTarget> targets = {}) {
-  s.model.lora = LoraSpec{.rank = 3, .alpha = 6, .targets = std::move(targets)};
-  return s;
-}
-Scenario Overlapped(Scenario s) {
-  s.parallel.tensor.overlap = true;
-  return s;
-}
-Scenario Dropping(Scenario s) {
-  s.model.dropout = 0.2;
-  return s;
-}
 Scenario Further(Scenario s) {
   s.model.mtp = TokenPredictionSpec{.layers = 1};
   return s;

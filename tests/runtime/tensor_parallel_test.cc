@@ -108,11 +108,6 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"SelectiveOpQwen3", Recomputed(Tensor(TinyQwen3(), 2, true), Recompute::kSelectiveOp)}),
     NameOf);
 
-Scenario Overlapped(Scenario s) {
-  s.parallel.tensor.overlap = true;
-  return s;
-}
-
 constexpr auto kDdp = DataParallelKind::kDdp, kZero1 = DataParallelKind::kZero1,
                kZero2 = DataParallelKind::kZero2, kFsdp = DataParallelKind::kFsdp;
 

@@ -9,6 +9,67 @@ namespace {
 
 inline constexpr int kHeadNormThreads = 256, kHeadNormWarps = kHeadNormThreads / kWarp;
 
+// A row of n elements that `stride` threads share, of which this is the `first`-th. `reduce` adds up their
+// numbers; all of them get the sum.
+template <typename T>
+struct NormedRow {
+  static constexpr int kWidth = kVector<T>;
+  int first, stride;
+  int64_t n;
+  bool aligned;
+
+  template <typename Reduce>
+  WT_DEVICE void Normalize(const T* x, const T* gamma, float epsilon, T* y, float* statistic,
+                           Reduce reduce) const {
+    float squares = 0.0f;
+    ForEachPiece<kWidth>(n, aligned, first, stride, [&](auto width, int64_t i) {
+      constexpr int kPiece = decltype(width)::value;
+      const Pack<float, kPiece> v = Load<kPiece>(x + i);
+      WT_UNROLL
+      for (int j = 0; j < kPiece; ++j) squares += v.at[j] * v.at[j];
+    });
+    const float inverse = 1.0f / std::sqrt(reduce(squares) / static_cast<float>(n) + epsilon);
+    ForEachPiece<kWidth>(n, aligned, first, stride, [&](auto width, int64_t i) {
+      constexpr int kPiece = decltype(width)::value;
+      Pack<float, kPiece> v = Load<kPiece>(x + i);
+      const Pack<float, kPiece> g = Load<kPiece>(gamma + i);
+      WT_UNROLL
+      for (int j = 0; j < kPiece; ++j) v.at[j] *= inverse * g.at[j];
+      Store(y + i, v);
+    });
+    if (first == 0) *statistic = inverse;
+  }
+
+  // Adds the weight's gradient to dgamma, of which each thread updates its own elements. dx may be dy: each
+  // element of it is read before the same element of dx is written, by the same thread.
+  template <typename Reduce>
+  WT_DEVICE void Differentiate(const T* dy, const T* x, const T* gamma, float inverse, T* dx, float* dgamma,
+                               Reduce reduce) const {
+    float sum_gh = 0.0f;
+    ForEachPiece<kWidth>(n, aligned, first, stride, [&](auto width, int64_t i) {
+      constexpr int kPiece = decltype(width)::value;
+      const Pack<float, kPiece> v = Load<kPiece>(x + i), d = Load<kPiece>(dy + i),
+                                g = Load<kPiece>(gamma + i);
+      WT_UNROLL
+      for (int j = 0; j < kPiece; ++j) {
+        const float h = v.at[j] * inverse;
+        dgamma[i + j] += d.at[j] * h;
+        sum_gh += d.at[j] * g.at[j] * h;
+      }
+    });
+    const float factor = reduce(sum_gh) / static_cast<float>(n) * inverse;
+    ForEachPiece<kWidth>(n, aligned, first, stride, [&](auto width, int64_t i) {
+      constexpr int kPiece = decltype(width)::value;
+      const Pack<float, kPiece> v = Load<kPiece>(x + i), d = Load<kPiece>(dy + i),
+                                g = Load<kPiece>(gamma + i);
+      Pack<float, kPiece> result;
+      WT_UNROLL
+      for (int j = 0; j < kPiece; ++j) result.at[j] = (d.at[j] * g.at[j] - v.at[j] * factor) * inverse;
+      Store(dx + i, result);
+    });
+  }
+};
+
 // ---- each head by itself: a warp has one at a time
 
 // The heads of packed projections, numbered over all tokens, and whether each is a query, key or value.
@@ -52,30 +113,13 @@ struct HeadNormForwardKernel {
   }
 
   WT_DEVICE void Normalize(int64_t place, const T* gamma) const {
-    const T* const from = x + place * places.n;
-    T* const to = y + place * places.n;
-    float squares = 0.0f;
-    ForEachPiece<kWidth>(places.n, aligned, Lane(), kWarp, [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      const Pack<float, kPiece> v = Load<kPiece>(from + i);
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) squares += v.at[j] * v.at[j];
-    });
-    const float inverse =
-        1.0f / std::sqrt(ReduceLanes(squares, Sum()) / static_cast<float>(places.n) + epsilon);
-    ForEachPiece<kWidth>(places.n, aligned, Lane(), kWarp, [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      Pack<float, kPiece> v = Load<kPiece>(from + i);
-      const Pack<float, kPiece> g = Load<kPiece>(gamma + i);
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) v.at[j] *= inverse * g.at[j];
-      Store(to + i, v);
-    });
-    if (Lane() == 0) statistics[places.StatisticOf(place)] = inverse;
+    const int64_t first = place * places.n;
+    NormedRow<T>{Lane(), kWarp, places.n, aligned}.Normalize(
+        x + first, gamma, epsilon, y + first, statistics + places.StatisticOf(place),
+        [](float sum) { return ReduceLanes(sum, Sum()); });
   }
 };
 
-// dx may be dy: each element of it is read before the same element of dx is written, by the same thread.
 template <typename T>
 struct HeadNormBackwardKernel {
   static constexpr int kThreads = kHeadNormThreads, kWidth = kVector<T>;
@@ -118,29 +162,9 @@ struct HeadNormBackwardKernel {
 
   WT_DEVICE void AddHead(int64_t place, const T* gamma, float* dgamma) const {
     const int64_t first = place * places.n;
-    const float inverse = statistics[places.StatisticOf(place)];
-    float sum_gh = 0.0f;
-    ForEachPiece<kWidth>(places.n, aligned, Lane(), kWarp, [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      const Pack<float, kPiece> v = Load<kPiece>(x + first + i), d = Load<kPiece>(dy + first + i),
-                                g = Load<kPiece>(gamma + i);
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) {
-        const float h = v.at[j] * inverse;
-        dgamma[i + j] += d.at[j] * h;
-        sum_gh += d.at[j] * g.at[j] * h;
-      }
-    });
-    const float factor = ReduceLanes(sum_gh, Sum()) / static_cast<float>(places.n) * inverse;
-    ForEachPiece<kWidth>(places.n, aligned, Lane(), kWarp, [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      const Pack<float, kPiece> v = Load<kPiece>(x + first + i), d = Load<kPiece>(dy + first + i),
-                                g = Load<kPiece>(gamma + i);
-      Pack<float, kPiece> result;
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) result.at[j] = (d.at[j] * g.at[j] - v.at[j] * factor) * inverse;
-      Store(dx + first + i, result);
-    });
+    NormedRow<T>{Lane(), kWarp, places.n, aligned}.Differentiate(
+        dy + first, x + first, gamma, statistics[places.StatisticOf(place)], dx + first, dgamma,
+        [](float sum) { return ReduceLanes(sum, Sum()); });
   }
 };
 
@@ -175,28 +199,12 @@ struct WholeNormForwardKernel {
   }
 
   WT_DEVICE void Normalize(int64_t first, int64_t n, const T* gamma, float* statistic) const {
-    float squares = 0.0f;
-    ForEachPiece<kWidth>(n, aligned, Thread(), kThreads, [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      const Pack<float, kPiece> v = Load<kPiece>(x + first + i);
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) squares += v.at[j] * v.at[j];
-    });
-    squares = ReduceBlock<kThreads>(squares, 0.0f, SharedMemory<float>(), Sum());
-    const float inverse = 1.0f / std::sqrt(squares / static_cast<float>(n) + epsilon);
-    ForEachPiece<kWidth>(n, aligned, Thread(), kThreads, [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      Pack<float, kPiece> v = Load<kPiece>(x + first + i);
-      const Pack<float, kPiece> g = Load<kPiece>(gamma + i);
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) v.at[j] *= inverse * g.at[j];
-      Store(y + first + i, v);
-    });
-    if (Thread() == 0) *statistic = inverse;
+    NormedRow<T>{Thread(), kThreads, n, aligned}.Normalize(
+        x + first, gamma, epsilon, y + first, statistic,
+        [](float sum) { return ReduceBlock<kThreads>(sum, 0.0f, SharedMemory<float>(), Sum()); });
   }
 };
 
-// dx may be dy, as above.
 template <typename T>
 struct WholeNormBackwardKernel {
   static constexpr int kThreads = kHeadNormThreads, kWidth = kVector<T>;
@@ -233,28 +241,9 @@ struct WholeNormBackwardKernel {
 
   WT_DEVICE void AddRow(int64_t first, int64_t n, const T* gamma, float inverse, float* dgamma,
                         float* place) const {
-    float sum_gh = 0.0f;
-    ForEachPiece<kWidth>(n, aligned, Thread(), kThreads, [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      const Pack<float, kPiece> v = Load<kPiece>(x + first + i), d = Load<kPiece>(dy + first + i),
-                                g = Load<kPiece>(gamma + i);
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) {
-        const float h = v.at[j] * inverse;
-        dgamma[i + j] += d.at[j] * h;
-        sum_gh += d.at[j] * g.at[j] * h;
-      }
-    });
-    const float factor = ReduceBlock<kThreads>(sum_gh, 0.0f, place, Sum()) / static_cast<float>(n) * inverse;
-    ForEachPiece<kWidth>(n, aligned, Thread(), kThreads, [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      const Pack<float, kPiece> v = Load<kPiece>(x + first + i), d = Load<kPiece>(dy + first + i),
-                                g = Load<kPiece>(gamma + i);
-      Pack<float, kPiece> result;
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) result.at[j] = (d.at[j] * g.at[j] - v.at[j] * factor) * inverse;
-      Store(dx + first + i, result);
-    });
+    NormedRow<T>{Thread(), kThreads, n, aligned}.Differentiate(
+        dy + first, x + first, gamma, inverse, dx + first, dgamma,
+        [place](float sum) { return ReduceBlock<kThreads>(sum, 0.0f, place, Sum()); });
   }
 };
 
