@@ -121,16 +121,18 @@ namespace {
 // What a rank holds, and the most that it has held.
 struct Held {
   int64_t now = 0, peak = 0;
-  int64_t left = 0;  // to tensor ranks (StageTemplate::left)
+  int64_t left = 0;      // to tensor ranks (StageTemplate::left)
+  int64_t released = 0;  // sent messages that have arrived and are freed by the next computation
 
   void Add(const MemoryPass& pass) {
     peak = std::max(peak, now + pass.peak);
     now += pass.net;
   }
-  // `released`: bytes of sent messages that are known to have arrived when the action begins.
-  void Do(const ActionMemory& action, int64_t released) {
+  // `arrived`: bytes of sent messages that are known to have arrived when the action begins.
+  void Do(const ActionMemory& action, int64_t arrived) {
     Add(action.lead);
-    now -= released;
+    released += arrived;
+    if (action.computes) now -= std::exchange(released, 0);
     if (left > 0 && action.awaits_tensor) {
       Add(action.until_awaited);
       now -= std::exchange(left, 0);
@@ -145,7 +147,7 @@ struct Held {
     for (; count > 0; --count) {
       const Held before = *this;
       do_once();
-      if (count < 3 || left != before.left) continue;
+      if (count < 3 || left != before.left || released != before.released) continue;
       // From here on each time changes memory by as much, so the highest level is in this one or the last.
       now += (count - 2) * (now - before.now);
       count = 2;
@@ -169,20 +171,20 @@ void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
         return;
       }
       const StageActions& stage = *actions[static_cast<size_t>(of.stages[static_cast<size_t>(event.chunk)])];
-      const int64_t released = event.released * message;
+      const int64_t arrived = event.released * message;
       if (event.kind == MemoryEvent::Kind::kForward) {
-        held.Do(stage.forward.memory, released);
+        held.Do(stage.forward.memory, arrived);
         held.left += stage.stage->left;
         return;
       }
       const StageAction& backward = stage.Backward(event.backward, event.is_first);
       if (!event.is_first) {
-        held.Do(backward.memory, released);
+        held.Do(backward.memory, arrived);
         return;
       }
       const size_t pass = passes++;
       if (of_class.size() == pass) of_class.push_back(MemoryOfFirst(of, pass, backward));
-      held.Do(of_class[pass], released);
+      held.Do(of_class[pass], arrived);
     };
     const MemoryTrace& trace = walk->memory[static_cast<size_t>(rank)];
     for (const MemoryTrace::Run& run : trace.runs) {
@@ -193,7 +195,7 @@ void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
       return;
     }
     held.Add({of.strategy->net_before, of.strategy->peak_before});
-    held.now -= trace.unreleased * message;
+    held.now -= held.released + trace.unreleased * message;
     held.Add({0, of.strategy->peak_after});
     peak = std::max(peak, held.peak);
   }

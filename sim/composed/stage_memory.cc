@@ -19,6 +19,12 @@ int32_t FirstCompute(const Part& part) {
   return static_cast<int32_t>(part.ops.size());
 }
 
+bool Computes(const PartRuns& runs) {
+  return std::any_of(runs.begin(), runs.end(), [](const PartRun& run) {
+    return run.count > 0 && FirstCompute(*run.part) < static_cast<int32_t>(run.part->ops.size());
+  });
+}
+
 // Whether a change is made before operator `op` allocates.
 bool IsBefore(const MemoryChange& change, int32_t op) {
   return change.op < op || (change.op == op && !change.is_after && change.bytes < 0);
@@ -148,11 +154,15 @@ ActionMemory MemoryOf(const PartRuns& runs, std::span<const LayerUnit> units) {
     if (is_split) sum.AddSplit(part, units);
     sum.Add(MemoryOf(part, units).Times(is_split ? run.count - 1 : run.count));
   }
-  return sum.Done();
+  ActionMemory memory = sum.Done();
+  memory.computes = Computes(runs);
+  return memory;
 }
 
 ActionMemory MemoryOfFirst(const PartRuns& runs, const RankStrategy& strategy, size_t group) {
-  return FirstBackward(strategy, group).Run(runs);
+  ActionMemory memory = FirstBackward(strategy, group).Run(runs);
+  memory.computes = Computes(runs);
+  return memory;
 }
 
 }  // namespace windtunnel::composed

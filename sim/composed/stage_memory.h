@@ -34,9 +34,11 @@ struct MemoryPass {
 };
 
 // The memory of an action: `lead` until the sent messages that are known to have arrived are freed, which is
-// right before the first computation's allocations; `rest` from then on.
+// right before the first computation's allocations; `rest` from then on. An action that computes nothing, like
+// the backward of inputs of the first stage if it has no layers, leaves the freeing to the rank's next one.
 struct ActionMemory {
   MemoryPass lead, rest;
+  bool computes = false;
   // If it waits for tensor ranks, `rest` in two: until what was left to them is freed (Part::awaits_tensor), and
   // from then on.
   bool awaits_tensor = false;

@@ -299,5 +299,27 @@ TEST(ComposedPipeline, IsPredictUnderSchedulesThatSplitBackwards) {
   }
 }
 
+// The first stage's backward of inputs computes nothing then, and the messages that are known to have arrived
+// when it begins stay until its backward of weights, beside the gradients of that.
+TEST(ComposedPipeline, IsPredictWhereTheFirstStageHasNoLayers) {
+  for (const int64_t accumulate : {1, 2, 6}) {
+    for (const int64_t last : {0, 1}) {
+      Scenario s = Base(false);
+      s.model.layers = 2 + last;
+      // So small that gradients of the embedding make the peak.
+      s.model.seq_len = 16;
+      s.model.hidden = s.model.ffn = 32;
+      s.model.head_dim = 8;
+      s.precision.param = s.precision.compute = Precision::kFp32;
+      s.framework = Framework::kDeepspeed;
+      s.model.tie_embeddings = false;
+      s.batch = {.micro = 1, .accumulate = accumulate};
+      s.parallel.pipeline = {.size = 2, .schedule = "zb_v", .virtual_stages = 2, .balance = {0, 1, 1, last}};
+      ComposedSteps steps;
+      ExpectSame(steps, s, fmt::format("{} micro-batches, {} layers at the end", accumulate, last));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace windtunnel
