@@ -308,6 +308,11 @@ struct Copy {
   double scale = 1.0;
   bool accumulate = false;
   enum class Crosses : uint8_t { kNothing, kToDevice, kToHost } crosses = Crosses::kNothing;
+
+  // Whether it only moves elements, of whatever type, between the two memories.
+  bool moves_only() const {
+    return crosses != Crosses::kNothing && from == to && scale == 1.0 && !accumulate;
+  }
 };
 
 // Packs `numbers` numbers into elements of type `to` (IsPacked). reads: x, fp32; writes: packed.

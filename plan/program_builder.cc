@@ -347,8 +347,23 @@ std::vector<MemoryOp> ProgramBuilder::PlaceMemory() const {
   return result;
 }
 
+void ProgramBuilder::AddOffload() {
+  std::unordered_set<BufferId> staying(recorded_.begin(), recorded_.end());
+  for (const auto& [buffer, stream] : apart_) staying.insert(buffer);
+  for (const auto* named : {&kept_, &worked_in_})
+    for (const auto& [buffer, op] : *named) staying.insert(buffer);
+  std::vector<Op> ops(std::make_move_iterator(ops_.begin()), std::make_move_iterator(ops_.end()));
+  const std::vector<OpIndex> place = AddActivationCopies(*offload_, role_, ops, temporaries_, staying);
+  ops_.assign(std::make_move_iterator(ops.begin()), std::make_move_iterator(ops.end()));
+  for (MemoryOp& op : memory_) op.before = place[op.before];
+  for (auto* named : {&kept_, &worked_in_})
+    for (auto& [buffer, op] : *named)
+      if (op >= 0) op = place[op];
+}
+
 Program ProgramBuilder::Finish() {
   PutInOrder();
+  if (offload_) AddOffload();
   Program result{std::move(name_), {}, PlaceMemory()};
   result.ops.reserve(ops_.size());
   for (; !ops_.empty(); ops_.pop_front()) result.ops.push_back(std::move(ops_.front()));

@@ -9,11 +9,13 @@
 
 #include <boost/container/deque.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "plan/activation_offload.h"
 #include "plan/plan.h"
 
 namespace windtunnel {
@@ -51,6 +53,9 @@ class ProgramBuilder {
 
   // The temporary is a workspace of operator `op` of the compute stream alone, and not among its operands.
   void WorkedInBy(OpIndex op, Slice temporary) { worked_in_.emplace_back(temporary.buffer, op); }
+
+  // What forward keeps for backward leaves the device in between (Finish adds the copies).
+  void OffloadActivations(ActivationOffload how) { offload_ = std::move(how); }
 
   // Interleaves two runs of operators that are independent of each other. Each run is added as if the other
   // did not exist, the first from BeginTurns to NextRun, the second from NextRun to EndTurns. AtTurn and
@@ -152,6 +157,7 @@ class ProgramBuilder {
   std::vector<MemoryOp> PlaceMemory() const;
 
   bool IsOnHost(const Op& op) const;
+  void AddOffload();
 
   // A deque: operators are large and many, and growing it does not move them.
   using BlockOptions = boost::container::deque_options<boost::container::block_size<1024>>;
@@ -173,6 +179,7 @@ class ProgramBuilder {
   std::unordered_map<BufferId, StreamId> apart_;  // temporaries in a second pool, and its stream
   std::vector<std::pair<BufferId, OpIndex>> kept_, worked_in_;
   bool belong_to_compute_ = false;
+  std::optional<ActivationOffload> offload_;
   std::vector<Turns> turns_;
   bool is_in_turns_ = false;
   int turn_ = 0, slot_ = 0;

@@ -160,6 +160,13 @@ Status RoleCompiler::MakeStrategy() {
     if (is_zero3 && scenario_.parallel.data.overlap)
       context.reductions = AddStream(StreamKind::kCopy, "reductions");
   }
+  if (scenario_.activation_offload && !host_computes()) {
+    // Copies to the device share the link with those of offloaded parameters.
+    const bool is_shared =
+        scenario_.parallel.data.offload != Offload::kNone && context.copies != kComputeStream;
+    to_host_ = AddStream(StreamKind::kCopy, "activations to host");
+    to_device_ = is_shared ? context.copies : AddStream(StreamKind::kCopy, "activations to device");
+  }
   if (!is_sharded) {
     strategy_ = MakeReplicated(context);
   } else if (kind == DataParallelKind::kZero3) {
@@ -209,6 +216,7 @@ Program RoleCompiler::Initialize() {
 
 Program RoleCompiler::Step(int64_t step, std::string name, bool computes) {
   ProgramBuilder builder(role_, std::move(name));
+  OffloadActivations(builder);
   strategy_->BeginStep(builder, step);
   if (computes) work_->AddMicroBatches(builder, *strategy_, role_.losses);
   SumTiedGradient(builder);
@@ -216,6 +224,22 @@ Program RoleCompiler::Step(int64_t step, std::string name, bool computes) {
   AddLossScaleUpdate(builder);
   CloseWithBarrier(builder);
   return builder.Finish();
+}
+
+void RoleCompiler::OffloadActivations(ProgramBuilder& builder) {
+  if (!scenario_.activation_offload) return;
+  std::vector<bool> offloads(static_cast<size_t>(scenario_.model.layers));
+  const int64_t most = scenario_.activation_offload_layers;
+  for (const Stage& stage : stages_) {
+    const StageRange range =
+        plan_.pipeline ? plan_.pipeline->stages[stage.index] : WholeModel(scenario_.model);
+    for (int64_t layer = range.first; layer < range.end; ++layer)
+      offloads[static_cast<size_t>(layer)] = most == 0 || layer - range.first < most;
+  }
+  builder.OffloadActivations(
+      {.to_host = to_host_, .to_device = to_device_, .offloads = [offloads = std::move(offloads)](int layer) {
+         return static_cast<size_t>(layer) < offloads.size() && offloads[static_cast<size_t>(layer)];
+       }});
 }
 
 Program RoleCompiler::Restore() {

@@ -26,6 +26,7 @@ class RoleCompiler {
   void AddStreams();
   void AddStages();
   Status MakeStrategy();
+  void OffloadActivations(ProgramBuilder& builder);
   Program Initialize();
   Program Step(int64_t step, std::string name, bool computes);
   Program Restore();
@@ -51,6 +52,7 @@ class RoleCompiler {
   std::unique_ptr<CollectiveStream> alone_;  // stands for all axes with a single rank
   std::unique_ptr<PipelineRank> work_;
   StreamId host_ = -1;
+  StreamId to_host_ = kComputeStream, to_device_ = kComputeStream;  // of activations
   std::unique_ptr<DataParallel> strategy_;
 };
 

@@ -160,6 +160,14 @@ bool UseTheHost(Remedy& remedy) {
   return true;
 }
 
+// What blocks keep for backward goes to the host.
+bool MoveActivations(Remedy& remedy) {
+  if (remedy.scenario.activation_offload) return false;
+  remedy.scenario.activation_offload = true;
+  remedy.settings.emplace_back("activation_offload=true");
+  return true;
+}
+
 // Some layers instead of all: as few of each stage as fit, or with PyTorch every so many-th of the model.
 // Nothing if all have to be recomputed, or `full` does something else besides.
 std::optional<Remedy> WithFewestLayers(const Remedy& full, Bytes room, const CompileScenario& compile,
@@ -242,8 +250,9 @@ std::string Row(const Remedy& remedy, Bytes memory, const CompileScenario& compi
   if (const auto plan = compile(remedy.scenario)) {
     if (const auto prediction = predict(*plan)) {
       step = FormatDuration(prediction->p50);
-      if (remedy.scenario.parallel.data.offload != Offload::kNone) {
-        step = "≥ " + step;
+      const bool updates_on_host = remedy.scenario.parallel.data.offload != Offload::kNone;
+      if (updates_on_host) step = "≥ " + step;
+      if (updates_on_host || remedy.scenario.activation_offload) {
         host = fmt::format("  # {} of host memory a node",
                            FormatBytes(PredictedHostMemoryOfNode(remedy.scenario, *prediction)));
       }
@@ -266,7 +275,7 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
   const Change zero1 = ShardBy(DataParallelKind::kZero1), fsdp = ShardBy(DataParallelKind::kFsdp);
   const Change fused = FuseTheLoss, half = HalveMicroBatches, micro = TakeSequencesOneByOne,
                offload = UseTheHost, fully = ShardFully, spread = SpreadOverAll, parts = SplitTheLoss,
-               packed = QuantizeFrozenWeights;
+               packed = QuantizeFrozenWeights, away = MoveActivations;
   const std::vector<std::vector<Change>> all = {{fused},
                                                 {parts},
                                                 {packed},
@@ -295,6 +304,11 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
                                                 {fsdp, full},
                                                 {fully, full},
                                                 {spread, full},
+                                                {away},
+                                                {parts, away},
+                                                {full, away},
+                                                {parts, full, away},
+                                                {fsdp, full, away},
                                                 {zero1, micro, full},
                                                 {fsdp, micro, full},
                                                 {offload},
@@ -302,6 +316,7 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
                                                 {fsdp, offload},
                                                 {spread, offload},
                                                 {full, offload},
+                                                {full, away, offload},
                                                 {micro, full, offload},
                                                 {zero1, micro, full, offload},
                                                 {fsdp, micro, full, offload},

@@ -20,8 +20,7 @@ Bytes BytesOfBatch(const TensorRef& tensor) { return Bytes(tensor.elements * 4);
 // A copy between the host's and the device's memory that changes no value, so it needs no kernel.
 bool IsPlainCrossing(const OpKind& kind) {
   const auto* copy = std::get_if<Copy>(&kind);
-  return copy != nullptr && copy->crosses != Copy::Crosses::kNothing && copy->from == copy->to &&
-         copy->scale == 1.0 && !copy->accumulate;
+  return copy != nullptr && copy->moves_only();
 }
 
 }  // namespace

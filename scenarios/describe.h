@@ -537,6 +537,13 @@ void Describe(V& v, Scenario& scenario) {
   v.Integer("recompute_every", scenario.recompute_every, kSize,
             "with recompute: full, only every so many-th layer of the model (default 1: all; torchtitan's "
             "selective_ac_option as a number)");
+  v.Flag("activation_offload", scenario.activation_offload,
+         "what layers keep for backward is copied to the host's memory, and back (default false; Megatron's "
+         "cpu_offloading, torchtune's enable_activation_offloading)");
+  v.Integer(
+      "activation_offload_layers", scenario.activation_offload_layers, From(0, kSize.max),
+      "with activation_offload, only the first so many layers of each stage (default 0: all; Megatron's "
+      "cpu_offloading_num_layers)");
   v.Word("cross_entropy", scenario.cross_entropy,
          "how the loss is made: as the framework does by itself (default), or fused (FlashAttention's and "
          "Liger's "

@@ -124,6 +124,22 @@ void AddModelAxes(const Scenario& s, Lines& lines) {
                                 WordOf(context.kind)));
 }
 
+void AddActivationOffload(const Scenario& s, Lines& lines) {
+  if (!s.activation_offload) return;
+  if (s.framework == Framework::kMegatron)
+    lines.emplace_back("megatron is that of 2021 and 2022, which had no activation_offload");
+  const bool is_full = s.recompute == Recompute::kFull;
+  if (s.framework == Framework::kDeepspeed && !is_full)
+    lines.emplace_back(
+        "DeepSpeed moves activations to the host (cpu_checkpointing) only with recompute: full");
+  if (s.framework == Framework::kMegatronCore &&
+      (s.recompute != Recompute::kNone || s.parallel.pipeline.size > 1))
+    lines.emplace_back(
+        "Megatron-Core's cpu_offloading goes neither with recomputation nor with a pipeline (its "
+        "fine-grained "
+        "offloading, which does, moves the inputs of single modules)");
+}
+
 void AddRecomputation(const Scenario& s, Lines& lines) {
   if (IsMegatronOrDeepspeed(s.framework) && s.recompute == Recompute::kSelectiveOp)
     lines.push_back(fmt::format("{} has no recompute: selective_op, which is torchtitan's, but selective",
@@ -166,6 +182,7 @@ std::vector<std::string> FrameworkDoubts(const Scenario& scenario) {
   AddZero(scenario, lines);
   AddSharding(scenario, lines);
   AddModelAxes(scenario, lines);
+  AddActivationOffload(scenario, lines);
   AddRecomputation(scenario, lines);
   AddParallelResidual(scenario, lines);
   AddAdapters(scenario, lines);

@@ -110,6 +110,23 @@ void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
   }
 }
 
+void CheckActivationOffload(const Scenario& scenario, Checker& check) {
+  const bool offloads = scenario.activation_offload;
+  check.Expect(scenario.activation_offload_layers == 0 || offloads,
+               {"activation_offload_layers", "activation_offload"},
+               "activation_offload_layers is {}, expected activation_offload: true",
+               scenario.activation_offload_layers);
+  if (!offloads) return;
+  check.Expect(scenario.model.kind == ModelKind::kTransformer, {"activation_offload", "model.kind"},
+               "activation_offload is true, expected false for kind: mlp, which has no blocks");
+  const ParallelSpec& parallel = scenario.parallel;
+  check.Expect(parallel.data.kind != DataParallelKind::kDp, {"activation_offload", "parallel.data.kind"},
+               "activation_offload is true, expected false with parallel.data.kind: dp");
+  check.Expect(!parallel.expert.overlap, {"activation_offload", "parallel.expert.overlap"},
+               "activation_offload is true, expected false with parallel.expert.overlap, where blocks of two "
+               "micro-batches take turns");
+}
+
 }  // namespace
 
 void CheckRecomputation(const Scenario& scenario, Checker& check) {
@@ -118,6 +135,7 @@ void CheckRecomputation(const Scenario& scenario, Checker& check) {
   CheckParallelResidual(scenario, check);
   CheckRecomputeModules(scenario, check);
   CheckRecomputedLayers(scenario, check);
+  CheckActivationOffload(scenario, check);
 }
 
 }  // namespace windtunnel

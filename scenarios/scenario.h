@@ -567,6 +567,10 @@ struct Scenario {
   std::vector<RecomputeModule> recompute_modules;  // with kSelective; empty: the attention core
   // With kFull: of each stage only the first so many layers (0: all), and of the model only every so many-th.
   int64_t recompute_layers = 0, recompute_every = 1;
+  // What layers keep for backward is in the host's memory meanwhile: of all of them, or of each stage's first
+  // so many.
+  bool activation_offload = false;
+  int64_t activation_offload_layers = 0;  // 0: all
   CrossEntropyKind cross_entropy = CrossEntropyKind::kFramework;
   // The head and the loss work on so many equal parts of a micro-batch's tokens, one after another.
   int64_t cross_entropy_chunks = 1;

@@ -42,6 +42,9 @@ Status CheckTypes(const OpKind& kind) {
   return std::visit(
       [&kind](const auto& op) -> Status {
         using Op = std::decay_t<decltype(op)>;
+        if constexpr (std::is_same_v<Op, Copy>) {
+          if (op.moves_only()) return Ok();
+        }
         if constexpr (requires { op.from; }) {
           if (!IsPacked(op.from)) WT_RETURN_IF_ERROR(RequireElement(kind, op.from));
           return IsPacked(op.to) ? Ok() : RequireElement(kind, op.to);

@@ -117,7 +117,7 @@ Status Run(const CopyTensors& op, const Operands& operands) {
 }
 
 Status Run(const Copy& op, const Operands& operands) {
-  if (IsPacked(op.from)) {
+  if (IsPacked(op.from) || op.moves_only()) {
     memcpy(operands.Out<char>(0, op.elements), operands.In<char>(0, op.elements),
            static_cast<size_t>(op.elements * SizeOf(op.from).count()));
     return Ok();

@@ -33,6 +33,9 @@ Status RequireElement(const OpKind& kind, DType dtype) {
 
 template <typename Op>
 Status CheckTypes(const OpKind& kind, const Op& op) {
+  if constexpr (std::is_same_v<Op, Copy>) {
+    if (op.moves_only()) return Ok();
+  }
   if constexpr (requires { op.from; }) {
     if (!IsPacked(op.from)) WT_RETURN_IF_ERROR(RequireElement(kind, op.from));
     return IsPacked(op.to) ? Ok() : RequireElement(kind, op.to);

@@ -31,6 +31,12 @@ Scenario Offloading(DataParallelKind kind, Offload offload, void (*change)(Scena
   return With(std::move(s), kind, change);
 }
 
+Scenario OffloadingActivations(Scenario s, void (*change)(Scenario&)) {
+  s.model.layers = 8;
+  s.activation_offload = true;
+  return With(std::move(s), change);
+}
+
 constexpr auto kZero1 = DataParallelKind::kZero1, kZero2 = DataParallelKind::kZero2,
                kFsdp = DataParallelKind::kFsdp;
 
@@ -110,6 +116,28 @@ INSTANTIATE_TEST_SUITE_P(
              Offloading(kFsdp, Offload::kParam, [](Scenario& s) { s.optimizer.clip_norm = 1; })},
         Case{"FsdpOffloadsTheOptimizer",
              Offloading(kFsdp, Offload::kOptimizer, [](Scenario& s) { s.batch.accumulate = 2; })},
+        Case{"ActivationsOffloaded", OffloadingActivations(TinyLlama(2), [](Scenario&) {})},
+        Case{"ActivationsOffloadedInPipeline", OffloadingActivations(TinyGpt(1),
+                                                                     [](Scenario& s) {
+                                                                       s.parallel.pipeline.size = 2;
+                                                                       s.parallel.pipeline.schedule = "zb_h1";
+                                                                       s.batch.accumulate = 4;
+                                                                     })},
+        Case{"ActivationsOffloadedBesideParameters", OffloadingActivations(TinyLlama(2),
+                                                                           [](Scenario& s) {
+                                                                             s.parallel.data.kind = kFsdp;
+                                                                             s.parallel.data.offload =
+                                                                                 Offload::kParam;
+                                                                             s.recompute = Recompute::kFull;
+                                                                             s.batch.accumulate = 2;
+                                                                           })},
+        Case{"ActivationsOffloadedOverTensorRanks",
+             OffloadingActivations(TinyGpt(1),
+                                   [](Scenario& s) {
+                                     s.parallel.tensor = {.size = 2, .sequence = true, .overlap = true};
+                                   })},
+        Case{"ActivationsOffloadedWithDropout",
+             OffloadingActivations(TinyGpt(2), [](Scenario& s) { s.model.dropout = 0.1; })},
         Case{"Fsdp1Recomputes", With(TinyLlama(2), kFsdp,
                                      [](Scenario& s) {
                                        s.parallel.data.version = 1;

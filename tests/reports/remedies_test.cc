@@ -56,8 +56,11 @@ TEST(RemediesFor, LeaveOutWhatTheScenarioHas) {
   s.batch.micro = 1;
   s.parallel.data.kind = DataParallelKind::kFsdp;
   EXPECT_THAT(SettingsOf(s),
-              ElementsAre(ElementsAre("cross_entropy_chunks=8"), ElementsAre("parallel.data.offload=param")));
+              ElementsAre(ElementsAre("cross_entropy_chunks=8"), ElementsAre("activation_offload=true"),
+                          ElementsAre("cross_entropy_chunks=8", "activation_offload=true"),
+                          ElementsAre("parallel.data.offload=param")));
   s.cross_entropy_chunks = 2;
+  s.activation_offload = true;
   EXPECT_THAT(SettingsOf(s), ElementsAre(ElementsAre("parallel.data.offload=param")));
   s.parallel.data.offload = Offload::kParam;
   EXPECT_THAT(SettingsOf(s), ElementsAre());

@@ -26,6 +26,8 @@ inline void ExpectExactPeaks(const Plan& plan) {
     std::lock_guard lock(mutex);
     EXPECT_EQ(session.steady_peak().allocated, memory.steady.allocated) << "rank " << session.rank();
     EXPECT_EQ(session.steady_peak().reserved, memory.steady.reserved) << "rank " << session.rank();
+    EXPECT_EQ(session.steady_peak().host_allocated, memory.steady.host_allocated)
+        << "rank " << session.rank();
     EXPECT_EQ(session.initial_peak().allocated, memory.initial_peak) << "rank " << session.rank();
     return Ok();
   });

@@ -29,14 +29,15 @@ inline Scenario With(Scenario s, const std::function<void(Scenario&)>& change) {
   return s;
 }
 
-// The scenario on one device without parallelism, recomputation and a loss in chunks, with the batch of all
-// its ranks.
+// The scenario on one device without parallelism, recomputation, a loss in chunks and activations in the host's
+// memory, with the batch of all its ranks.
 inline Scenario OnOneDevice(Scenario s) {
   s.batch.micro *= s.parallel.data.size;
   s.parallel = {};
   s.cluster.devices_per_node = 1;
   s.recompute = Recompute::kNone;
   s.cross_entropy_chunks = 1;
+  s.activation_offload = false;
   s.framework = Framework::kWindtunnel;
   return s;
 }

@@ -76,6 +76,13 @@ TEST(FrameworkDoubts, NameWhatAFrameworkDoesNotRun) {
               ElementsAre(HasSubstr("distributed optimizer is kind: zero1")));
   EXPECT_THAT(DoubtsOf({"framework=megatron_core", "recompute=selective_op"}),
               ElementsAre(HasSubstr("which is torchtitan's")));
+  const std::string away = "activation_offload=true";
+  EXPECT_THAT(DoubtsOf({"framework=megatron_core", away}), ElementsAre(HasSubstr("nor with a pipeline")));
+  EXPECT_THAT(DoubtsOf({"framework=megatron_core", away, "recompute=full", "parallel.pipeline.size=1",
+                        "parallel.data.size=8"}),
+              ElementsAre(HasSubstr("neither with recomputation")));
+  EXPECT_THAT(DoubtsOf({"framework=deepspeed", away, "parallel.pipeline.size=1", "parallel.data.size=8"}),
+              ElementsAre(HasSubstr("cpu_checkpointing")));
   const std::vector<std::string> context = {"parallel.context.size=2", "parallel.data.size=2"};
   const auto with_context = [&](const std::string& framework, const std::string& kind) {
     return DoubtsOf({"framework=" + framework, context[0], context[1], "parallel.context.kind=" + kind});

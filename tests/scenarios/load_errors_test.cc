@@ -36,6 +36,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{std::string(2000, '['),
                 "s.yaml:1:1: values nested too deeply, expected at most a few hundred levels"},
         Mistake{"name: a\n", "s.yaml:1:1: model is missing, expected a value"},
+        Mistake{"model: {preset: gpt2-124m}\nactivation_offload_layers: 2\n",
+                "s.yaml:2:28: activation_offload_layers is 2, expected activation_offload: true"},
+        Mistake{"model: {preset: mlp-10-100-10}\nactivation_offload: true\n",
+                "s.yaml:2:21: activation_offload is true, expected false for kind: mlp, which has no blocks"},
+        Mistake{
+            "model: {preset: gpt2-124m}\nparallel: {data: {kind: dp, size: 2}}\nactivation_offload: true\n",
+            "s.yaml:3:21: activation_offload is true, expected false with parallel.data.kind: dp"},
         Mistake{"model: {preset: gpt2-124m}\nrecompute: selective\nrecompute_layers: 2\n",
                 "s.yaml:3:19: recompute_layers is 2, expected recompute: full, not selective"},
         Mistake{Mlp("name: \"abc\nbatch: {micro: 2}\n"),

@@ -124,6 +124,12 @@ Scenario Offloading(Scenario s, DataParallelKind kind, Offload offload) {
   return s;
 }
 
+Scenario OffloadingActivations(Scenario s) {
+  s.model.layers = 8;
+  s.activation_offload = true;
+  return s;
+}
+
 // The host works on what is offloaded to it while the device waits, and the other way round.
 INSTANTIATE_TEST_SUITE_P(
     Offload, QueuedRunParity,
@@ -135,6 +141,25 @@ INSTANTIATE_TEST_SUITE_P(
                                                          s.parallel.data.version = 1;
                                                          s.batch.accumulate = 2;
                                                        })},
+        ParityCase{"Activations", OffloadingActivations(TinyGpt(2))},
+        ParityCase{"ActivationsOfStages", With(OffloadingActivations(TinyLlama(1)),
+                                               [](Scenario& s) {
+                                                 s.parallel.pipeline.size = 2;
+                                                 s.parallel.pipeline.schedule = "zb_h1";
+                                                 s.batch = {.micro = 2, .accumulate = 4};
+                                                 s.cluster.devices_per_node = 2;
+                                               })},
+        ParityCase{"ActivationsRecomputed", With(OffloadingActivations(Sharded(TinyLlama(2), kFsdp)),
+                                                 [](Scenario& s) {
+                                                   s.recompute = Recompute::kFull;
+                                                   s.batch.accumulate = 2;
+                                                 })},
+        ParityCase{"ActivationsBesideParameters",
+                   With(OffloadingActivations(Sharded(TinyGpt(2), kFsdp)),
+                        [](Scenario& s) { s.parallel.data.offload = Offload::kParam; })},
+        ParityCase{"ActivationsUnderPytorchsAllocator",
+                   With(OffloadingActivations(TinyLlama(2)),
+                        [](Scenario& s) { s.allocator = AllocatorKind::kPytorch; })},
         ParityCase{"Zero3Parameters",
                    With(Zero3(TinyLlama(2)), [](Scenario& s) { s.parallel.data.offload = Offload::kParam; })},
         ParityCase{
