@@ -164,8 +164,8 @@ Status RoleCompiler::MakeStrategy() {
     // Copies to the device share the link with those of offloaded parameters.
     const bool is_shared =
         scenario_.parallel.data.offload != Offload::kNone && context.copies != kComputeStream;
-    to_host_ = AddStream(StreamKind::kCopy, "activations to host");
-    to_device_ = is_shared ? context.copies : AddStream(StreamKind::kCopy, "activations to device");
+    to_host_ = AddStream(StreamKind::kCopy, "to host");
+    to_device_ = is_shared ? context.copies : AddStream(StreamKind::kCopy, "to device");
   }
   if (!is_sharded) {
     strategy_ = MakeReplicated(context);

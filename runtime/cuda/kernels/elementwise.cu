@@ -173,7 +173,7 @@ void Convert(Queue& queue, int64_t n, double scale, bool accumulate, const From*
 }
 
 void Run(Queue& queue, const Copy& op, const Operands& operands) {
-  if (IsPacked(op.from))
+  if (IsPacked(op.from) || op.moves_only())
     return queue.CopyMemory(operands.Out<char>(0, op.elements), operands.In<char>(0, op.elements),
                             op.elements * SizeOf(op.from).count());
   return WithElement(op.from, [&](auto from) {

@@ -91,6 +91,11 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"GptDropout", Dropping(TinyGpt(2))}, ParityCase{"MlpDropout", Dropping(TinyMlp())},
         ParityCase{"Fsdp",
                    With(TinyGpt(2), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kFsdp; })},
+        ParityCase{"ActivationsOnHost", With(Dropping(TinyGpt(2)),
+                                             [](Scenario& s) {
+                                               s.model.layers = 4;
+                                               s.activation_offload = true;
+                                             })},
         ParityCase{"Tensor", With(TinyGpt(),
                                   [](Scenario& s) {
                                     s.parallel.tensor.size = 2;

@@ -53,6 +53,16 @@ void AddElementwise(Cases& c) {
       c.Add("copy accumulating", Copy{n, c.dtype, to, 0.3, true}).Read(c.dtype, n).Update(to, n);
       c.Add("copy off 16 bytes", Copy{n, c.dtype, to, 0.3}).Read(c.dtype, n).Write(to, n).offset = 1;
     }
+    const auto to_host = [n](DType moved) {
+      Copy copy{n, moved, moved};
+      copy.crosses = Copy::Crosses::kToHost;
+      return copy;
+    };
+    c.Add("copy to the host", to_host(c.dtype)).Read(c.dtype, n).Write(c.dtype, n);
+    c.Add("copy integers", to_host(DType::kInt32)).ReadIndices(n, n).Write(DType::kInt32, n);
+    c.Add("copy a mask", to_host(DType::kUInt8))
+        .ReadValues({DType::kUInt8, std::vector<uint8_t>(static_cast<size_t>(n), 1), true})
+        .Write(DType::kUInt8, n);
     for (const int64_t parts : {int64_t{1}, int64_t{3}, int64_t{8}})
       c.Add("sum of parts", SumParts{parts, n, c.dtype}).Read(c.dtype, parts * n).Write(c.dtype, n);
     AddPacked(c, n);
