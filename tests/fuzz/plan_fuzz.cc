@@ -198,6 +198,10 @@ void Fuzz(std::span<const uint8_t> input) {
   const uint8_t options = bytes.Next();
   const bool evaluates = (options & 1) != 0, has_queues = (options & 2) != 0;
   Scenario scenario = Chosen(bytes);
+  if ((options & 8) != 0) {
+    scenario.activation_offload = true;
+    scenario.model.layers = 4;  // so that some of them leave the device
+  }
   if (!IsSmall(scenario)) return;
   if (has_queues) {
     scenario.cluster.device = "h100-sxm-80g";
