@@ -273,7 +273,8 @@ void NoteCosts(const Options& options, const Costs& costs, const Scenario& scena
   if (Offloads(scenario))
     Note(options,
          "the optimizer on the host is predicted at the bandwidth of the host's memory, which is the least "
-         "that it can take");
+         "that it can take: published steps spend 8 to 40 times as long on it, some with one thread a rank "
+         "(OMP_NUM_THREADS, which torchrun sets to 1)");
   if (scenario.run.backend != Backend::kNccl && scenario.WorldSize() > 1)
     Note(options, fmt::format("run.backend changes nothing here: collectives of {} are predicted as NCCL's",
                               profile.name));
