@@ -125,14 +125,14 @@ class Offloader {
     const Slice on_host = Like(buffer, whole.elements, buffer.name + " (host)", MemorySpace::kHost);
     const Slice back = Like(buffer, whole.elements, buffer.name, MemorySpace::kDevice);
 
-    const int32_t there = Add({.op = CopyOf(whole, on_host, Copy::Crosses::kToHost), .before = uses.made + 1},
-                              ops_[uses.made], layer);
+    const int32_t there =
+        Add({.op = CopyOf(whole, on_host, Copy::Crosses::kToHost), .before = uses.made + 1}, ops_[uses.made]);
     const OpIndex begin = begins_[how_.host_computes() ? used : used - 1];
     const int32_t returns = Add({.op = CopyOf(on_host, back, Copy::Crosses::kToDevice),
                                  .before = std::min(begin, uses.first_backward),
                                  .turn = uses.first_backward,
                                  .after = there},
-                                ops_[uses.first_backward], layer);
+                                ops_[begin]);
     back_.emplace(id, Back{back.buffer, returns});
     int32_t& last = leaves_.try_emplace(made, there).first->second;
     if (added_[there].before >= added_[last].before) last = there;
@@ -146,13 +146,13 @@ class Offloader {
     return Op(copy, leaves ? how_.to_host : how_.to_device, {from}, {to}, {}, on_device.name);
   }
 
-  // Adds the copy, labelled like the operator that makes or uses what it moves. It follows what was computed
-  // before it, which has used the memory that it writes. Returns its index.
-  int32_t Add(Added added, const Op& like, int layer) {
-    added.op.phase = like.phase;
-    added.op.layer = layer;
-    added.op.micro_batch = like.micro_batch;
-    added.op.stage = like.stage;
+  // Adds the copy, labelled like the operator beside which it is issued. It follows what was computed before
+  // it, which has used the memory that it writes. Returns its index.
+  int32_t Add(Added added, const Op& beside) {
+    added.op.phase = beside.phase;
+    added.op.layer = beside.layer;
+    added.op.micro_batch = beside.micro_batch;
+    added.op.stage = beside.stage;
     const OpIndex last = LastComputeBefore(added.before);
     if (last >= 0 && !how_.host_computes()) added.op.dependencies = {last};
     added_.push_back(std::move(added));

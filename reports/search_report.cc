@@ -69,6 +69,7 @@ Json FoundJson(const FoundConfiguration& found) {
   for (const RecomputeModule module : scenario.recompute_modules)
     json["recompute_modules"].push_back(WordOf(module));
   if (scenario.recompute_layers > 0) json["recompute_layers"] = scenario.recompute_layers;
+  if (scenario.activation_offload) json["activation_offload"] = true;
   json["cluster"] = {{"nodes", scenario.cluster.nodes},
                      {"devices_per_node", scenario.cluster.devices_per_node}};
   json["set"] = Json::array();

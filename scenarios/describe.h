@@ -499,6 +499,8 @@ void Describe(V& v, SearchSpec& search) {
   v.Words("recompute", search.recompute, "recompute");
   v.Integers("recompute_layers", search.recompute_layers, From(0, kSize.max),
              "recompute_layers, where recompute is full; 0: all");
+  v.Flags("activation_offload", search.activation_offload,
+          "activation_offload; predicted operator by operator, except with FSDP alone");
   v.Integers("devices", search.devices, kRanks, "of the whole cluster, in nodes of cluster.devices_per_node");
   v.Flags("overlap", search.overlap, "parallel.data.overlap");
   v.Flags("sequence", search.sequence, "parallel.tensor.sequence");

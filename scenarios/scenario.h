@@ -512,7 +512,7 @@ struct SearchSpec {
   std::vector<ExpertDispatcher> dispatcher;
   std::vector<ContextKind> context_kind;
   std::vector<Offload> offload;
-  std::vector<bool> overlap, sequence, tensor_overlap, expert_overlap, uneven;
+  std::vector<bool> overlap, sequence, tensor_overlap, expert_overlap, activation_offload, uneven;
   bool operator==(const SearchSpec&) const = default;
 };
 

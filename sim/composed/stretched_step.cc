@@ -457,7 +457,6 @@ Status CheckStretchable(const Scenario& s) {
   // A unit is a layer.
   if (data.wrap.kind != WrapPolicy::Kind::kBlock) return Unsupported("other units");
   if (s.run.cuda_graphs) return Unsupported("launches of several operators");
-  if (s.activation_offload) return Unsupported("activations that leave the device");
   if (s.recompute == Recompute::kFull && s.RecomputesSomeLayers())
     return Unsupported("layers that are recomputed beside others");
   const bool is_longer = RhythmOf(s.model).units > kUnits + 1 || s.batch.accumulate > kMicroBatches + 1;

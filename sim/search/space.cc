@@ -190,9 +190,12 @@ class Enumeration {
   void AddRecomputation(Configuration c, const char* illegal) {
     for (Recompute recompute : RangeOr(ranges_.recompute, base_.recompute))
       for (int64_t layers : RangeOr(ranges_.recompute_layers, base_.recompute_layers)) {
-        c.recompute = recompute;
-        c.recompute_layers = layers;
-        Add(c, illegal);
+        for (bool offload : RangeOr(ranges_.activation_offload, base_.activation_offload)) {
+          c.recompute = recompute;
+          c.recompute_layers = layers;
+          c.activation_offload = offload;
+          Add(c, illegal);
+        }
       }
   }
 
@@ -357,6 +360,8 @@ class Enumeration {
       return "tensor_overlap has no effect: counted once";
     if (c.context == 1 && IsRepeated(ranges_.context_kind, c.context_kind, base_.parallel.context.kind))
       return "context_kind has no effect: counted once";
+    if (c.activation_offload && (c.kind == DataParallelKind::kDp || (c.expert > 1 && c.expert_overlap)))
+      return "activation_offload, with kind: dp or expert_overlap";
     if (const char* why = WhyRepeatedRecomputation(c)) return why;
     return WhyRepeatedExperts(c);
   }
@@ -499,6 +504,8 @@ Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
   s.batch = {c.micro, c.accumulate};
   s.recompute = c.recompute;
   s.recompute_layers = c.recompute_layers;
+  s.activation_offload = c.activation_offload;
+  if (!c.activation_offload) s.activation_offload_layers = 0;
   if (c.recompute != Recompute::kSelective) s.recompute_modules.clear();
   if (c.recompute != Recompute::kFull) {
     s.recompute_layers = 0;
@@ -579,6 +586,7 @@ std::string Describe(const Configuration& c) {
   if (c.recompute != Recompute::kNone) text += fmt::format(", recompute {}", WordOf(c.recompute));
   if (c.recompute == Recompute::kFull && c.recompute_layers > 0)
     text += fmt::format(" of {} layers a stage", c.recompute_layers);
+  if (c.activation_offload) text += ", activations on the host";
   return text;
 }
 

@@ -40,6 +40,7 @@ struct Configuration {
   std::string schedule;
   Recompute recompute = Recompute::kNone;
   int64_t recompute_layers = 0;  // has an effect with kFull
+  bool activation_offload = false;
   bool overlap = true, sequence = false;
   bool tensor_overlap = false;  // has an effect if tensor ranks split tokens
   // These have an effect if there are several expert ranks.

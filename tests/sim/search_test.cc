@@ -103,6 +103,30 @@ TEST(SearchSpace, RecomputedLayersAreCountedWhereTheyMatter) {
                                                                       {2, kFull, 2}}));
 }
 
+// Not with DataParallel, and not where blocks of two micro-batches take turns.
+TEST(SearchSpace, ActivationsAreOnTheHostWhereTheyMayBe) {
+  Scenario s = OnEightDevices();
+  s.model.layers = 8;
+  s.search->pipeline = {1, 2};
+  s.search->kind = {DataParallelKind::kDp, DataParallelKind::kFsdp};
+  s.search->activation_offload = {false, true};
+  s.activation_offload_layers = 3;
+  s.activation_offload = true;
+  std::set<std::tuple<int64_t, DataParallelKind, bool>> found;
+  const SearchSpace space = EnumerateSpace(s).value();
+  for (const Configuration& c : space.legal) {
+    const Scenario scenario = ScenarioOf(s, c);
+    EXPECT_EQ(scenario.activation_offload, c.activation_offload);
+    EXPECT_EQ(scenario.activation_offload_layers, c.activation_offload ? 3 : 0);
+    EXPECT_TRUE(CompilePlan(scenario)) << Describe(c);
+    found.insert({c.pipeline, c.kind, c.activation_offload});
+  }
+  using enum DataParallelKind;
+  EXPECT_EQ(found,
+            (std::set<std::tuple<int64_t, DataParallelKind, bool>>{
+                {1, kDp, false}, {1, kFsdp, false}, {1, kFsdp, true}, {2, kFsdp, false}, {2, kFsdp, true}}));
+}
+
 // Five layers are all of a stage of three, not of one of five, whose stage has seven.
 TEST(SearchSpace, RecomputedLayersAreAllWhereTheyAreThoseOfTheLargestStage) {
   Scenario s = OnEightDevices();
