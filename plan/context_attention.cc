@@ -4,10 +4,15 @@ namespace windtunnel {
 
 AttentionDims ContextAttention::CoreDims() const {
   AttentionDims core = dims_;
-  if (!exchanges_heads()) return core;
-  core.seq *= context_.ranks();
-  core.heads /= context_.ranks();
-  core.kv_heads /= context_.ranks();
+  if (exchanges_heads()) {
+    core.seq *= context_.ranks();
+    core.heads /= context_.ranks();
+    core.kv_heads /= context_.ranks();
+  }
+  if (core.document > 0) {
+    core.batch *= core.seq / core.document;
+    core.seq = core.document;
+  }
   return core;
 }
 

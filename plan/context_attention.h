@@ -32,7 +32,9 @@ struct AttentionDims {
   bool drops_within = false;
   bool deterministic = false;
   int64_t value_dim = 0;  // 0: head_dim
-  int64_t window = 0;     // as in AttentionForward; not with ring or all_gather
+  int64_t window = 0;     // as in AttentionForward; not with a ring
+  // The tokens of a document, of which each sequence has several; 0: one. Not with ring or all_gather.
+  int64_t document = 0;
 
   int64_t tokens() const { return batch * seq; }
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
@@ -66,7 +68,7 @@ class ContextAttention {
  private:
   bool exchanges_heads() const { return context_.splits() && context_.kind == ContextKind::kUlysses; }
   bool is_plain() const { return !context_.splits() || exchanges_heads(); }
-  AttentionDims CoreDims() const;
+  AttentionDims CoreDims() const;  // of the core, to which documents are sequences
   int blocks() const { return context_.kind == ContextKind::kAllGather ? context_.ranks() : 1; }
   int steps() const { return context_.kind == ContextKind::kAllGather ? 1 : context_.ranks(); }
 

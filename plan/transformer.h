@@ -375,7 +375,8 @@ class Transformer : public Model {
                              framework_ == Framework::kWindtunnel,
                              deterministic_,
                              spec_.latent_attention ? spec_.ValueDim() : 0,
-                             block.window};
+                             block.window,
+                             spec_.document_tokens};
     return ContextAttention(c, dims, context_, AttentionName(block));
   }
   // The dropout of what `place` returns, in rows of the residual stream.

@@ -185,6 +185,10 @@ void Describe(V& v, ModelSpec& model) {
     v.OptionalBlock("latent_attention", model.latent_attention,
                     "multi-head latent attention: queries, keys and values are made of latents");
     v.OptionalBlock("sliding_window", model.sliding_window, "attention to the latest tokens only");
+    v.Integer(
+        "document_tokens", model.document_tokens, From(0, kSize.max),
+        "each sequence consists of documents of so many tokens, and attention stays within them (default "
+        "0: one document)");
     v.OptionalBlock("experts", model.experts, "mixture of experts");
     v.OptionalBlock("mtp", model.mtp,
                     "multi-token prediction: modules behind the last layer for tokens further on");

@@ -41,6 +41,19 @@ void CheckSlidingWindow(const ModelSpec& model, Checker& check) {
                full, model.layers);
 }
 
+void CheckDocuments(const ModelSpec& model, Checker& check) {
+  if (model.document_tokens == 0) return;
+  check.Expect(model.seq_len % model.document_tokens == 0, {"model.document_tokens", "model.seq_len"},
+               "model.document_tokens is {}, expected a divisor of model.seq_len ({})", model.document_tokens,
+               model.seq_len);
+  check.Expect(
+      model.attention == AttentionKind::kFlash, {"model.attention", "model.document_tokens"},
+      "model.attention is eager, expected flash with model.document_tokens: eager attention computes "
+      "whole sequences and masks them");
+  check.Expect(model.dropout == 0, {"model.dropout", "model.document_tokens"},
+               "model.dropout is {}, expected 0 with model.document_tokens", model.dropout);
+}
+
 void CheckTokenPrediction(const ModelSpec& model, Checker& check) {
   if (!model.mtp) return;
   check.Expect(model.position == PositionKind::kRope, {"model.position", "model.mtp"},
@@ -131,6 +144,7 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
                "model.widths is for kind: mlp, expected layers, hidden, ...");
   CheckLatentAttention(model, check);
   CheckSlidingWindow(model, check);
+  CheckDocuments(model, check);
   CheckTokenPrediction(model, check);
   CheckParallelResidual(model, check);
   CheckNorms(model, check);
@@ -182,6 +196,7 @@ void CheckMlp(const ModelSpec& model, Checker& check) {
                           "attention",
                           "latent_attention",
                           "sliding_window",
+                          "document_tokens",
                           "experts",
                           "mtp",
                           "lora",

@@ -140,6 +140,8 @@ struct ModelSpec {
   FlashChoice flash_kernels = FlashChoice::kFramework;
   std::optional<LatentAttentionSpec> latent_attention = std::nullopt;
   std::optional<SlidingWindowSpec> sliding_window = std::nullopt;
+  // Each sequence consists of documents of so many tokens, and tokens see those of their own document. 0: one.
+  int64_t document_tokens = 0;
   std::optional<ExpertsSpec> experts = std::nullopt;
   std::optional<TokenPredictionSpec> mtp = std::nullopt;
   std::optional<LoraSpec> lora = std::nullopt;
@@ -159,27 +161,29 @@ struct ModelSpec {
     const int64_t with = LayersWithExperts();
     return with > 0 && with < layers;
   }
-  // Tokens that a token sees in layer `layer`, itself included; 0: all before it. 0 also if the window is no
-  // shorter than a sequence.
+  // The tokens of a document: the last one sees all of them, unless there is a window.
+  int64_t DocumentTokens() const { return document_tokens > 0 ? document_tokens : seq_len; }
+  // Tokens that a token sees in layer `layer`, itself included; 0: all of its document before it. 0 also if
+  // the window is no shorter than a document.
   int64_t WindowOf(int64_t layer) const {
     if (!HasWindows()) return 0;
     const int64_t full = sliding_window->full_every;
     return full > 0 && (layer + 1) % full == 0 ? 0 : sliding_window->tokens;
   }
-  // HasWindows: some layers have a window, and it is shorter than a sequence. MixesWindows: others see all
+  // HasWindows: some layers have a window, and it is shorter than a document. MixesWindows: others see all
   // tokens.
-  bool HasWindows() const { return sliding_window && sliding_window->tokens < seq_len; }
+  bool HasWindows() const { return sliding_window && sliding_window->tokens < DocumentTokens(); }
   bool MixesWindows() const {
     return HasWindows() && sliding_window->full_every > 1 && sliding_window->full_every <= layers;
   }
-  // The tokens of a sequence, summed over all layers and the multi-token prediction modules, for cost
+  // The tokens of a document, summed over all layers and the multi-token prediction modules, for cost
   // formulas that assume that attention sees all of them. A layer with a window counts fewer, by the share of
   // pairs that it sees.
   double AttentionTokens() const {
-    const double share =
-        HasWindows() ? SeenPairs(seq_len, sliding_window->tokens) / SeenPairs(seq_len, 0) : 1;
+    const int64_t tokens = DocumentTokens();
+    const double share = HasWindows() ? SeenPairs(tokens, sliding_window->tokens) / SeenPairs(tokens, 0) : 1;
     const auto of = [&](int64_t of_layers, bool has_window) {
-      return static_cast<double>(of_layers * seq_len) * (has_window ? share : 1);
+      return static_cast<double>(of_layers * tokens) * (has_window ? share : 1);
     };
     const bool has_full = HasWindows() && sliding_window->full_every > 0;
     const int64_t full = has_full ? layers / sliding_window->full_every : 0;

@@ -126,6 +126,10 @@ void CheckContextRanks(const Scenario& scenario, Checker& check) {
                {"parallel.context.kind", "parallel.context.size", "model.sliding_window"},
                "parallel.context.kind is {}, expected all_gather or ulysses with model.sliding_window",
                WordOf(parallel.context.kind));
+  check.Expect(ulysses || model.DocumentTokens() == model.seq_len,
+               {"parallel.context.kind", "parallel.context.size", "model.document_tokens"},
+               "parallel.context.kind is {}, expected ulysses with model.document_tokens",
+               WordOf(parallel.context.kind));
   check.Expect(ulysses || !model.latent_attention,
                {"parallel.context.kind", "parallel.context.size", "model.latent_attention"},
                "parallel.context.kind is {}, expected ulysses with model.latent_attention",

@@ -309,6 +309,8 @@ class Enumeration {
       return "context without flash attention";
     if (c.context > 1 && c.context_kind == ContextKind::kRing && model.HasWindows())
       return "a ring of context ranks with a window";
+    if (c.context > 1 && !ulysses && model.DocumentTokens() < model.seq_len)
+      return "context ranks other than ulysses, with documents";
     if (c.context > 1 && ulysses && !Divides(c.context * c.tensor, model.kv_heads))
       return "context x tensor does not divide kv_heads";
     if (c.expert > 1 && (!model.experts || !Divides(c.expert, model.experts->count)))

@@ -36,6 +36,16 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{std::string(2000, '['),
                 "s.yaml:1:1: values nested too deeply, expected at most a few hundred levels"},
         Mistake{"name: a\n", "s.yaml:1:1: model is missing, expected a value"},
+        Mistake{"model: {preset: gpt2-124m, document_tokens: 100}\n",
+                "s.yaml:1:45: model.document_tokens is 100, expected a divisor of model.seq_len (1024)"},
+        Mistake{"model: {preset: gpt2-124m, document_tokens: 128, attention: eager}\n",
+                "s.yaml:1:61: model.attention is eager, expected flash with model.document_tokens: eager "
+                "attention computes whole sequences and masks them"},
+        Mistake{"model: {preset: gpt2-124m, document_tokens: 128, dropout: 0.1}\n",
+                "s.yaml:1:59: model.dropout is 0.1, expected 0 with model.document_tokens"},
+        Mistake{"model: {preset: gpt2-124m, document_tokens: 128}\n"
+                "parallel: {context: {size: 2, kind: ring}}\n",
+                "s.yaml:2:37: parallel.context.kind is ring, expected ulysses with model.document_tokens"},
         Mistake{"model: {preset: gpt2-124m}\nactivation_offload_layers: 2\n",
                 "s.yaml:2:28: activation_offload_layers is 2, expected activation_offload: true"},
         Mistake{"model: {preset: mlp-10-100-10}\nactivation_offload: true\n",

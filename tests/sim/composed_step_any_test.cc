@@ -40,6 +40,8 @@ ModelSpec AnyModel(ModelSpec model) {
     model.mtp = TokenPredictionSpec{.layers = Any<int64_t>({1, 1, 2})};
   model.attention = Any({AttentionKind::kEager, AttentionKind::kFlash});
   model.dropout = Any({0.0, 0.0, 0.1});
+  if (model.attention == AttentionKind::kFlash && model.dropout == 0)
+    model.document_tokens = Any<int64_t>({0, 0, 8});
   if (Any({true, false, false}))
     model.sliding_window =
         SlidingWindowSpec{.tokens = Any<int64_t>({4, 20, 256}), .full_every = Any<int64_t>({0, 2, 3, 4})};
@@ -93,6 +95,7 @@ void SplitAnyhow(ModelSpec& model, ParallelSpec& parallel) {
                       Any({ContextKind::kRing, ContextKind::kAllGather, ContextKind::kUlysses})};
   if (parallel.context.size > 1 && parallel.context.kind != ContextKind::kUlysses) {
     model.attention = AttentionKind::kFlash;
+    model.document_tokens = 0;
     if (parallel.context.kind == ContextKind::kRing) model.sliding_window.reset();
   }
   if (model.experts) parallel.expert.size = Any<int64_t>({1, 2, 4});
