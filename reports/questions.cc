@@ -5,6 +5,7 @@
 #include "base/format.h"
 #include "plan/axes.h"
 #include "reports/outcome.h"
+#include "scenarios/checks.h"
 #include "sim/role_memory.h"
 
 namespace windtunnel {
@@ -140,6 +141,18 @@ std::string DescribeFusedLoss(const Scenario& scenario, const Prediction& predic
   return fmt::format("{}{}\n", title, Compare(**fused, now));
 }
 
+// Empty if activations in the host's memory save little, or are not possible.
+std::string DescribeActivationOffload(const Scenario& scenario, const Prediction& prediction,
+                                      const CompileScenario& compile, const PredictPlan& predict) {
+  const auto offload = ActivationsOnHost(scenario, prediction, compile, predict);
+  const std::string title = "  activations on the host (activation_offload: true):  ";
+  if (!offload) return title + offload.error().message + "\n";
+  constexpr double kWorthwhile = 0.99;
+  if (!*offload || (*offload)->on_host.peak / (*offload)->on_device.peak > kWorthwhile) return "";
+  return fmt::format("{}{}, for {} of host memory a node\n", title,
+                     Compare((*offload)->on_host, (*offload)->on_device), FormatBytes((*offload)->of_node));
+}
+
 }  // namespace
 
 Result<int64_t> LargestMicroBatch(const Scenario& scenario, const CompileScenario& compile, Bytes capacity,
@@ -215,6 +228,22 @@ Result<std::optional<StepAndPeak>> WithFusedLoss(const Scenario& scenario, const
   return std::optional(StepAndPeakOf(prediction));
 }
 
+Result<std::optional<Offloading>> ActivationsOnHost(const Scenario& scenario, const Prediction& prediction,
+                                                    const CompileScenario& compile,
+                                                    const PredictPlan& predict) {
+  Scenario other = scenario;
+  other.activation_offload = !scenario.activation_offload;
+  other.activation_offload_layers = 0;
+  if (!HasDeviceMemory(scenario) || !CheckScenario(other)) return std::optional<Offloading>();
+  WT_ASSIGN_OR_RETURN(const Plan plan, compile(other));
+  WT_ASSIGN_OR_RETURN(const Prediction of_other, predict(plan));
+  const bool is_now = scenario.activation_offload;
+  const Prediction &on_host = is_now ? prediction : of_other, &on_device = is_now ? of_other : prediction;
+  return std::optional(Offloading{.on_host = StepAndPeakOf(on_host),
+                                  .on_device = StepAndPeakOf(on_device),
+                                  .of_node = PredictedHostMemoryOfNode(is_now ? scenario : other, on_host)});
+}
+
 std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) {
   const Bytes needed = prediction.peak_reserved + prediction.outside_allocator;
   const bool fits = HasRoom(prediction, capacity);
@@ -247,6 +276,7 @@ std::string AnswerQuestions(const Scenario& scenario, const Prediction& predicti
     text += "  will it fit?  the device's memory is not known\n";
   }
   text += DescribeFusedLoss(scenario, prediction, compile, predict);
+  text += DescribeActivationOffload(scenario, prediction, compile, predict);
   return text + DescribeResharding(scenario, compile, predict);
 }
 

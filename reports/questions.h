@@ -1,5 +1,5 @@
 // Answers to what people ask before they start a run: will it fit, how large may a micro-batch be, what do
-// resharding after forward and a fused loss save and cost. Each answer compiles and simulates another plan.
+// resharding after forward, a fused loss and activations on the host save and cost. Each answer compiles and simulates another plan.
 #pragma once
 
 #include <functional>
@@ -50,6 +50,16 @@ Result<std::vector<Resharding>> WaysOfResharding(const Scenario& scenario, const
 // no such loss.
 Result<std::optional<StepAndPeak>> WithFusedLoss(const Scenario& scenario, const CompileScenario& compile,
                                                  const PredictPlan& predict);
+
+// What activation_offload takes, and what it takes without; the host memory of a node with it.
+struct Offloading {
+  StepAndPeak on_host, on_device;
+  Bytes of_node{};
+};
+// `prediction` is the scenario's. Nothing if activations cannot leave the device.
+Result<std::optional<Offloading>> ActivationsOnHost(const Scenario& scenario, const Prediction& prediction,
+                                                    const CompileScenario& compile,
+                                                    const PredictPlan& predict);
 
 // "  will it fit?  yes: 71.2 GiB reserved and 1.45 GiB outside the allocator, of the device's memory, …"
 std::string DescribeFit(const Prediction& prediction, const Capacity& capacity);

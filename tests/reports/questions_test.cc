@@ -160,6 +160,30 @@ TEST(WithFusedLoss, IsComparedWhereTheFrameworkHasSuchLosses) {
   EXPECT_EQ(text().find(line), std::string::npos) << text();
 }
 
+TEST(ActivationsOnHost, AreComparedEitherWay) {
+  Scenario s = Sharded();
+  s.model.layers = 12;
+  s.batch.micro = 64;
+  const auto of = [&] { return *ActivationsOnHost(s, *OnA100(*CompilePlan(s)), Compile, OnA100); };
+  const auto now = of();
+  ASSERT_TRUE(now);
+  EXPECT_LT(now->on_host.peak, now->on_device.peak);
+  EXPECT_GT(now->of_node, Bytes());
+  s.activation_offload = true;
+  const auto then = of();
+  ASSERT_TRUE(then);
+  EXPECT_EQ(then->on_host.peak, now->on_host.peak);
+  EXPECT_EQ(then->on_host.step, now->on_host.step);
+  EXPECT_EQ(then->on_device.peak, now->on_device.peak);
+  EXPECT_EQ(then->of_node, now->of_node);
+  const std::string text =
+      AnswerQuestions(s, *OnA100(*CompilePlan(s)), std::nullopt, Compile, OnA100, Ink(false));
+  EXPECT_NE(text.find("activations on the host (activation_offload: true):  saves "), std::string::npos)
+      << text;
+  s.cluster.device = "cpu";
+  EXPECT_FALSE(of()) << "there is one memory";
+}
+
 TEST(AnswerQuestions, SaysWhatIsTooMuch) {
   const Plan plan = *CompilePlan(Sharded());
   const Prediction prediction = *OnA100(plan);
