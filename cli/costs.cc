@@ -233,7 +233,12 @@ Result<Costs> FindDeviceCosts(const NamedCosts& named, const Plan& plan) {
     return InvalidInput(
         "cluster.device: {}: cannot be read (No such file or directory), expected a hardware profile",
         device);
-  return LoadCostsOf(device == "cuda" ? kDeviceNotAtHand : device);
+  WT_ASSIGN_OR_RETURN(Costs costs, LoadCostsOf(device == "cuda" ? kDeviceNotAtHand : device));
+  if (costs.profile.device == "cpu")
+    return InvalidInput(
+        "cluster.device is '{}', a profile of processors, expected cluster.device: cpu and --profile {}",
+        device, device);
+  return costs;
 }
 
 // Profiles distinguish PyTorch with FSDP 1 from later PyTorch; in a scenario both are `framework: pytorch`.

@@ -92,9 +92,25 @@ Result<Plan> CompileBalanced(const Options& options, Scenario scenario, PlanFor 
       {.evaluates = options.evaluate, .threads = Cores(), .predicts = what == PlanFor::kPrediction});
 }
 
+namespace {
+
+// Live runs are as they are.
+void NoteWhatIfs(const Options& options, const Scenario& scenario) {
+  const ClusterSpec& cluster = scenario.cluster;
+  for (const auto& [is_given, key] : {std::pair(cluster.straggler.has_value(), "cluster.straggler"),
+                                      std::pair(cluster.slow_link.has_value(), "cluster.slow_link"),
+                                      std::pair(cluster.jitter > 0, "cluster.jitter")})
+    if (is_given) Note(options, fmt::format("{} is for predictions only: no live run has it", key));
+}
+
+}  // namespace
+
 Result<Plan> LoadPlan(const Options& options, const std::string& file, PlanFor what) {
   WT_ASSIGN_OR_RETURN(Scenario scenario, LoadWithOverrides(options, file));
-  if (!JoinsJob(options) || IsFirstRankOfJob()) NoteKeysWithoutEffect(options, scenario);
+  if (!JoinsJob(options) || IsFirstRankOfJob()) {
+    NoteKeysWithoutEffect(options, scenario);
+    if (what == PlanFor::kRun) NoteWhatIfs(options, scenario);
+  }
   Result<Plan> plan = CompileBalanced(options, std::move(scenario), what);
   if (!plan) return tl::unexpected(Placed(options, file, plan.error()));
   return plan;

@@ -77,7 +77,18 @@ std::string WithoutUnit(const YamlNode& node) {
   return node.is_plain() && HasUnit(node.text) ? " without a unit" : "";
 }
 
-bool IsBoolean(std::string_view text) { return text == "true" || text == "false"; }
+// As YAML 1.2's core schema has them; Python writes the second.
+bool IsTrue(std::string_view text) { return text == "true" || text == "True" || text == "TRUE"; }
+bool IsFalse(std::string_view text) { return text == "false" || text == "False" || text == "FALSE"; }
+bool IsBoolean(std::string_view text) { return IsTrue(text) || IsFalse(text); }
+
+// Without the fraction of "8.0", which JSON Schema counts among the integers.
+std::string_view WithoutZeroFraction(std::string_view text) {
+  const size_t point = text.find('.');
+  const bool is_whole = point != std::string_view::npos && point + 1 < text.size() &&
+                        text.find_first_not_of('0', point + 1) == std::string_view::npos;
+  return is_whole ? text.substr(0, point) : text;
+}
 
 // The words to add to "expected …" if the value would be valid without its quotes.
 std::string WithoutQuotes(const YamlNode& node, bool would_do) {
@@ -105,7 +116,7 @@ bool IsNumber(std::string_view text) {
 Reading<int64_t> ReadInteger(const YamlNode& node) {
   const std::string expected = "a whole number";
   if (!node.is_plain()) return tl::unexpected(expected + WithoutQuotes(node, IsNumber(node.text)));
-  if (!IsInteger(node.text)) {
+  if (!IsInteger(WithoutZeroFraction(node.text))) {
     std::string plain = WithoutDecoration(node.text);
     if (plain.empty()) plain = WithoutExponent(node.text);
     if (node.text == "auto")
@@ -113,7 +124,7 @@ Reading<int64_t> ReadInteger(const YamlNode& node) {
     if (plain.empty()) return tl::unexpected(expected + WithoutUnit(node));
     return tl::unexpected(fmt::format("{} in digits only ({})", expected, plain));
   }
-  std::string_view text = WithoutPlus(node.text);
+  const std::string_view text = WithoutPlus(WithoutZeroFraction(node.text));
   int64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc()) return tl::unexpected(std::string("a whole number of at most 63 bits"));
@@ -134,8 +145,8 @@ Reading<double> ReadNumber(const YamlNode& node) {
 }
 
 Reading<bool> ReadBoolean(const YamlNode& node) {
-  if (node.is_plain() && node.text == "true") return true;
-  if (node.is_plain() && node.text == "false") return false;
+  if (node.is_plain() && IsTrue(node.text)) return true;
+  if (node.is_plain() && IsFalse(node.text)) return false;
   return tl::unexpected("true or false" + WithoutQuotes(node, IsBoolean(node.text)));
 }
 

@@ -338,6 +338,8 @@ expect_line 2 "^windtunnel: unknown option '--foo' (see .windtunnel run --help.)
 expect_line 2 "^windtunnel: unknown option '--jsn', did you mean '--json'? (see" predict gpt.yaml --jsn x
 expect_line 2 "^windtunnel: unknown subcommand 'nope', expected show, merge or check (see" profile nope gpt.yaml
 expect 0 '^Usage: windtunnel run ' --help run
+expect 0 'cluster.jitter is for predictions only: no live run has it' \
+  run cpu.yaml --set cluster.jitter=0.1
 expect_line 2 "unknown key 'surprise', expected name" predict gpt.yaml --set surprise=1
 expect_line 2 "unknown key 'cluster.straggler.rank:5': a value begins with a space behind the colon, as in 'rank: 5'" \
   predict gpt.yaml --set 'cluster.straggler={rank:5, slowdown: 1.5}'

@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("batch: {micro: two}\n"), "s.yaml:2:16: batch.micro is 'two', expected a whole number"},
         Mistake{Mlp("batch: {micro: \"2\"}\n"),
                 "s.yaml:2:16: batch.micro is '2', expected a whole number without quotes"},
-        Mistake{Mlp("batch: {micro: 2.0}\n"), "s.yaml:2:16: batch.micro is '2.0', expected a whole number"},
+        Mistake{Mlp("batch: {micro: 2.5}\n"), "s.yaml:2:16: batch.micro is '2.5', expected a whole number"},
         Mistake{Mlp("batch: {micro: 1e3}\n"),
                 "s.yaml:2:16: batch.micro is '1e3', expected a whole number in digits only (1000)"},
         Mistake{Mlp("batch: {micro: auto}\n"),
@@ -166,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Mistake{Mlp("run: {pin: yes}\n"), "s.yaml:2:12: run.pin is 'yes', expected true or false"},
         Mistake{Mlp("run: {pin: off}\n"), "s.yaml:2:12: run.pin is 'off', expected true or false"},
-        Mistake{Mlp("run: {pin: True}\n"), "s.yaml:2:12: run.pin is 'True', expected true or false"},
+        Mistake{Mlp("run: {pin: tRue}\n"), "s.yaml:2:12: run.pin is 'tRue', expected true or false"},
         Mistake{Mlp("run: {pin: 1}\n"), "s.yaml:2:12: run.pin is '1', expected true or false"},
         Mistake{Mlp("run: {pin: \"true\"}\n"),
                 "s.yaml:2:12: run.pin is 'true', expected true or false without quotes"},
@@ -243,6 +243,14 @@ INSTANTIATE_TEST_SUITE_P(
                 "s.yaml:2:10: cluster is 'fast', expected a block such as {device: fast}"},
         Mistake{Mlp("cluster: {straggler: {rank: 0}}\n"),
                 "s.yaml:2:22: cluster.straggler.slowdown is missing, expected a value"}));
+
+// YAML's core schema has True and TRUE, JSON Schema counts 8.0 among the integers, and Python writes both.
+TEST(LoadErrors, ValuesAsPythonWritesThemAreNone) {
+  EXPECT_EQ(MistakesOf(Mlp("run: {pin: True, steps: 8.0, cuda_graphs: FALSE}\n")), "(no error)");
+  EXPECT_EQ(MistakesOf(Mlp("run: {steps: 8.5}\n")),
+            "s.yaml:2:14: run.steps is '8.5', expected a whole number");
+  EXPECT_EQ(MistakesOf(Mlp("run: {steps: 8.}\n")), "s.yaml:2:14: run.steps is '8.', expected a whole number");
+}
 
 TEST(LoadErrors, AllMistakesAreReportedInTheOrderOfTheFile) {
   EXPECT_EQ(MistakesOf(Mlp("tolerance: {step_time: -1}\nbatch: {micro: 0}\nrun: {stepz: 3}\n")),
