@@ -84,6 +84,21 @@ Result<PublishedMeasurement> ReadMeasured(const Json& measured, const std::strin
   return result;
 }
 
+// Why the line is no JSON object, with the column.
+Error NoObject(const std::string& line, const std::string& file, int number) {
+  const auto at = [&](size_t column, std::string_view what) {
+    return InvalidInput("{}:{}:{}: {}, expected a validation row", file, number, column, what).value();
+  };
+  try {
+    (void)Json::parse(line);
+  } catch (const Json::parse_error& e) {
+    return at(std::max<size_t>(e.byte, 1), "is not JSON in UTF-8");
+  } catch (const Json::exception&) {
+    return at(1, "has a number out of range");
+  }
+  return at(1, "is not a JSON object");
+}
+
 // Other keys of a row (source, notes, labels of its origin) are for people and ignored.
 Result<ValidationRow> ReadRow(const std::string& line, const std::string& file, int number) {
   const std::string place = fmt::format("{}:{}:1", file, number);
@@ -93,8 +108,7 @@ Result<ValidationRow> ReadRow(const std::string& line, const std::string& file, 
     return InvalidInput("{}: nests deeper than {}, expected a validation row", place, kMostJsonDepth);
   if (!notes.duplicate().empty())
     return InvalidInput("{}: duplicate key '{}', expected it once", place, notes.duplicate());
-  if (!row.is_object())
-    return InvalidInput("{}: is not a JSON object in UTF-8, expected a validation row", place);
+  if (!row.is_object()) return tl::unexpected(NoObject(line, file, number));
   for (const char* key : {"scenario", "measured"}) {
     if (!row.contains(key) || !row[key].is_object())
       return InvalidInput("{}: has no object '{}', expected id, source, scenario and measured", place, key);

@@ -28,8 +28,12 @@ TEST(ValidationRows, AreOneObjectALine) {
 
 TEST(ValidationRows, NameTheLineThatIsWrong) {
   EXPECT_EQ(ErrorOf(""), "rows.jsonl:1:1: has no rows, expected validation rows, one JSON object a line");
-  EXPECT_EQ(ErrorOf("\n{\"id\": "),
-            "rows.jsonl:2:1: is not a JSON object in UTF-8, expected a validation row");
+  EXPECT_EQ(ErrorOf("\n{\"id\": "), "rows.jsonl:2:8: is not JSON in UTF-8, expected a validation row");
+  EXPECT_EQ(ErrorOf("{\"id\": \"a\", 5}"),
+            "rows.jsonl:1:13: is not JSON in UTF-8, expected a validation row");
+  EXPECT_EQ(ErrorOf("{\"id\": 1e400}"),
+            "rows.jsonl:1:1: has a number out of range, expected a validation row");
+  EXPECT_EQ(ErrorOf("[1]"), "rows.jsonl:1:1: is not a JSON object, expected a validation row");
   EXPECT_EQ(ErrorOf("{\"id\": 5, \"scenario\": {}, \"measured\": {}}"),
             "rows.jsonl:1:1: 'id' is 5, expected a text");
   EXPECT_EQ(ErrorOf("{\"id\": \"\", \"scenario\": {}, \"measured\": {}}"),
