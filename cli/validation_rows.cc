@@ -89,6 +89,8 @@ Error NoObject(const std::string& line, const std::string& file, int number) {
   const auto at = [&](size_t column, std::string_view what) {
     return InvalidInput("{}:{}:{}: {}, expected a validation row", file, number, column, what).value();
   };
+  const size_t first = line.find_first_not_of(" \t\r");
+  if (first == std::string::npos || line[first] != '{') return at(1, "is not a JSON object");
   try {
     (void)Json::parse(line);
   } catch (const Json::parse_error& e) {
