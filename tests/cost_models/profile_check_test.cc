@@ -145,6 +145,21 @@ TEST(ProfileCheck, ADisturbedMeasurementIsSuspicious) {
                                       "to p90: something else ran"}));
 }
 
+// Beside other programs 99 of 100 short kernels take as long as ever, and one waits for its core.
+TEST(ProfileCheck, KernelsThatWaitedForTheirCoreAreSuspicious) {
+  Profile profile = TwoCores();
+  std::array<Duration, Distribution::kCount> waited;
+  waited.fill(Microseconds(30));
+  profile.kernels = {Kernel("copy fp32 fp32 n=100000", Microseconds(30))};
+  profile.kernels[0].time = Distribution::FromQuantiles(waited);
+  EXPECT_EQ(Findings(profile), Texts());
+  waited[10] = waited[11] = Milliseconds(12);
+  profile.kernels[0].time = Distribution::FromQuantiles(waited);
+  EXPECT_EQ(Findings(profile),
+            (Texts{"suspicious: kernels: their means are 3.2 times their medians, all together: "
+                   "did something else run? measure again"}));
+}
+
 // H200: 989 TFLOP/s in bf16, 4.8 TB/s, NVLink 4 with 450 GB/s.
 TEST(ProfileCheck, AMeasuredDeviceIsHeldAgainstItsDatasheet) {
   Profile profile;
