@@ -10,8 +10,9 @@
 // Suspicious:
 //   a kernel or message that is at least 1.25 times as large as another and yet faster, beyond all spread:
 //   p90 of the larger is below p10 of the smaller
-//   a spread of p90 over p10 above 4, in what takes at least 20 us; a drift of the machine (p90 over p10 of
-//   the common mode) above 1.5; fewer than 5 samples
+//   a spread of p90 over p10 above 4, in what takes at least 20 us; means of all kernels together above twice
+//   their medians, as where they have to wait for their core now and then; a drift of the machine (p90 over
+//   p10 of the common mode) above 1.5; fewer than 5 samples
 //
 // The limits of a processor's core hold for every processor there is (below). Those of a device are its
 // datasheet's, found by the model's name. Data that fits into a device's caches may move faster than its
