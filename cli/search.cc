@@ -199,8 +199,9 @@ std::vector<std::string_view> SlowSteps(const Scenario& scenario) {
   if (overlap.empty() ? scenario.parallel.expert.overlap : Has(overlap, true))
     slow.push_back("parallel.expert.overlap");
   const std::vector<bool>& away = scenario.search->activation_offload;
-  const bool is_fsdp_alone = !pipelines && kinds == std::vector{DataParallelKind::kFsdp};
-  if (!is_fsdp_alone && (away.empty() ? scenario.activation_offload : Has(away, true)))
+  const bool is_stretched =
+      !pipelines && kinds == std::vector{DataParallelKind::kFsdp} && scenario.activation_offload_layers == 0;
+  if (!is_stretched && (away.empty() ? scenario.activation_offload : Has(away, true)))
     slow.push_back("activation_offload");
   return slow;
 }

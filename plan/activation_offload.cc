@@ -57,7 +57,6 @@ class Offloader {
   struct Added {
     Op op;
     OpIndex before = 0, turn = -1;
-    int32_t after = -1;  // the added operator that it waits for
     OpIndex index = -1;  // once merged
   };
   // The buffer of a tensor that has come back, and the added operator that brings it.
@@ -130,8 +129,7 @@ class Offloader {
     const OpIndex begin = begins_[how_.host_computes() ? used : used - 1];
     const int32_t returns = Add({.op = CopyOf(on_host, back, Copy::Crosses::kToDevice),
                                  .before = std::min(begin, uses.first_backward),
-                                 .turn = uses.first_backward,
-                                 .after = there},
+                                 .turn = uses.first_backward},
                                 ops_[begin]);
     back_.emplace(id, Back{back.buffer, returns});
     int32_t& last = leaves_.try_emplace(made, there).first->second;
@@ -147,7 +145,8 @@ class Offloader {
   }
 
   // Adds the copy, labelled like the operator beside which it is issued. It follows what was computed before
-  // it, which has used the memory that it writes. Returns its index.
+  // it, which has used the memory that it writes and, if it copies back, has waited for the copy to the host.
+  // Returns its index.
   int32_t Add(Added added, const Op& beside) {
     added.op.phase = beside.phase;
     added.op.layer = beside.layer;
@@ -233,10 +232,6 @@ class Offloader {
     for (Added& added : added_) {
       Op& op = merged[added.index] = std::move(added.op);
       for (OpIndex& dependency : op.dependencies) dependency = place[dependency];
-      if (added.after >= 0 && op.stream != how_.to_host) {
-        op.dependencies.push_back(added_[added.after].index);
-        std::sort(op.dependencies.begin(), op.dependencies.end());
-      }
     }
     ops_ = std::move(merged);
     return place;

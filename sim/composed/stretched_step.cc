@@ -17,7 +17,11 @@ namespace {
 // The numbers of units of layers and of micro-batches that are compiled for a longer model and a longer step.
 // The middle one stands for those that are left out. A middle unit equals those on both sides of it, a middle
 // micro-batch the one after it. A unit is one layer or several.
-constexpr int64_t kUnits = 7, kMiddleUnit = 3;
+struct Units {
+  int64_t all = 7, middle = 3;
+};
+// Activations on the host are freed two blocks later, and the first block's are others than those behind it.
+Units UnitsToCompile(const Scenario& scenario) { return scenario.activation_offload ? Units{8, 4} : Units{}; }
 constexpr int64_t kMicroBatches = 5, kMiddleMicroBatch = 2;
 
 // How the model's layers repeat, in the order of the model: `before` layers without experts, then `units`
@@ -122,7 +126,7 @@ class Stretcher {
     if (once_.resident > capacity_) return StretchedStep{once_.resident, {}};
     Scenario shorter = scenario_;
     rhythm_ = RhythmOf(scenario_.model);
-    rhythm_.units = std::min(rhythm_.units, kUnits);
+    rhythm_.units = std::min(rhythm_.units, units_.all);
     shorter.model.layers = rhythm_.layers();
     if (scenario_.batch.accumulate > kMicroBatches) shorter.batch.accumulate = kMicroBatches;
     WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(shorter, {.checks = false, .starts_up = false}));
@@ -290,11 +294,11 @@ class Stretcher {
     const int32_t reached = parts_[end - 1].label.layer;
     if (ascends ? reached < last : reached > repeats) return {begin, begin, begin};
     const int64_t ahead = ascends ? repeats - first.layer : rhythm_.behind;
-    return {begin, end, begin + static_cast<size_t>(ahead + kMiddleUnit * rhythm_.unit)};
+    return {begin, end, begin + static_cast<size_t>(ahead + units_.middle * rhythm_.unit)};
   }
 
   bool IsOfMiddle(int32_t layer) const {
-    const int64_t middle = rhythm_.before + kMiddleUnit * rhythm_.unit;
+    const int64_t middle = rhythm_.before + units_.middle * rhythm_.unit;
     return middle <= layer && layer < middle + rhythm_.unit;
   }
 
@@ -394,6 +398,7 @@ class Stretcher {
   const Scenario& scenario_;
   const OncePerStep& once_;
   const int64_t capacity_;
+  const Units units_ = UnitsToCompile(scenario_);
   const Role* role_ = nullptr;
   Rhythm rhythm_;  // of what is compiled
   int64_t more_units_ = 0, more_micro_batches_ = 0;
@@ -459,7 +464,9 @@ Status CheckStretchable(const Scenario& s) {
   if (s.run.cuda_graphs) return Unsupported("launches of several operators");
   if (s.recompute == Recompute::kFull && s.RecomputesSomeLayers())
     return Unsupported("layers that are recomputed beside others");
-  const bool is_longer = RhythmOf(s.model).units > kUnits + 1 || s.batch.accumulate > kMicroBatches + 1;
+  if (s.activation_offload_layers > 0) return Unsupported("layers whose activations leave beside others");
+  const bool is_longer =
+      RhythmOf(s.model).units > UnitsToCompile(s).all + 1 || s.batch.accumulate > kMicroBatches + 1;
   return is_longer ? Ok() : Unsupported("a step that is as short");
 }
 

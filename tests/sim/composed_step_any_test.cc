@@ -263,7 +263,7 @@ Scenario AnyShardedScenario() {
   s.model.lora.reset();
   AdaptAnyhow(s);
   s.activation_offload = Any({true, false, false});
-  s.activation_offload_layers = s.activation_offload ? Any<int64_t>({0, 0, 4}) : 0;
+  s.activation_offload_layers = s.activation_offload ? Any<int64_t>({0, 0, 4, 9}) : 0;
   s.precision.fp8_param_gather = s.precision.fp8_recipe == Fp8Recipe::kTensorwise && data.version == 2 &&
                                  s.precision.param != Precision::kFp32 && data.offload == Offload::kNone &&
                                  data.reshard_ranks == 0 && Any({true, false});

@@ -415,6 +415,23 @@ TEST(ComposedStep, IsPredictOfShards) {
   }
 }
 
+// What the configurations of a search share is the same with activations on the host and without.
+TEST(ComposedStep, IsPredictOfShardsWithActivationsOnTheHost) {
+  ComposedSteps steps;
+  for (const Offload offload : {Offload::kNone, Offload::kParam}) {
+    for (const bool on_host : {false, true, false}) {
+      Scenario s = Base(true);
+      s.model.layers = 16;
+      s.framework = Framework::kPytorch;
+      s.parallel.data.kind = DataParallelKind::kFsdp;
+      s.parallel.data.size = 8;
+      s.parallel.data.offload = offload;
+      s.activation_offload = on_host;
+      ExpectSame(steps, s, on_host ? "on the host" : "on the device");
+    }
+  }
+}
+
 TEST(ComposedStep, IsPredictOfShardsWithLayersOfSeveralKinds) {
   for (const auto& [first_dense, every] : {std::pair<int64_t, int64_t>{3, 1}, {0, 2}, {1, 3}, {0, 4}}) {
     Scenario s = Base(true);
