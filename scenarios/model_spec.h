@@ -1,0 +1,233 @@
+// What is trained: the `model` block of a scenario (scenarios/scenario.h).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scenarios/operator_kinds.h"
+
+namespace windtunnel {
+
+enum class ModelKind { kTransformer, kMlp };
+// Whose kernels `attention: flash` means under a framework other than windtunnel: those of the framework's
+// profile, or the ones named here.
+enum class FlashChoice { kFramework, kFlashAttention2, kCudnn };
+
+inline constexpr int64_t kMostExpertGroups = 64;  // one bit each in a 64-bit word
+
+// Mixture of experts: `count` experts per layer, `top_k` of them per token, and optionally a shared expert of
+// another width that all tokens go to. Some layers may have a plain MLP instead (ModelSpec::HasExperts).
+struct ExpertsSpec {
+  int count = 0;
+  int top_k = 1;
+  double capacity_factor = 1.0;
+  double imbalance = 1.0;  // the busiest expert's load over the mean
+  bool bias = false;       // of the experts' linear layers
+  int64_t shared_ffn = 0;  // width of the shared expert; 0: there is none
+  int64_t first_dense = 0, every = 1;
+  int64_t dense_ffn = 0;  // width of the MLP of layers without experts; 0: ModelSpec::ffn
+  // The experts form `groups` groups of equal size, and a token's experts are in at most `top_k_groups` of
+  // them. 0: no groups (DeepSeek's n_group and topk_group).
+  int groups = 0, top_k_groups = 0;
+  bool operator==(const ExpertsSpec&) const = default;
+};
+
+// Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1). Queries are computed from one
+// latent, keys and values from another; these have the ranks below, and each is normalised. The last
+// `rope_dim` of the `head_dim` columns of a head's queries and keys are rotated; all heads share these
+// columns of the keys.
+struct LatentAttentionSpec {
+  int64_t q_rank = 0;  // 0: queries are computed from the hidden state itself
+  int64_t kv_rank = 0;
+  int64_t rope_dim = 64;
+  int64_t value_dim = 0;  // width of a head's values; 0: head_dim - rope_dim
+  bool operator==(const LatentAttentionSpec&) const = default;
+};
+
+// Attention to the latest `tokens` only, the token itself included (Beltagy et al., arXiv:2004.05150, section
+// 3.1). If `full_every` is not 0, every `full_every`-th layer sees all preceding tokens: 6 in Gemma 3, 2 in
+// GPT-OSS, none in Mistral 7B v0.1.
+struct SlidingWindowSpec {
+  int64_t tokens = 0;
+  int64_t full_every = 0;
+  bool operator==(const SlidingWindowSpec&) const = default;
+};
+
+// Multi-token prediction (DeepSeek-V3, arXiv:2412.19437, section 2.2), as in Megatron-Core: `layers` modules
+// after the last layer. The k-th module predicts the token k positions after the one that the model predicts,
+// from the previous module's output and the token before the predicted one. The mean of the modules' losses,
+// times `loss_weight`, is added to the loss.
+struct TokenPredictionSpec {
+  int64_t layers = 1;
+  double loss_weight = 0.1;  // Megatron's mtp_loss_scaling_factor
+  bool operator==(const TokenPredictionSpec&) const = default;
+};
+
+// Linear layers that may have adapters, by their names in blocks. Frameworks stack queries, keys and values
+// in one layer (kQkv), and gate and up (kGateUp), or have a layer for each (PyTorch's gated models).
+enum class LoraTarget { kQueries, kKeys, kValues, kQkv, kProjection, kGate, kUp, kGateUp, kDown };
+
+// How frozen weights of the blocks' linear layers are stored (QLoRA, Dettmers et al., arXiv:2305.14314): in
+// 4 bits, NF4, with an fp32 scale for every 64 weights; with kNf4Double the scales are of 8 bits.
+enum class Quantization { kNone, kNf4, kNf4Double };
+
+// Low-rank adaptation (Hu et al., arXiv:2106.09685): all weights are frozen, and layers y = W x get trained
+// adapters, y = W x + alpha / rank B A x. A is [rank, in], at first uniform in +-1/sqrt(in); B is [out,
+// rank], at first zero (peft's LoraLayer.reset_lora_parameters).
+struct LoraSpec {
+  int64_t rank = 8;
+  double alpha = 0;                      // 0: rank
+  double dropout = 0;                    // of x, before A
+  std::vector<LoraTarget> targets = {};  // empty: all linear layers of blocks; with experts, of attention
+  Quantization quantize = Quantization::kNone;
+  bool is_quantized() const { return quantize != Quantization::kNone; }
+  double Scale() const { return alpha > 0 ? alpha / static_cast<double>(rank) : 1; }
+  bool operator==(const LoraSpec&) const = default;
+};
+
+// The number of (token, seen token) pairs in a sequence of `seq` tokens. A token sees itself and all before
+// it, or only the `window` latest tokens (0: all).
+inline double SeenPairs(int64_t seq, int64_t window) {
+  const double n = static_cast<double>(seq), w = static_cast<double>(window);
+  return window == 0 || window >= seq ? n * (n + 1) / 2 : w * (w + 1) / 2 + (n - w) * w;
+}
+
+// Everything in which layers of one model may differ.
+struct LayerKind {
+  bool has_experts = false;
+  int64_t window = 0;  // tokens that each token sees, itself included; 0: all before it
+  auto operator<=>(const LayerKind&) const = default;
+};
+
+struct ModelSpec {
+  std::string preset = {};  // the preset that the dimensions came from; empty when spelled out
+  ModelKind kind = ModelKind::kTransformer;
+  int64_t layers = 0;
+  int64_t hidden = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;  // fewer than heads: grouped-query attention
+  int64_t head_dim = 0;
+  int64_t ffn = 0;
+  int64_t vocab = 0;
+  int64_t seq_len = 0;
+  ActivationKind activation = ActivationKind::kGelu;
+  NormKind norm = NormKind::kLayerNorm;
+  double norm_epsilon = 1e-5;
+  PositionKind position = PositionKind::kLearned;
+  double rope_theta = 10'000;
+  int64_t rope_dim = 0;  // columns of a head that are rotated; 0: all
+  bool bias = true;
+  bool qkv_bias = true;  // of the query, key and value projections
+  bool qk_norm = false;  // RMS norms of queries and keys
+  QkNormSpan qk_norm_over = QkNormSpan::kHead;
+  bool pre_norm = true;    // norms of what attention and the MLP take
+  bool post_norm = false;  // norms of what they give, before the residual sum
+  bool tie_embeddings = true;
+  ParallelResidual parallel_residual = ParallelResidual::kNone;
+  AttentionKind attention = AttentionKind::kFlash;
+  FlashChoice flash_kernels = FlashChoice::kFramework;
+  std::optional<LatentAttentionSpec> latent_attention = std::nullopt;
+  std::optional<SlidingWindowSpec> sliding_window = std::nullopt;
+  // Each sequence consists of documents of so many tokens, and tokens see those of their own document. 0: one.
+  int64_t document_tokens = 0;
+  std::optional<ExpertsSpec> experts = std::nullopt;
+  std::optional<TokenPredictionSpec> mtp = std::nullopt;
+  std::optional<LoraSpec> lora = std::nullopt;
+  double dropout = 0.0;
+  std::vector<int64_t> widths;  // kind: mlp only; input, hidden…, output
+
+  // Whether layer `layer` (from 0) has experts: none of the first `first_dense` layers has, and of the
+  // model's layers each `every`-th has.
+  bool HasExperts(int64_t layer) const {
+    return experts && layer >= experts->first_dense && (layer + 1) % experts->every == 0;
+  }
+  int64_t LayersWithExperts() const {
+    return experts ? layers / experts->every - std::min(experts->first_dense, layers) / experts->every : 0;
+  }
+  // Whether some layers have experts and others a plain MLP.
+  bool MixesExperts() const {
+    const int64_t with = LayersWithExperts();
+    return with > 0 && with < layers;
+  }
+  // The tokens of a document: the last one sees all of them, unless there is a window.
+  int64_t DocumentTokens() const { return document_tokens > 0 ? document_tokens : seq_len; }
+  // Tokens that a token sees in layer `layer`, itself included; 0: all of its document before it. 0 also if
+  // the window is no shorter than a document.
+  int64_t WindowOf(int64_t layer) const {
+    if (!HasWindows()) return 0;
+    const int64_t full = sliding_window->full_every;
+    return full > 0 && (layer + 1) % full == 0 ? 0 : sliding_window->tokens;
+  }
+  // HasWindows: some layers have a window, and it is shorter than a document. MixesWindows: others see all
+  // tokens.
+  bool HasWindows() const { return sliding_window && sliding_window->tokens < DocumentTokens(); }
+  bool MixesWindows() const {
+    return HasWindows() && sliding_window->full_every > 1 && sliding_window->full_every <= layers;
+  }
+  // The tokens of a document, summed over all layers and the multi-token prediction modules, for cost
+  // formulas that assume that attention sees all of them. A layer with a window counts fewer, by the share of
+  // pairs that it sees.
+  double AttentionTokens() const {
+    const int64_t tokens = DocumentTokens();
+    const double share = HasWindows() ? SeenPairs(tokens, sliding_window->tokens) / SeenPairs(tokens, 0) : 1;
+    const auto of = [&](int64_t of_layers, bool has_window) {
+      return static_cast<double>(of_layers * tokens) * (has_window ? share : 1);
+    };
+    const bool has_full = HasWindows() && sliding_window->full_every > 0;
+    const int64_t full = has_full ? layers / sliding_window->full_every : 0;
+    return of(full, false) + of(layers - full, HasWindows()) + of(MtpLayers(), WindowOf(layers - 1) > 0);
+  }
+  // Whether a block's linear layer has an adapter: one of its own, or as a part of a stacked layer that is
+  // named (qkv, gate_up).
+  bool HasAdapter(LoraTarget layer) const {
+    if (!lora) return false;
+    const auto targets = [&](LoraTarget target) {
+      return std::find(lora->targets.begin(), lora->targets.end(), target) != lora->targets.end();
+    };
+    switch (layer) {
+      case LoraTarget::kQueries:
+      case LoraTarget::kKeys:
+      case LoraTarget::kValues:
+        return lora->targets.empty() || targets(layer) || targets(LoraTarget::kQkv);
+      case LoraTarget::kQkv:
+      case LoraTarget::kProjection:
+        return lora->targets.empty() || targets(layer);
+      case LoraTarget::kGate:
+      case LoraTarget::kUp:
+        return (lora->targets.empty() && !experts) || targets(layer) || targets(LoraTarget::kGateUp);
+      case LoraTarget::kGateUp:
+      case LoraTarget::kDown:
+        return (lora->targets.empty() && !experts) || targets(layer);
+    }
+    return false;
+  }
+  LayerKind KindOf(int64_t layer) const { return {HasExperts(layer), WindowOf(layer)}; }
+  // The number of multi-token prediction modules. The layer in each is of the last layer's kind.
+  int64_t MtpLayers() const { return mtp ? mtp->layers : 0; }
+  // Whether the first and the last stage of a pipeline both have the embedding table: the last one as its
+  // head, or for multi-token prediction.
+  bool SharesEmbedding() const { return kind == ModelKind::kTransformer && (tie_embeddings || mtp); }
+  // Whether all layers are of one kind.
+  bool HasAlikeLayers() const { return !MixesExperts() && !MixesWindows(); }
+  // The period, in layers, with which the kinds of layers repeat behind the first layers without experts (and
+  // also among those).
+  int64_t LayerPeriod() const {
+    return std::lcm(MixesExperts() ? experts->every : 1, MixesWindows() ? sliding_window->full_every : 1);
+  }
+  // Width of a head's values.
+  int64_t ValueDim() const {
+    if (!latent_attention) return head_dim;
+    return latent_attention->value_dim > 0 ? latent_attention->value_dim
+                                           : head_dim - latent_attention->rope_dim;
+  }
+  // Width of the MLP in layers without experts.
+  int64_t DenseFfn() const { return experts && experts->dense_ffn > 0 ? experts->dense_ffn : ffn; }
+
+  bool operator==(const ModelSpec&) const = default;
+};
+
+}  // namespace windtunnel
