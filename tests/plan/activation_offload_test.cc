@@ -25,6 +25,13 @@ Scenario OnHost(Scenario s, int64_t layers) {
   return s;
 }
 
+Scenario InTwoStages(Scenario s, const char* schedule) {
+  s.parallel.pipeline = {.size = 2, .schedule = schedule};
+  s.batch.accumulate = 4;
+  s.cluster.devices_per_node = 2;
+  return s;
+}
+
 bool Crosses(const Op& op, Copy::Crosses crosses) {
   const auto* copy = std::get_if<Copy>(&op.kind);
   return copy != nullptr && copy->crosses == crosses;
@@ -119,11 +126,7 @@ TEST(ActivationOffload, LeavesTheLastLayersOnTheDevice) {
 
 // With several micro-batches on their way, other blocks come between.
 TEST(ActivationOffload, LayersOfStagesAreAwayWhileOthersWork) {
-  Scenario s = OnHost(TinyGpt(), 4);
-  s.parallel.pipeline = {.size = 2, .schedule = "gpipe"};
-  s.batch.accumulate = 4;
-  s.cluster.devices_per_node = 2;
-  const Plan plan = CompilePlan(s).value();
+  const Plan plan = CompilePlan(InTwoStages(OnHost(TinyGpt(), 4), "gpipe")).value();
   EXPECT_THAT(LayersOf(plan.roles[0].steady), ElementsAre(0, 1));
   EXPECT_THAT(LayersOf(plan.roles[1].steady), ElementsAre(2, 3));
 }
@@ -132,10 +135,7 @@ TEST(ActivationOffload, TakesTheFirstLayersOfEachStage) {
   Scenario s = OnHost(TinyGpt(), 12);
   s.activation_offload_layers = 2;
   EXPECT_THAT(LayersOf(CompilePlan(s)->roles[0].steady), ElementsAre(0, 1));
-  s.parallel.pipeline = {.size = 2, .schedule = "1f1b"};
-  s.batch.accumulate = 4;
-  s.cluster.devices_per_node = 2;
-  const Plan plan = CompilePlan(s).value();
+  const Plan plan = CompilePlan(InTwoStages(s, "1f1b")).value();
   EXPECT_THAT(LayersOf(plan.roles[0].steady), ElementsAre(0, 1));
   EXPECT_THAT(LayersOf(plan.roles[1].steady), ElementsAre(6, 7));
 }

@@ -42,8 +42,7 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"StagedRecomputed", Packed(Recomputed(Staged(TinyLlama(), "1f1b"), Recompute::kFull))}),
     NameOf);
 
-// With one token a document, a token sees itself alone, wherever it is: every loss is that of other tokens in
-// the same places.
+// One document is the whole sequence. In two, the tokens of the second see less.
 TEST(Documents, ChangeWhatIsSeen) {
   const Trained whole = Train(*CompilePlan(TinyLlama()), 3),
                 halves = Train(*CompilePlan(Packed(TinyLlama())), 3),
