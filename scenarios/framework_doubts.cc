@@ -136,8 +136,7 @@ void AddActivationOffload(const Scenario& s, Lines& lines) {
       (s.recompute != Recompute::kNone || s.parallel.pipeline.size > 1))
     lines.emplace_back(
         "Megatron-Core's cpu_offloading goes neither with recomputation nor with a pipeline (its "
-        "fine-grained "
-        "offloading, which does, moves the inputs of single modules)");
+        "fine-grained offloading, which does, moves the inputs of single modules)");
 }
 
 void AddRecomputation(const Scenario& s, Lines& lines) {

@@ -112,7 +112,10 @@ void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
 
 void CheckActivationOffload(const Scenario& scenario, Checker& check) {
   const bool offloads = scenario.activation_offload;
-  check.Expect(scenario.activation_offload_layers == 0 || offloads,
+  const bool may =
+      offloads || (scenario.search && std::count(scenario.search->activation_offload.begin(),
+                                                 scenario.search->activation_offload.end(), true) > 0);
+  check.Expect(scenario.activation_offload_layers == 0 || may,
                {"activation_offload_layers", "activation_offload"},
                "activation_offload_layers is {}, expected activation_offload: true",
                scenario.activation_offload_layers);

@@ -244,6 +244,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("cluster: {straggler: {rank: 0}}\n"),
                 "s.yaml:2:22: cluster.straggler.slowdown is missing, expected a value"}));
 
+TEST(LoadErrors, LayersOnTheHostMayBeThoseOfASearch) {
+  EXPECT_EQ(MistakesOf(Gpt("activation_offload_layers: 2\nsearch: {activation_offload: [false, true]}\n")),
+            "(no error)");
+}
+
 // YAML's core schema has True and TRUE, JSON Schema counts 8.0 among the integers, and Python writes both.
 TEST(LoadErrors, ValuesAsPythonWritesThemAreNone) {
   EXPECT_EQ(MistakesOf(Mlp("run: {pin: True, steps: 8.0, cuda_graphs: FALSE}\n")), "(no error)");
