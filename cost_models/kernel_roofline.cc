@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -153,21 +154,23 @@ const std::vector<AttentionRate>& RatesOf(const Attention& a, const DeviceSpec& 
   return device.flash;
 }
 
-// How the time of windowed attention follows from rates without a window: fused kernels skip tiles of scores
-// of which nothing is seen, and compute the others whole.
-struct WindowedWork {
+// How the time of attention with a window, or to all keys, follows from rates of causal attention: fused
+// kernels skip tiles of scores of which nothing is seen, and compute the others whole.
+struct CausalWork {
   int64_t seq = 0;   // of causal attention that works on as many key tiles per query tile
-  double share = 1;  // the window's time per FLOP over that attention's
+  double share = 1;  // the time per FLOP over that attention's
 };
 template <typename Attention>
-WindowedWork WindowedWorkOf(const Attention& a) {
-  if (a.window == 0) return {a.seq, 1};
+CausalWork CausalWorkOf(const Attention& a) {
+  if (a.window == 0 && a.causal) return {a.seq, 1};
   const int64_t tiles = CeilDiv(a.seq, kQueryBlock);
-  const double worked = SeenPairs(tiles, CeilDiv(a.window - 1, kQueryBlock) + 1);
+  const int64_t window = a.window == 0 ? 0 : CeilDiv(a.window - 1, kQueryBlock) + 1;  // in tiles
+  const double worked = SeenPairs(tiles, window, a.causal);
   const double alike = std::max(2 * worked / static_cast<double>(tiles) - 1, 1.0);  // tiles of that sequence
-  const int64_t seq = std::min<int64_t>(a.seq, std::llround(alike * static_cast<double>(kQueryBlock)));
+  const int64_t longest = a.causal ? a.seq : std::numeric_limits<int64_t>::max();
+  const int64_t seq = std::min<int64_t>(longest, std::llround(alike * static_cast<double>(kQueryBlock)));
   const double tile = static_cast<double>(kQueryBlock * kQueryBlock);
-  const double useful = SeenPairs(a.seq, a.window) / (worked * tile);
+  const double useful = SeenPairs(a.seq, a.window, a.causal) / (worked * tile);
   const double useful_alike = SeenPairs(seq, 0) / (alike * (alike + 1) / 2 * tile);
   return {seq, useful_alike / useful};
 }
@@ -178,8 +181,9 @@ Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward
   const auto& rates = RatesOf(a, device, options.flash);
   // Eager attention computes the full square of scores, and masks what is not seen.
   const bool is_eager = a.kind == AttentionKind::kEager;
-  const WindowedWork work =
-      is_eager ? WindowedWork{a.seq, SeenPairs(a.seq, 0) / SeenPairs(a.seq, a.window)} : WindowedWorkOf(a);
+  const CausalWork work = is_eager
+                              ? CausalWork{a.seq, SeenPairs(a.seq, 0) / SeenPairs(a.seq, a.window, a.causal)}
+                              : CausalWorkOf(a);
   flops = flops * work.share;
   // FlashAttention has kernels for heads of 32, 64, 96, … (csrc/flash_attn/src).
   const bool is_padded = !is_eager && (options.flash == FlashKernels::kFlashAttention1 ||
@@ -199,9 +203,11 @@ template <typename Attention>
 Result<Duration> BlockTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
                            KernelOptions options) {
   if (options.flash == FlashKernels::kWindtunnel) options.flash = FlashKernels::kFlashAttention2;
-  return AttentionTime(AttentionForward{a.batch, a.seq * a.blocks, a.heads, a.kv_heads, a.head_dim,
-                                        AttentionKind::kFlash, a.dtype, /*value_dim=*/0, a.window},
-                       flops, is_backward, device, options);
+  AttentionForward whole{a.batch,    a.seq * a.blocks,      a.heads, a.kv_heads,
+                         a.head_dim, AttentionKind::kFlash, a.dtype};
+  whole.window = a.window;
+  whole.causal = a.causal;
+  return AttentionTime(whole, flops, is_backward, device, options);
 }
 
 // Units that multiply microscaled blocks also make the products of larger blocks (TransformerEngine pull

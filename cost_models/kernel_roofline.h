@@ -38,6 +38,9 @@
 // pairs of a query and a key are seen; the time per FLOP is scaled by the ratio of the seen shares of the
 // two. Eager attention takes as long as without a window.
 //
+// Likewise attention that is not causal: S / 128 key tiles for each query tile are what causal attention of
+// 2 S - 128 tokens works on, and all of their pairs are seen.
+//
 //   A window of w = 1024 tokens, sequences of 8192: a query tile works on ceil(1023 / 128) + 1 = 9 key tiles,
 //   each of the first 8 on fewer, all 64 query tiles on 540. Causal attention of 2 x 540 / 64 - 1 = 15.9
 //   tiles, 2032 tokens, works on as many per query tile. Of the 8.8e6 pairs of the window's tiles,

@@ -58,11 +58,12 @@ NormedHeads HeadsOf(const HeadNorm& n) {
                  : NormedHeads{n.heads, n.head_dim, n.kv_heads, n.head_dim, values};
 }
 
-// Causal multi-head attention over packed projections qkv[T, (heads + 2 kv_heads) * head_dim] (all query heads, then key
+// Multi-head attention over packed projections qkv[T, (heads + 2 kv_heads) * head_dim] (all query heads, then key
 // heads, then value heads), scaled by head_dim^-1/2. out is [T, heads * head_dim]. Value heads may have
 // another width (value_dim): qkv is then [T, (heads + kv_heads) * head_dim + kv_heads * value_dim], and out
 // [T, heads * value_dim].
-// With a window, which is shorter than seq, a query sees that many keys at most, up to its own.
+// A query sees the keys up to its own; if not `causal`, all keys of its sequence. With a window, which is
+// shorter than seq, and needs `causal`, it sees that many keys at most, up to its own.
 // dropout, here and below, is of the probabilities, before they weigh values; what is saved is not dropped.
 // `heads` are those of one of `head_parts` context-parallel ranks, which share the tensor rank's (ulysses).
 // eager saves the probabilities [batch, heads, seq, seq] (zero for keys that the query does not see);
@@ -74,9 +75,10 @@ struct AttentionForward {
   AttentionKind kind = AttentionKind::kFlash;
   DType dtype = DType::kFloat32;
   int64_t value_dim = 0;  // 0: head_dim
-  int64_t window = 0;     // the most keys that a query sees; 0: all up to its own
+  int64_t window = 0;     // the most keys that a query sees; 0: no limit
   DropoutSite dropout = {};
   int head_parts = 1;
+  bool causal = true;
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
@@ -88,6 +90,7 @@ struct AttentionBackward {
   int64_t value_dim = 0, window = 0;  // as AttentionForward's, and what follows
   DropoutSite dropout = {};
   int head_parts = 1;
+  bool causal = true;
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
@@ -100,7 +103,7 @@ int64_t AttentionWorkspaceElements(int64_t seq, bool backward);
 // the keys and values of some ranks' tokens, kv[blocks, T, 2 kv_heads * head_dim] (keys, then values).
 // `blocks` is either `ranks`: those of all ranks, in order; or 1: those of the one rank that is `step` before
 // this one around the ring. A query that sees none of the keys gets an output of zero and a log-sum-exp of
-// minus infinity. A window, as in AttentionForward, needs the keys of all ranks. The workspace is that of
+// minus infinity. `causal` and `window` are as in AttentionForward; a window needs the keys of all ranks. The workspace is that of
 // AttentionForward for sequences of blocks * seq tokens.
 // forward: reads qkv, kv; writes out, log_sum_exp (fp32 [batch, heads, seq]), workspace.
 // backward, given the out and log_sum_exp over the keys of all blocks: reads dout, qkv, kv, out, log_sum_exp;
@@ -111,6 +114,7 @@ struct ContextAttentionForward {
   DType dtype = DType::kFloat32;
   DropoutSite dropout = {};
   int64_t window = 0;
+  bool causal = true;
 };
 struct ContextAttentionBackward {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
@@ -119,6 +123,7 @@ struct ContextAttentionBackward {
   DType dtype = DType::kFloat32;
   DropoutSite dropout = {};
   int64_t window = 0;
+  bool causal = true;
 };
 // Merges the (out, log_sum_exp) of two sets of keys into those of their union. reads:
 // out[T, heads * head_dim] and log_sum_exp of one set; writes: those of the other, in place.

@@ -91,10 +91,10 @@ ContextAttention::Core ContextAttention::ForwardBlock(Slice qkv, Slice kv, int s
       c_.Activation(name + ".out", dims_.tokens() * dims_.query_columns()),
       c_.b.Temporary(name + ".log_sum_exp", dims_.batch * dims_.heads * dims_.seq, Category::kActivations)};
   const Slice workspace = Workspace(false);
-  c_.b.Add(
-      ContextAttentionForward{dims_.batch, dims_.seq, dims_.heads, dims_.kv_heads, dims_.head_dim,
-                              context_.ranks(), blocks(), step, dims_.dtype, DropsWithin(), dims_.window},
-      name, {qkv, kv}, {core.out, core.saved, workspace});
+  c_.b.Add(ContextAttentionForward{dims_.batch, dims_.seq, dims_.heads, dims_.kv_heads, dims_.head_dim,
+                                   context_.ranks(), blocks(), step, dims_.dtype, DropsWithin(), dims_.window,
+                                   dims_.causal},
+           name, {qkv, kv}, {core.out, core.saved, workspace});
   return core;
 }
 
@@ -129,7 +129,7 @@ ContextAttention::Core ContextAttention::Forward(Slice qkv) const {
                  {}};
     const Slice workspace = Workspace(false);
     c_.b.Add(AttentionForward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype, d.value_dim,
-                              d.window, DropsWithin(), exchanges_heads() ? context_.ranks() : 1},
+                              d.window, DropsWithin(), exchanges_heads() ? context_.ranks() : 1, d.causal},
              name_, {qkv}, {core.out, core.saved, workspace});
     if (drops_apart()) Drop(core);
     return core;
@@ -158,7 +158,7 @@ Slice ContextAttention::BackwardBlock(Slice dout, Slice qkv, Slice kv, const Cor
   const Slice workspace = Workspace(true);
   c_.b.Add(ContextAttentionBackward{dims_.batch, dims_.seq, dims_.heads, dims_.kv_heads, dims_.head_dim,
                                     context_.ranks(), blocks(), step, step > 0, dims_.dtype, DropsWithin(),
-                                    dims_.window},
+                                    dims_.window, dims_.causal},
            name, {dout, qkv, kv, core.out, core.saved}, {dqkv, dkv, workspace});
   return dkv;
 }
@@ -173,10 +173,10 @@ Slice ContextAttention::Backward(Slice dout, Slice qkv, const Core& core) const 
       c_.b.Add(Dropout{core.dropped.elements, true, d.dtype}, name_ + ".dropout", {core.dropped, core.mask},
                {core.dropped});
     }
-    c_.b.Add(
-        AttentionBackward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype, d.deterministic,
-                          d.value_dim, d.window, DropsWithin(), exchanges_heads() ? context_.ranks() : 1},
-        name_, {dout, qkv, core.out, core.saved}, {dqkv, workspace});
+    c_.b.Add(AttentionBackward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype,
+                               d.deterministic, d.value_dim, d.window, DropsWithin(),
+                               exchanges_heads() ? context_.ranks() : 1, d.causal},
+             name_, {dout, qkv, core.out, core.saved}, {dqkv, workspace});
     return exchanges_heads() ? ToTokens(dqkv, dims_.parts(), name_ + ".dqkv") : dqkv;
   }
   Slice kv = KeysAndValues(qkv), dkv;

@@ -11,7 +11,8 @@
 //   ulysses     an all-to-all turns some tokens of all heads into all tokens of some heads, and another one
 //               turns them back (Jacobs et al. 2023); attention in between is that of a single rank
 //
-// ring and all_gather split tokens in zigzag (TokenSplit), ulysses contiguously.
+// ring and all_gather split tokens in zigzag (TokenSplit), which matters for causal attention only; ulysses
+// splits them contiguously.
 #pragma once
 
 #include <string>
@@ -35,6 +36,7 @@ struct AttentionDims {
   int64_t window = 0;     // as in AttentionForward; not with a ring
   // The tokens of a document, of which each sequence has several; 0: one. Not with ring or all_gather.
   int64_t document = 0;
+  bool causal = true;  // as in AttentionForward
 
   int64_t tokens() const { return batch * seq; }
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }

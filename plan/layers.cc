@@ -549,8 +549,8 @@ Slice Norm::Normalise(const LayerContext& c, Slice x, Slice branch, int64_t rows
 
 Norm::Saved Norm::Forward(const LayerContext& c, Slice x, Slice branch, int64_t rows) const {
   Saved saved;
-  const Slice y = Normalise(c, x, branch, rows, saved);
-  saved.y = c.InType(c.types.activations, y, name);
+  saved.normalised = Normalise(c, x, branch, rows, saved);
+  saved.y = c.InType(c.types.activations, saved.normalised, name);
   return saved;
 }
 
@@ -583,6 +583,13 @@ Slice Norm::Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice 
   if (residual && c.deferred != nullptr) dx = c.StreamActivation(name + ".dx", rows * columns);
   AddBackward(c, dy, saved, dresidual, dx, rows);
   return dx;
+}
+
+Slice Norm::BackwardOfStream(const LayerContext& c, Slice dy, const Saved& saved, Slice dstream,
+                             int64_t rows) const {
+  dy = c.InType(c.types.stream, dy, name + ".dy");
+  c.AddTo(dy, dstream, name + ".dy.sum");
+  return Backward(c, dy, saved, kNoSlice, rows);
 }
 
 Slice Norm::BackwardBranch(const LayerContext& c, Slice dy, const Saved& saved, int64_t rows) const {

@@ -256,6 +256,7 @@ struct Norm {
   struct Saved {
     Slice x, y, statistics;  // x: what was normalised
     Slice fp32 = kNoSlice;   // x in fp32, if kept (ModelTypes::norms_keep_fp32)
+    Slice normalised = kNoSlice;  // y in the residual stream's type
   };
   // With a branch (buffer not -1), x + branch is normalised, and kept as Saved::x.
   Saved Forward(const LayerContext& c, Slice x, Slice branch, int64_t rows) const;
@@ -264,6 +265,10 @@ struct Norm {
   // dx = d(norm) (+ `dresidual`, if its buffer is not -1, which dx then overwrites unless weight gradients
   // are deferred). The same operator makes the gradients of its own weights. Returns dx.
   Slice Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice dresidual, int64_t rows) const;
+  // dx = d(norm) of dy + dstream, the gradients of y by way of a layer and of the residual stream, if that
+  // goes on from y. Leaves dstream as it is.
+  Slice BackwardOfStream(const LayerContext& c, Slice dy, const Saved& saved, Slice dstream,
+                         int64_t rows) const;
   // Leaves dy as it is.
   Slice BackwardBranch(const LayerContext& c, Slice dy, const Saved& saved, int64_t rows) const;
 

@@ -13,10 +13,11 @@ std::string_view Flag(bool set, std::string_view text) { return set ? text : std
 
 template <typename Attention>
 std::string AttentionKey(std::string_view direction, const Attention& a) {
-  return fmt::format(FMT_COMPILE("attention_{} {} {} b={} s={} h={} kv={} d={}{}{}"), direction,
+  return fmt::format(FMT_COMPILE("attention_{} {} {} b={} s={} h={} kv={} d={}{}{}{}"), direction,
                      WordOf(a.kind), Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim,
                      a.values() == a.head_dim ? "" : fmt::format(FMT_COMPILE(" v={}"), a.values()),
-                     a.window == 0 ? "" : fmt::format(FMT_COMPILE(" w={}"), a.window));
+                     a.window == 0 ? "" : fmt::format(FMT_COMPILE(" w={}"), a.window),
+                     Flag(!a.causal, " bidirectional"));
 }
 
 // For operators over experts.
@@ -169,9 +170,10 @@ std::string KeyOf(const AttentionBackward& a) {
 template <typename Attention>
 std::string ContextAttentionKey(std::string_view direction, const Attention& a) {
   const std::string_view place = a.blocks > 1 ? "all" : a.step == 0 ? "own" : "other";
-  return fmt::format(FMT_COMPILE("context_attention_{} {} b={} s={} h={} kv={} d={}{} blocks={} {}"),
+  return fmt::format(FMT_COMPILE("context_attention_{} {} b={} s={} h={} kv={} d={}{}{} blocks={} {}"),
                      direction, Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim,
-                     a.window == 0 ? "" : fmt::format(FMT_COMPILE(" w={}"), a.window), a.blocks, place);
+                     a.window == 0 ? "" : fmt::format(FMT_COMPILE(" w={}"), a.window),
+                     Flag(!a.causal, " bidirectional"), a.blocks, place);
 }
 
 std::string KeyOf(const ContextAttentionForward& a) {

@@ -6,13 +6,13 @@
 namespace windtunnel {
 namespace {
 
-// FLOPs of causal attention. Forward: QK^T and PV over the visible pairs, at most half of seq x seq.
+// FLOPs of attention. Forward: QK^T and PV over the visible pairs, half of seq x seq if it is causal.
 // Backward: five such matmuls, one of which flash recomputes (Dao 2022, section 3.1; eager keeps the
 // probabilities and has four). Three are as wide as keys (QK^T, dQ, dK), two as values (dV, dP).
 template <typename Attention>
-double CausalProducts(const Attention& a, int64_t of_keys, int64_t of_values) {
+double SeenProducts(const Attention& a, int64_t of_keys, int64_t of_values) {
   const int64_t columns = of_keys * a.head_dim + of_values * a.values();
-  return 2.0 * static_cast<double>(a.batch * a.heads * columns) * SeenPairs(a.seq, a.window);
+  return 2.0 * static_cast<double>(a.batch * a.heads * columns) * SeenPairs(a.seq, a.window, a.causal);
 }
 
 template <typename Attention>
@@ -46,12 +46,14 @@ double MostPairsInWindow(const Attention& a) {
 // FLOPs of one matmul. A rank has two halves of n / 2 tokens each, so queries and keys of two ranks form four
 // squares. With its own keys, the rank sees half of two squares (each half on itself) and one whole square:
 // n^2 / 2 + n / 2 pairs. With the keys of another rank it sees two whole squares. With a window, the ranks
-// see different numbers; this is the largest.
+// see different numbers; this is the largest. Attention that is not causal sees all squares whole.
 template <typename Attention>
 double ContextProduct(const Attention& a) {
   const double n = static_cast<double>(a.seq);
   const bool has_own = a.blocks > 1 || a.step == 0;
-  const double pairs = a.window > 0 ? MostPairsInWindow(a) : a.blocks * n * n / 2 + (has_own ? n / 2 : 0);
+  const double pairs = !a.causal      ? a.blocks * n * n
+                       : a.window > 0 ? MostPairsInWindow(a)
+                                      : a.blocks * n * n / 2 + (has_own ? n / 2 : 0);
   return 2.0 * static_cast<double>(a.batch * a.heads * a.head_dim) * pairs;
 }
 template <typename Attention>
@@ -197,9 +199,9 @@ Bytes BytesOf(const Receive&) { return {}; }
 Flops FlopsOf(const OpKind& kind) {
   return std::visit(Overloaded{[](const Gemm& g) { return Flops(2.0 * g.m * g.n * g.k); },
                                [](const GroupedGemm& g) { return Flops(2.0 * g.groups * g.m * g.n * g.k); },
-                               [](const AttentionForward& a) { return Flops(CausalProducts(a, 1, 1)); },
+                               [](const AttentionForward& a) { return Flops(SeenProducts(a, 1, 1)); },
                                [](const AttentionBackward& a) {
-                                 return Flops(CausalProducts(a, a.kind == AttentionKind::kFlash ? 3 : 2, 2));
+                                 return Flops(SeenProducts(a, a.kind == AttentionKind::kFlash ? 3 : 2, 2));
                                },
                                [](const ContextAttentionForward& a) { return Flops(2 * ContextProduct(a)); },
                                [](const ContextAttentionBackward& a) { return Flops(5 * ContextProduct(a)); },

@@ -57,7 +57,11 @@ Slice Transformer::Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, 
                         double gradient_scale) const {
   b.SetPhase(Phase::kLoss);
   AddWholeLoss(b, output, targets,
-               {.loss = loss, .gradient_scale = gradient_scale, .rows = micro_batches * tokens_});
+               {.loss = loss,
+                .gradient_scale = gradient_scale,
+                .counted = spec_.LossShare(),
+                .skips = !spec_.causal,
+                .rows = micro_batches * tokens_});
   return output;
 }
 
@@ -66,6 +70,7 @@ void Transformer::AddWholeLoss(ProgramBuilder& b, Slice logits, Slice targets, c
   AddLossWorkspace(b, term.name, logits.elements, writes);
   CrossEntropy op{term.rows, spec_.vocab, term.gradient_scale, types_.activations};
   op.counted = term.counted;
+  op.skips = term.skips;
   op.fused = has_fused_loss();
   std::vector<Slice> reads = {logits, targets};
   op.scaled = ReadLossScale(b, reads);
@@ -109,7 +114,7 @@ Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Transformer
     c.b.AtTurn(static_cast<int>(i));
     std::map<int, Slice> converted = pass.copies.current;
     branch = BlockForward(c, blocks_[i], x, branch, pass.saved[i]);
-    x = pass.saved[i].norm2.x;
+    x = Stream(pass.saved[i].norm2);
     DropActivations(blocks_[i], pass.saved[i]);
     if (RunsProductsAgain(blocks_[i])) pass.copies.ForgetAllBut(std::move(converted));
   }
@@ -152,7 +157,7 @@ void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slic
   c.b.Add(VocabParallelMaximum{term.rows, vocab_, types_.activations, has_fused_loss()}, name, {logits},
           {maximum});
   reduce(maximum, Reduction::kMax);
-  c.b.Add(VocabParallelSums{term.rows, vocab_, types_.activations, term.counted, has_fused_loss()}, name,
+  c.b.Add(VocabParallelSums{term.rows, vocab_, types_.activations, has_fused_loss(), term.skips}, name,
           {logits, targets, maximum}, {target, sum});
   reduce(target, Reduction::kSum);
   reduce(sum, Reduction::kSum);
@@ -177,7 +182,8 @@ Slice Transformer::AddChunk(const LayerContext& c, const Linear& head, Transform
   AddLoss(c, logits, targets,
           {.loss = {losses.buffer, chunk, 1},
            .gradient_scale = pass.loss.gradient_scale,
-           .counted = static_cast<double>(loss_chunks_),
+           .counted = spec_.LossShare() * static_cast<double>(loss_chunks_),
+           .skips = !spec_.causal,
            .rows = rows});
   if (c.b.evaluates()) return kNoSlice;
   c.b.SetPhase(Phase::kBackward);
@@ -286,8 +292,11 @@ Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch
     LoadPass(b, micro_batch, pass);
   }
   if (stage_.is_last && !stage_.is_replica) WT_CHECK_EQ(loss.elements, LossElements());
-  const LossTerm term{
-      .loss = {loss.buffer, loss.offset, 1}, .gradient_scale = gradient_scale, .rows = tokens_};
+  const LossTerm term{.loss = {loss.buffer, loss.offset, 1},
+                      .gradient_scale = gradient_scale,
+                      .counted = spec_.LossShare(),
+                      .skips = !spec_.causal,
+                      .rows = tokens_};
   const Slice output = ForwardLayers(c, input, pass, term);
   if (stage_.is_last && !stage_.is_replica && !has_chunks()) AddLoss(c, output, pass.targets, term);
   pass.copies.EndForward(b);

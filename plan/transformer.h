@@ -1,6 +1,7 @@
 // GPT- and Llama-style decoder: embedding, blocks of (norm, attention, norm, MLP) with residuals, final norm,
 // head. The residual additions are fused into the norm that follows them. In blocks with a parallel residual
-// (ModelSpec::parallel_residual), attention and MLP take the block's input, and their sum joins it.
+// (ModelSpec::parallel_residual), attention and MLP take the block's input, and their sum joins it. With
+// ModelSpec::residual_from_norm the stream goes on from each norm's output; it is the same operators.
 //
 // Recomputation drops activations after a block's forward and makes them again at the beginning of its
 // backward (single modules: later):
@@ -288,13 +289,17 @@ class Transformer : public Model {
                       Slice dx);
   Slice AttentionBackwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved,
                              Slice dout);
-  // A loss: where it goes, its gradient's factor, and the share of rows in its mean (CrossEntropy::counted).
+  // A loss: where it goes, its gradient's factor, the share of rows in its mean, and whether other rows have
+  // no targets (CrossEntropy).
   struct LossTerm {
     Slice loss;
     double gradient_scale = 1, counted = 1;
+    bool skips = false;
     int64_t rows = 0;
     std::string name = "cross_entropy";
   };
+  // The residual stream behind a norm.
+  Slice Stream(const Norm::Saved& norm) const { return spec_.residual_from_norm ? norm.normalised : norm.x; }
   bool has_chunks() const { return loss_chunks_ > 1 && stage_.is_last && !stage_.is_replica; }
   Slice HeadInChunks(const LayerContext& c, TransformerPass& pass);
   Slice AddChunk(const LayerContext& c, const Linear& head, TransformerPass& pass, Slice x, Slice losses,
@@ -376,7 +381,8 @@ class Transformer : public Model {
                              deterministic_,
                              spec_.latent_attention ? spec_.ValueDim() : 0,
                              block.window,
-                             spec_.document_tokens};
+                             spec_.document_tokens,
+                             spec_.causal};
     return ContextAttention(c, dims, context_, AttentionName(block));
   }
   // The dropout of what `place` returns, in rows of the residual stream.

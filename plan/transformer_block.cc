@@ -116,7 +116,8 @@ Norm::Saved PreNorm(const LayerContext& c, const std::optional<Norm>& norm, cons
 // Given the gradients dy of what attention or the MLP takes and dx of the residual stream behind it, returns
 // that of the stream before, which may be in dx's place.
 Slice PreNormBackward(const LayerContext& c, const std::optional<Norm>& norm, const std::string& name,
-                      Slice dy, Slice dx, int64_t rows, const Norm::Saved& saved) {
+                      Slice dy, Slice dx, int64_t rows, const Norm::Saved& saved, bool residual_from_norm) {
+  if (residual_from_norm) return norm->BackwardOfStream(c, dy, saved, dx, rows);
   if (norm) return norm->Backward(c, dy, saved, dx, rows);
   c.AddTo(dx, c.InType(c.types.stream, dy, name + ".dy"), name + ".dx.sum");
   return dx;
@@ -136,7 +137,8 @@ Slice PostNormBackward(const LayerContext& c, const std::optional<Norm>& norm, S
 
 }  // namespace
 
-// Takes the residual stream as x + branch and returns the MLP's branch; the stream after attention is saved.norm2.x.
+// Takes the residual stream as x + branch and returns the MLP's branch; the stream after attention is
+// Stream(saved.norm2).
 Slice Transformer::BlockForward(const LayerContext& c, const TransformerBlock& block, Slice x, Slice branch,
                                 BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.module);
@@ -158,7 +160,7 @@ Slice Transformer::ForwardToMlp(const LayerContext& c, const TransformerBlock& b
     return attention;
   }
   const Slice branch = PostNorm(c, block.attention_post_norm, attention, rows_, saved.attention_post_norm);
-  saved.norm2 = PreNorm(c, block.norm2, MlpName(block) + ".x", saved.norm1.x, branch, rows_);
+  saved.norm2 = PreNorm(c, block.norm2, MlpName(block) + ".x", Stream(saved.norm1), branch, rows_);
   return attention;
 }
 
@@ -334,7 +336,7 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Transf
     if (keeps_sums() && framework_ == Framework::kPytorch)
       block.projection.ForwardProduct(c, saved.attention, tokens_, /*adds_bias=*/false);
   }
-  saved.norm2 = block.norm2->Forward(c, saved.norm1.x, attention, rows_);
+  saved.norm2 = block.norm2->Forward(c, Stream(saved.norm1), attention, rows_);
   if (block.has_dense) {
     saved.up_input = block.up.Enter(c, saved.norm2.y);
     if (saved.up.size() > 1) saved.up[1] = block.up.ForwardLayer(c, 1, saved.up_input, tokens_);
@@ -426,14 +428,16 @@ Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& 
   Slice dbranch = PostNormBackward(c, block.mlp_post_norm, dx, rows_, saved.mlp_post_norm);
   Slice dnorm2 = MlpBackwardOps(c, block, saved, dbranch);
   if (!block.attention_has_gradient()) return kNoSlice;
-  dx = PreNormBackward(c, block.norm2, MlpName(block) + ".x", dnorm2, dx, rows_, saved.norm2);
+  dx = PreNormBackward(c, block.norm2, MlpName(block) + ".x", dnorm2, dx, rows_, saved.norm2,
+                       spec_.residual_from_norm);
   dbranch = PostNormBackward(c, block.attention_post_norm, dx, rows_, saved.attention_post_norm);
   Slice dnorm1 = AttentionBackwardOps(c, block, saved, dbranch);
   for (const Slice& kept : saved.unneeded)
     if (kept.buffer >= 0) c.b.KeepUntilHere(kept);
   Slice dinput = kNoSlice;
   if (block.input_has_gradient)
-    dinput = PreNormBackward(c, block.norm1, AttentionName(block) + ".x", dnorm1, dx, rows_, saved.norm1);
+    dinput = PreNormBackward(c, block.norm1, AttentionName(block) + ".x", dnorm1, dx, rows_, saved.norm1,
+                             spec_.residual_from_norm);
   c.AddDelayed(LayerSlot::kAttentionWeights);
   return dinput;
 }

@@ -64,6 +64,7 @@ void Transformer::AddFurtherLosses(const LayerContext& c, TransformerPass& pass,
     LossTerm term{.loss = {loss.loss.buffer, loss.loss.offset + 1 + i, 1},
                   .gradient_scale = loss.gradient_scale * spec_.mtp->loss_weight / static_cast<double>(count),
                   .counted = (seq - static_cast<double>(1 + i)) / seq,
+                  .skips = true,
                   .rows = tokens_,
                   .name = fmt::format("mtp.{}.cross_entropy", i)};
     AddLoss(c, own.dlogits, own.targets, term);

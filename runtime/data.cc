@@ -4,11 +4,13 @@
 #include <cmath>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/random.h"
 #include "base/read_file.h"
+#include "plan/ops.h"
 
 namespace windtunnel {
 namespace {
@@ -17,6 +19,7 @@ namespace {
 constexpr uint64_t kTokenStream = 1ULL << 40;
 constexpr uint64_t kFeatureStream = 2ULL << 40;
 constexpr uint64_t kTeacherStream = 3ULL << 40;
+constexpr uint64_t kMaskStream = 4ULL << 40;
 
 class TokenSource : public DataSource {
  public:
@@ -78,6 +81,38 @@ class TextTokens : public TokenSource {
 
   std::string text_;
   int64_t seq_len_;
+};
+
+// Masks tokens of another source's sequences, which are drawn for each sample anew.
+class MaskedTokens : public TokenSource {
+ public:
+  MaskedTokens(std::unique_ptr<DataSource> whole, const ModelSpec& model, uint64_t seed)
+      : whole_(std::move(whole)),
+        masked_(static_cast<size_t>(model.MaskedTokens())),
+        mask_(static_cast<int32_t>(model.vocab - 1)),
+        seed_(seed) {}
+
+  int64_t size() const override { return whole_->size(); }
+  int64_t held_out() const override { return whole_->held_out(); }
+
+  void Tokens(int64_t sample, std::span<int32_t> ids, std::span<int32_t> targets) const override {
+    whole_->Tokens(sample, ids, targets);
+    std::fill(targets.begin(), targets.end(), kNoToken);
+    RandomStream random(seed_, kMaskStream + static_cast<uint64_t>(sample));
+    size_t left = masked_;
+    // Selection sampling: each set of so many positions is equally likely.
+    for (size_t t = 0; t < ids.size(); ++t) {
+      if (random.Below(ids.size() - t) >= left) continue;
+      targets[t] = std::exchange(ids[t], mask_);
+      --left;
+    }
+  }
+
+ private:
+  std::unique_ptr<DataSource> whole_;
+  size_t masked_;
+  int32_t mask_;
+  uint64_t seed_;
 };
 
 // Inputs are uniform in [-1, 1); every output is a fixed combination of a few inputs, plus a fixed offset.
@@ -153,9 +188,10 @@ Status CheckIsRegular(const std::string& path) {
 
 Result<std::unique_ptr<DataSource>> MakeTextSource(const Scenario& scenario) {
   const ModelSpec& model = scenario.model;
-  if (model.vocab < 256)
-    return InvalidInput("data: '{}' is read as bytes, so model.vocab must be at least 256, is {}",
-                        scenario.data, model.vocab);
+  const int64_t least = model.causal ? 256 : 257;  // with the mask
+  if (model.vocab < least)
+    return InvalidInput("data: '{}' is read as bytes, so model.vocab must be at least {}, is {}",
+                        scenario.data, least, model.vocab);
   WT_RETURN_IF_ERROR(CheckIsRegular(scenario.data));
   Result<std::string> text = ReadFile(scenario.data, "a text file");
   if (!text) return InvalidInput("data: {}", text.error().message);
@@ -175,8 +211,13 @@ Result<std::unique_ptr<DataSource>> MakeDataSource(const Scenario& scenario) {
       return InvalidInput("data: an MLP trains on 'synthetic' only, '{}' was given", scenario.data);
     return std::make_unique<Regression>(scenario.run.seed, model.widths.front(), model.widths.back());
   }
-  if (!synthetic) return MakeTextSource(scenario);
-  return std::make_unique<SyntheticTokens>(scenario.run.seed, model.vocab);
+  const int64_t words = model.causal ? model.vocab : model.vocab - 1;
+  std::unique_ptr<DataSource> source = std::make_unique<SyntheticTokens>(scenario.run.seed, words);
+  if (!synthetic) {
+    WT_ASSIGN_OR_RETURN(source, MakeTextSource(scenario));
+  }
+  if (model.causal) return source;
+  return std::make_unique<MaskedTokens>(std::move(source), model, scenario.run.seed);
 }
 
 }  // namespace windtunnel

@@ -17,7 +17,8 @@ class DataSource {
   virtual int64_t size() const = 0;
   // Samples that training never sees, numbered from size() on.
   virtual int64_t held_out() const = 0;
-  // Sequence `sample`: ids[t] is followed by targets[t]. Both have seq_len elements. REQUIRES: a
+  // Sequence `sample`: ids[t] is followed by targets[t]; or, of a model that is not causal, targets[t] is the
+  // token that is masked in ids[t], or kNoToken if none is. Both have seq_len elements. REQUIRES: a
   // transformer's source.
   virtual void Tokens(int64_t sample, std::span<int32_t> ids, std::span<int32_t> targets) const = 0;
   // Input features and regression targets of `sample`. REQUIRES: an MLP's source.
@@ -33,8 +34,9 @@ inline constexpr int64_t kHeldOutShare = 10;
 
 // "synthetic": for a transformer, a noisy recurrence over tokens; for an MLP, a regression on a fixed linear
 // teacher. Both can be learned, so a loss that does not fall is a bug. Anything else is a text file, read as
-// bytes. Errors: InvalidInput (a file that cannot be read or is shorter than seq_len + 1 bytes, a vocabulary
-// below 256, text for an MLP).
+// bytes. For a model that is not causal, ModelSpec::MaskedTokens of each sequence are replaced by the
+// vocabulary's last token, the same ones in every epoch. Errors: InvalidInput (a file that cannot be read or
+// is shorter than seq_len + 1 bytes, a vocabulary below 256, or 257 with masks, text for an MLP).
 Result<std::unique_ptr<DataSource>> MakeDataSource(const Scenario& scenario);
 
 }  // namespace windtunnel

@@ -173,6 +173,9 @@ void Describe(V& v, ModelSpec& model) {
     v.Flag("post_norm", model.post_norm,
            "norms of what attention and the MLP give, before it is added to the residual stream (default "
            "false)");
+    v.Flag("residual_from_norm", model.residual_from_norm,
+           "the residual stream goes on from what norms return, as in BERT (default false: from what they "
+           "take)");
     v.Word("parallel_residual", model.parallel_residual,
            "attention and MLP take the same input, with one norm (GPT-J, Falcon 7B, Phi-2) or two (GPT-NeoX, "
            "Pythia); default none: one behind the other");
@@ -185,6 +188,11 @@ void Describe(V& v, ModelSpec& model) {
     v.OptionalBlock("latent_attention", model.latent_attention,
                     "multi-head latent attention: queries, keys and values are made of latents");
     v.OptionalBlock("sliding_window", model.sliding_window, "attention to the latest tokens only");
+    v.Flag("causal", model.causal,
+           "tokens see those before them, and the next one is predicted (default); false: tokens see all of "
+           "their sequence, and masked ones are predicted (BERT)");
+    v.Number("masked_share", model.masked_share, MoreThanUpTo(0, 1),
+             "causal: false, live: the share of tokens that are masked and predicted (default 0.15)");
     v.Integer(
         "document_tokens", model.document_tokens, From(0, kSize.max),
         "each sequence consists of documents of so many tokens, and attention stays within them (default "

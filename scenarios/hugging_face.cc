@@ -45,6 +45,28 @@ Result<ModelSpec> ReadGpt2(const Config& config) {
   return model;
 }
 
+// BertConfig and RobertaConfig. Not modelled: token types, the pooler, the transformation before the head.
+Result<ModelSpec> ReadBert(const Config& config) {
+  ModelSpec model;
+  WT_ASSIGN_OR_RETURN(model.layers, config.Size("num_hidden_layers"));
+  WT_ASSIGN_OR_RETURN(model.hidden, config.Size("hidden_size"));
+  WT_ASSIGN_OR_RETURN(model.heads, config.Size("num_attention_heads"));
+  WT_ASSIGN_OR_RETURN(model.ffn, config.Size("intermediate_size"));
+  WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
+  WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("max_position_embeddings"));
+  WT_ASSIGN_OR_RETURN(model.activation, ReadUngated(config, "hidden_act"));
+  WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("layer_norm_eps", 1e-12, FromToBelow(0, 1)));
+  WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", true));
+  for (const char* key : {"is_decoder", "add_cross_attention"}) {
+    WT_ASSIGN_OR_RETURN(const bool is_decoder, config.Flag(key, false));
+    if (is_decoder)
+      return config.NotModelled(key, "is true, expected false: there are no masks for decoding");
+  }
+  model.causal = false;
+  model.residual_from_norm = true;
+  return model;
+}
+
 // The activation of the gate, where transformers allow any. GELU's tanh approximation counts as GELU.
 Result<ActivationKind> ReadGate(const Config& config, std::string_view key) {
   return config.Activation(key, ActivationKind::kSwiglu,
@@ -374,6 +396,8 @@ constexpr std::string_view kOfGlm = "rotary positions turn other pairs of column
 using SeqLen = std::optional<int64_t>;
 constexpr ModelType kModelTypes[] = {
     {"arcee", [](const Config& c, SeqLen) { return ReadArcee(c); }},
+    {"bert", [](const Config& c, SeqLen) { return ReadBert(c); },
+     "token types, the pooler and the transformation before the head are left out"},
     {"cohere", [](const Config& c, SeqLen) { return ReadCohere(c); }, "logits are scaled"},
     {"ernie4_5", [](const Config& c, SeqLen) { return ReadErnie(c); }, kOfGlm},
     {"falcon", [](const Config& c, SeqLen) { return ReadFalcon(c); }, "norms have biases"},
@@ -406,6 +430,8 @@ constexpr ModelType kModelTypes[] = {
     {"qwen3", [](const Config& c,
                  SeqLen seq_len) { return ReadQwen3(c, {.kv_heads = 32, .head_dim = 128}, seq_len); }},
     {"qwen3_moe", ReadQwen3Moe},
+    {"roberta", [](const Config& c, SeqLen) { return ReadBert(c); },
+     "token types, the pooler and the transformation before the head are left out"},
     {"seed_oss", [](const Config& c, SeqLen) { return ReadSeedOss(c); }},
     {"smollm3", [](const Config& c, SeqLen) { return ReadSmolLm3(c); }, "some layers have no positions"},
     {"starcoder2", ReadStarcoder2},

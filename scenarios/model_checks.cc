@@ -105,6 +105,27 @@ void CheckParallelResidual(const ModelSpec& model, Checker& check) {
   expect_none(!model.mtp, "model.mtp");
 }
 
+void CheckResidualFromNorm(const ModelSpec& model, Checker& check) {
+  if (!model.residual_from_norm) return;
+  const auto expect = [&](bool is_fine, const char* key, const char* expected) {
+    check.Expect(is_fine, {"model.residual_from_norm", key},
+                 "model.residual_from_norm is true, expected {} with it", expected);
+  };
+  expect(model.pre_norm, "model.pre_norm", "model.pre_norm: true");
+  expect(!model.post_norm, "model.post_norm", "model.post_norm: false");
+  expect(model.parallel_residual == ParallelResidual::kNone, "model.parallel_residual",
+         "model.parallel_residual: none");
+  expect(!model.mtp, "model.mtp", "no model.mtp");
+}
+
+void CheckMasks(const ModelSpec& model, Checker& check) {
+  if (model.causal) return;
+  check.Expect(!model.sliding_window, {"model.causal", "model.sliding_window"},
+               "model.causal is false, expected true with model.sliding_window");
+  check.Expect(!model.mtp, {"model.causal", "model.mtp"},
+               "model.causal is false, expected true with model.mtp, which predicts the tokens that follow");
+}
+
 void CheckNorms(const ModelSpec& model, Checker& check) {
   check.Expect(model.pre_norm || model.post_norm, {"model.pre_norm", "model.post_norm"},
                "model.pre_norm is false, expected model.post_norm: true then: a block without norms does not "
@@ -147,6 +168,8 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
   CheckDocuments(model, check);
   CheckTokenPrediction(model, check);
   CheckParallelResidual(model, check);
+  CheckResidualFromNorm(model, check);
+  CheckMasks(model, check);
   CheckNorms(model, check);
   if (!model.experts) return;
   check.Expect(model.experts->top_k <= model.experts->count, {"model.experts.top_k", "model.experts.count"},
@@ -196,6 +219,8 @@ void CheckMlp(const ModelSpec& model, Checker& check) {
                           "attention",
                           "latent_attention",
                           "sliding_window",
+                          "causal",
+                          "masked_share",
                           "document_tokens",
                           "experts",
                           "mtp",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -90,9 +91,10 @@ struct LoraSpec {
 };
 
 // The number of (token, seen token) pairs in a sequence of `seq` tokens. A token sees itself and all before
-// it, or only the `window` latest tokens (0: all).
-inline double SeenPairs(int64_t seq, int64_t window) {
+// it, or only the `window` latest tokens (0: all). If attention is not causal, it sees all tokens.
+inline double SeenPairs(int64_t seq, int64_t window, bool causal = true) {
   const double n = static_cast<double>(seq), w = static_cast<double>(window);
+  if (!causal) return n * n;
   return window == 0 || window >= seq ? n * (n + 1) / 2 : w * (w + 1) / 2 + (n - w) * w;
 }
 
@@ -126,12 +128,18 @@ struct ModelSpec {
   QkNormSpan qk_norm_over = QkNormSpan::kHead;
   bool pre_norm = true;    // norms of what attention and the MLP take
   bool post_norm = false;  // norms of what they give, before the residual sum
+  // The residual stream goes on from what norms return, not from what they take (BERT, Vaswani et al.).
+  bool residual_from_norm = false;
   bool tie_embeddings = true;
   ParallelResidual parallel_residual = ParallelResidual::kNone;
   AttentionKind attention = AttentionKind::kFlash;
   FlashChoice flash_kernels = FlashChoice::kFramework;
   std::optional<LatentAttentionSpec> latent_attention = std::nullopt;
   std::optional<SlidingWindowSpec> sliding_window = std::nullopt;
+  // Whether tokens see only those before them, and the next token is predicted. If not, the model is trained
+  // to predict the tokens that are masked in its input: of each sequence, the share `masked_share`.
+  bool causal = true;
+  double masked_share = 0.15;
   // Each sequence consists of documents of so many tokens, and tokens see those of their own document. 0: one.
   int64_t document_tokens = 0;
   std::optional<ExpertsSpec> experts = std::nullopt;
@@ -152,6 +160,13 @@ struct ModelSpec {
   bool MixesExperts() const {
     const int64_t with = LayersWithExperts();
     return with > 0 && with < layers;
+  }
+  // Of each sequence, the tokens that are masked, and their share, over which the loss is the mean.
+  int64_t MaskedTokens() const {
+    return causal ? 0 : std::max<int64_t>(1, std::llround(masked_share * static_cast<double>(seq_len)));
+  }
+  double LossShare() const {
+    return causal ? 1 : static_cast<double>(MaskedTokens()) / static_cast<double>(seq_len);
   }
   // The tokens of a document: the last one sees all of them, unless there is a window.
   int64_t DocumentTokens() const { return document_tokens > 0 ? document_tokens : seq_len; }

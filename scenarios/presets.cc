@@ -16,10 +16,11 @@ namespace {
 // attention's projections and of experts, and its own activation. Gemma 3's is Qwen3's with GEGLU and with
 // norms behind attention and the MLP. GPT-NeoX's is GPT-2's with rotary positions of a quarter of each head, an
 // untied head, and the MLP beside attention.
-enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek, kGptOss, kGemma3, kNeox, kOlmo2 };
+enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek, kGptOss, kGemma3, kNeox, kOlmo2, kBert };
 
 ActivationKind ActivationOf(Family family) {
   switch (family) {
+    case Family::kBert:
     case Family::kGpt:
     case Family::kNeox:
       return ActivationKind::kGelu;
@@ -50,6 +51,8 @@ struct Row {
 // Sources of the rows, from top to bottom:
 //   GPT-2    openai/gpt-2 (hparams.json of the released checkpoints 124M, 355M, 774M, 1558M)
 //   GPT-3    Brown et al., arXiv:2005.14165, table 2.1; vocabulary of GPT-2, context 2048 (section 2.1)
+//   BERT     Devlin et al., arXiv:1810.04805, section 3; google-bert/bert-{base,large}-uncased config.json. Not
+//            modelled: token types, the pooler and its loss, the transformation before the head.
 //   Pythia   Biderman et al., arXiv:2304.01373, table 1; EleutherAI/pythia-{160m to 12b} config.json
 //   GPT-NeoX Black et al., arXiv:2204.06745, section 3; EleutherAI/gpt-neox-20b config.json
 //   Llama 2  Touvron et al., arXiv:2307.09288, table 1; meta-llama/Llama-2-{7b,13b,70b}-hf config.json.
@@ -86,6 +89,8 @@ constexpr Row kRows[] = {
     {"gpt2-774m", Family::kGpt, 36, 1280, 20, 0, 0, 50257, 1024},
     {"gpt2-1.5b", Family::kGpt, 48, 1600, 25, 0, 0, 50257, 1024},
     {"gpt3-175b", Family::kGpt, 96, 12288, 96, 0, 0, 50257, 2048},
+    {"bert-base", Family::kBert, 12, 768, 12, 0, 0, 30522, 512, 1e4, 1e-12},
+    {"bert-large", Family::kBert, 24, 1024, 16, 0, 0, 30522, 512, 1e4, 1e-12},
     {"pythia-160m", Family::kNeox, 12, 768, 12, 0, 0, 50304, 2048},
     {"pythia-410m", Family::kNeox, 24, 1024, 16, 0, 0, 50304, 2048},
     {"pythia-1b", Family::kNeox, 16, 2048, 8, 0, 0, 50304, 2048},
@@ -158,7 +163,8 @@ ModelSpec MlpPreset() {
 }
 
 ModelSpec Expand(const Row& row) {
-  const bool neox = row.family == Family::kNeox, gpt = row.family == Family::kGpt;
+  const bool bert = row.family == Family::kBert;
+  const bool neox = row.family == Family::kNeox, gpt = row.family == Family::kGpt || bert;
   ModelSpec model;
   model.preset = row.name;
   model.layers = row.layers;
@@ -183,6 +189,8 @@ ModelSpec Expand(const Row& row) {
     model.qk_norm_over = QkNormSpan::kAllHeads;
   }
   model.tie_embeddings = gpt || row.tie_embeddings;
+  model.residual_from_norm = bert;
+  model.causal = !bert;
   if (neox) {
     model.rope_dim = row.hidden / row.heads / 4;
     model.parallel_residual = ParallelResidual::kTwoNorms;

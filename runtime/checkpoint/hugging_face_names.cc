@@ -57,6 +57,9 @@ Result<Family> FamilyOf(const ModelSpec& model) {
     return Unsupported("Hugging Face's names are not known of models with model.latent_attention");
   if (model.parallel_residual != ParallelResidual::kNone)
     return Unsupported("Hugging Face's names are not known of models with model.parallel_residual");
+  if (!model.causal || model.residual_from_norm)
+    return Unsupported(
+        "Hugging Face's names are not known of models with model.causal: false or model.residual_from_norm");
   if (IsOlmo(model)) return model.HasWindows() ? Family::kOlmo3 : Family::kOlmo2;
   if (model.post_norm)
     return Unsupported(

@@ -22,6 +22,7 @@ struct QueryBlock {
 
   static QueryBlock Starting(int64_t first, const Layout& layout) {
     const int64_t rows = std::min(kAttentionBlock, layout.seq - first);
+    if (!layout.causal) return {first, rows, 0, layout.seq};
     const int64_t first_key = layout.window == 0 ? 0 : std::max<int64_t>(0, first + 1 - layout.window);
     return {first, rows, first_key, first + rows - first_key};
   }
@@ -31,7 +32,7 @@ ScoreTile TileOf(const Layout& layout, const QueryBlock& block, int64_t stride) 
   return {block.rows,
           block.keys,
           stride,
-          block.first - block.first_key,
+          layout.causal ? block.first - block.first_key : block.keys,
           1.0f / std::sqrt(static_cast<float>(layout.head_dim)),
           layout.window};
 }
@@ -113,7 +114,7 @@ Status ForwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& block
   WT_RETURN_IF_ERROR(engine.Run(TimesTransposed(block, head.queries, head.keys, stride),
                                 head.queries.At(block.first), head.keys.At(block.first_key), nullptr,
                                 scores));
-  CausalSoftmax(TileOf(l, block, stride), scores, eager ? nullptr : saved.log_sum_exp + first_row);
+  TileSoftmax(TileOf(l, block, stride), scores, eager ? nullptr : saved.log_sum_exp + first_row);
   if (eager) Keep(l, block, scores, stride, saved.probabilities + first_row * l.seq);
   if (head.dropout) {
     DropProbabilities(At(*head.dropout, block), TileOf(l, block, stride), scores, workspace, block.keys);
@@ -183,7 +184,7 @@ Result<Tile> Probabilities(GemmEngine& engine, const Layout& l, const QueryBlock
   WT_RETURN_IF_ERROR(engine.Run(TimesTransposed(block, head.queries, head.keys, block.keys),
                                 head.queries.At(block.first), head.keys.At(block.first_key), nullptr,
                                 workspace));
-  CausalSoftmaxFromLogSumExp(TileOf(l, block, block.keys), saved.log_sum_exp + first_row, workspace);
+  TileSoftmaxFromLogSumExp(TileOf(l, block, block.keys), saved.log_sum_exp + first_row, workspace);
   return Tile{workspace, block.keys};
 }
 
@@ -208,8 +209,7 @@ Status BackwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& bloc
     weights = workspace;
     weights_stride = block.keys;
   } else {
-    CausalSoftmaxBackward(scores, tile.probabilities, out, dout, head.dout.columns, head.dout.stride,
-                          gradient);
+    TileSoftmaxBackward(scores, tile.probabilities, out, dout, head.dout.columns, head.dout.stride, gradient);
   }
   WT_RETURN_IF_ERROR(
       engine.Run(TransposedTimesRows(block, weights_stride, head.dout, head.dvalues, !first_touch), weights,

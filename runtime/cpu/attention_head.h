@@ -17,6 +17,7 @@ struct AttentionLayout {
   int64_t packed;      // stride of qkv's rows: (heads + kv_heads) * head_dim + kv_heads * value_dim
   int64_t merged;      // stride of out's rows: heads * value_dim
   int64_t window = 0;  // most keys that a query sees; 0: no limit
+  bool causal = true;
 
   template <typename AttentionOp>
   explicit AttentionLayout(const AttentionOp& op)
@@ -29,6 +30,7 @@ struct AttentionLayout {
         packed((heads + kv_heads) * head_dim + kv_heads * value_dim),
         merged(heads * value_dim) {
     if constexpr (requires { op.window; }) window = op.window;
+    if constexpr (requires { op.causal; }) causal = op.causal;
   }
 
   int64_t tokens() const { return batch * seq; }

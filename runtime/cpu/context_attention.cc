@@ -20,6 +20,7 @@ namespace {
 struct Layout {
   int64_t batch, seq, heads, kv_heads, head_dim, window;
   int ranks, blocks, step, rank;
+  bool causal;
   std::optional<DropoutMask> mask;
 
   template <typename Op>
@@ -33,7 +34,8 @@ struct Layout {
         ranks(op.ranks),
         blocks(op.blocks),
         step(op.step),
-        rank(context.context.rank) {
+        rank(context.context.rank),
+        causal(op.causal) {
     if (op.dropout.drops()) mask.emplace(op.dropout, context);
   }
 
@@ -59,7 +61,7 @@ struct KeyChunk {
 };
 
 // The chunks of which queries of chunk `chunk` see any key, in the sequence's order: their own one, if it is
-// there, is last.
+// there, is last if attention is causal.
 struct VisibleChunks {
   std::vector<KeyChunk> chunks;
   int chunk;
@@ -69,14 +71,15 @@ struct VisibleChunks {
       for (int half = 0; half < 2; ++half) {
         const int other = l.ChunkOf(l.RankOf(block), half);
         const bool is_behind = l.window > 0 && (other + 1) * l.half() <= chunk * l.half() - l.window + 1;
-        if (other <= chunk && !is_behind) chunks.push_back({block, half, other});
+        if (!l.causal || (other <= chunk && !is_behind)) chunks.push_back({block, half, other});
       }
     }
     std::sort(chunks.begin(), chunks.end(),
               [](const KeyChunk& a, const KeyChunk& b) { return a.index < b.index; });
   }
   int64_t count() const { return static_cast<int64_t>(chunks.size()); }
-  bool has_own() const { return !chunks.empty() && chunks.back().index == chunk; }
+  // Whether the last chunk is the queries' own, of which each sees a part.
+  bool ends_with_own() const { return !chunks.empty() && chunks.back().index == chunk; }
 };
 
 // A block of query rows and its tile of scores: `keys` = chunks x half columns.
@@ -89,7 +92,7 @@ struct QueryBlock {
 // With a window, chunks of all ranks are there, and those that are seen follow each other.
 QueryBlock BlockAt(const Layout& l, const VisibleChunks& visible, int half, int64_t first) {
   const int64_t rows = std::min(kAttentionBlock, l.half() - first), keys = visible.count() * l.half();
-  const int64_t first_query = visible.has_own() ? keys - l.half() + first : keys;
+  const int64_t first_query = l.causal && visible.ends_with_own() ? keys - l.half() + first : keys;
   return {half * l.half() + first,
           rows,
           keys,
@@ -198,7 +201,7 @@ void ForEachChunk(const Layout& l, const TileDropout& of_head, const VisibleChun
     const int64_t key = visible.chunks[static_cast<size_t>(i)].index * l.half();
     ScoreTile tile = block.tile;
     tile.keys = l.half();
-    tile.first_query = query - key;
+    tile.first_query = l.causal ? query - key : tile.keys;
     f(TileDropout{of_head.mask, of_head.first + query * of_head.seq + key, of_head.seq}, tile, i * l.half());
   }
 }
@@ -242,7 +245,7 @@ Status Forward(GemmEngine& engine, Scratch& scratch, const Layout& l, const Oper
           l,
           [&](const VisibleChunks& visible, const QueryBlock& block) -> Status {
             WT_RETURN_IF_ERROR(TimesTransposed(engine, l, visible, block, queries, heads.keys, tile));
-            CausalSoftmax(block.tile, tile, of_head + block.row);
+            TileSoftmax(block.tile, tile, of_head + block.row);
             if (dropout) {
               ForEachChunk(l, *dropout, visible, block,
                            [&](const auto& of_chunk, const auto& part, int64_t at) {
@@ -298,7 +301,7 @@ Status BackwardOfHead(GemmEngine& engine, const Layout& l, const BackwardOperand
       l,
       [&](const VisibleChunks& visible, const QueryBlock& block) -> Status {
         WT_RETURN_IF_ERROR(TimesTransposed(engine, l, visible, block, queries, heads.keys, p.tile));
-        CausalSoftmaxFromLogSumExp(block.tile, of_head + block.row, p.tile);
+        TileSoftmaxFromLogSumExp(block.tile, of_head + block.row, p.tile);
         WT_RETURN_IF_ERROR(TimesTransposed(engine, l, visible, block, dout, heads.values, p.gradient));
         const float *of_out = out.At(block.row), *of_dout = dout.At(block.row);
         if (dropout) {
@@ -307,7 +310,7 @@ Status BackwardOfHead(GemmEngine& engine, const Layout& l, const BackwardOperand
                                    p.gradient + at, p.tile + at, part.stride);
           });
         } else {
-          CausalSoftmaxBackward(block.tile, p.tile, of_out, of_dout, l.head_dim, dout.stride, p.gradient);
+          TileSoftmaxBackward(block.tile, p.tile, of_out, of_dout, l.head_dim, dout.stride, p.gradient);
         }
         WT_RETURN_IF_ERROR(AddTransposedTimes(engine, l, visible, block, p.tile, dout, gradients.values));
         WT_RETURN_IF_ERROR(TimesRows(engine, l, visible, block, p.gradient, heads.keys, accumulate, result));

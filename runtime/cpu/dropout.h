@@ -26,7 +26,7 @@ struct TileDropout {
 void DropProbabilities(const TileDropout& dropout, const ScoreTile& tile, const float* probabilities,
                        float* dropped, int64_t dropped_stride);
 
-// As CausalSoftmaxBackward, where `gradient` comes in as that of the dropped probabilities; the dot product of
+// As TileSoftmaxBackward, where `gradient` comes in as that of the dropped probabilities; the dot product of
 // output and gradient is still the row's sum. Also writes the dropped probabilities, as DropProbabilities.
 void DroppedSoftmaxBackward(const TileDropout& dropout, const ScoreTile& tile, const float* probabilities,
                             const float* output, const float* output_gradient, int64_t head_dim,

@@ -198,7 +198,7 @@ void MeanLoss(Scratch& scratch, const Op& op, const Operands& operands, SumRows 
 
 Status Run(Scratch& scratch, const CrossEntropy& op, const Operands& operands) {
   const int32_t* targets = operands.InIntegers(1, op.rows);
-  WT_RETURN_IF_ERROR(CheckIndices("target", targets, op.rows, op.vocab, op.counted < 1));
+  WT_RETURN_IF_ERROR(CheckIndices("target", targets, op.rows, op.vocab, op.skips));
   MeanLoss(scratch, op, operands, [&](float scale, auto* logits, float* place) {
     return CrossEntropyRows(op.rows, op.vocab, targets, scale, logits, place);
   });
@@ -217,7 +217,7 @@ Status Run(Scratch& scratch, const VocabParallelMaximum& op, const Operands& ope
 Status Run(Scratch& scratch, const VocabParallelSums& op, const TensorPosition& tensor,
            const Operands& operands) {
   const VocabPart part = PartOf(op, tensor, operands);
-  WT_RETURN_IF_ERROR(CheckIndices("target", part.targets, op.rows, tensor.ranks * op.vocab, op.counted < 1));
+  WT_RETURN_IF_ERROR(CheckIndices("target", part.targets, op.rows, tensor.ranks * op.vocab, op.skips));
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     float* place = scratch.Floats(ElementsBeside<T>(op.vocab));

@@ -37,7 +37,7 @@ WT_INLINE void ZeroRest(const ScoreTile& tile, const RowExtent& extent, float* r
 
 }  // namespace
 
-WT_CPU_KERNEL void CausalSoftmax(const ScoreTile& tile, float* scores, float* log_sum_exp) {
+WT_CPU_KERNEL void TileSoftmax(const ScoreTile& tile, float* scores, float* log_sum_exp) {
   const float scale = tile.scale;
   for (int64_t row = 0; row < tile.rows; ++row) {
     float* p = scores + row * tile.stride;
@@ -58,8 +58,7 @@ WT_CPU_KERNEL void CausalSoftmax(const ScoreTile& tile, float* scores, float* lo
   }
 }
 
-WT_CPU_KERNEL void CausalSoftmaxFromLogSumExp(const ScoreTile& tile, const float* log_sum_exp,
-                                              float* scores) {
+WT_CPU_KERNEL void TileSoftmaxFromLogSumExp(const ScoreTile& tile, const float* log_sum_exp, float* scores) {
   const float scale = tile.scale;
   for (int64_t row = 0; row < tile.rows; ++row) {
     float* p = scores + row * tile.stride;
@@ -72,9 +71,9 @@ WT_CPU_KERNEL void CausalSoftmaxFromLogSumExp(const ScoreTile& tile, const float
   }
 }
 
-WT_CPU_KERNEL void CausalSoftmaxBackward(const ScoreTile& tile, const float* probabilities,
-                                         const float* output, const float* output_gradient, int64_t head_dim,
-                                         int64_t output_stride, float* gradient) {
+WT_CPU_KERNEL void TileSoftmaxBackward(const ScoreTile& tile, const float* probabilities, const float* output,
+                                       const float* output_gradient, int64_t head_dim, int64_t output_stride,
+                                       float* gradient) {
   const float scale = tile.scale;
   for (int64_t row = 0; row < tile.rows; ++row) {
     const int64_t of_row = row * output_stride;

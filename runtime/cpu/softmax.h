@@ -1,4 +1,4 @@
-// The row operations of attention.
+// The row operations of attention, causal or not.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ struct ScoreTile {
 
 // scores -> probabilities, in place. log_sum_exp[row], if not null, becomes the log of the sum over visible
 // keys of e^(scale score).
-void CausalSoftmax(const ScoreTile& tile, float* scores, float* log_sum_exp);
+void TileSoftmax(const ScoreTile& tile, float* scores, float* log_sum_exp);
 
-// scores -> probabilities, given the log-sum-exp that CausalSoftmax returned.
-void CausalSoftmaxFromLogSumExp(const ScoreTile& tile, const float* log_sum_exp, float* scores);
+// scores -> probabilities, given the log-sum-exp that TileSoftmax returned.
+void TileSoftmaxFromLogSumExp(const ScoreTile& tile, const float* log_sum_exp, float* scores);
 
 // gradient of the probabilities -> gradient of the scores, in place: P (dP - sum(P dP)) scale. The row's sum
 // is computed as the equal but shorter dot product of the attention's output and its gradient: head_dim
 // elements, in rows `output_stride` apart.
-void CausalSoftmaxBackward(const ScoreTile& tile, const float* probabilities, const float* output,
-                           const float* output_gradient, int64_t head_dim, int64_t output_stride,
-                           float* gradient);
+void TileSoftmaxBackward(const ScoreTile& tile, const float* probabilities, const float* output,
+                         const float* output_gradient, int64_t head_dim, int64_t output_stride,
+                         float* gradient);
 
 }  // namespace windtunnel::cpu

@@ -102,13 +102,13 @@ GraphTensor ScaledScores(GraphBuilder& graph, const Shapes& shapes, GraphTensor 
 }
 
 // Recomputes the probabilities from the rows' log-sum-exp.
-GraphTensor Probabilities(GraphBuilder& graph, const Shapes& shapes, GraphTensor scaled,
+GraphTensor Probabilities(GraphBuilder& graph, const Shapes& shapes, bool causal, GraphTensor scaled,
                           GraphTensor log_sum_exp, GraphTensor hidden) {
   const GraphTensor less = graph.Virtual(shapes.Scores());
   graph.Apply(CUDNN_POINTWISE_SUB, scaled, log_sum_exp, less);
-  const GraphTensor masked = Mask(graph, shapes.Scores(), less, hidden);
+  const GraphTensor seen = causal ? Mask(graph, shapes.Scores(), less, hidden) : less;
   const GraphTensor probabilities = graph.Virtual(shapes.Scores());
-  graph.Apply(CUDNN_POINTWISE_EXP, masked, probabilities);
+  graph.Apply(CUDNN_POINTWISE_EXP, seen, probabilities);
   return probabilities;
 }
 
@@ -143,8 +143,8 @@ Result<AttentionForwardPlan> PlanAttentionForward(const CudnnApi& api, const Att
                                   .out = graph.Tensor(type, shapes.Out()),
                                   .log_sum_exp = graph.Tensor(CUDNN_DATA_FLOAT, shapes.Statistics())};
   const GraphTensor scaled = ScaledScores(graph, shapes, t.queries, t.keys, t.scale);
-  const GraphTensor masked = Mask(graph, shapes.Scores(), scaled, t.hidden);
-  const GraphTensor probabilities = Softmax(graph, shapes, masked, t.log_sum_exp, type);
+  const GraphTensor seen = problem.causal ? Mask(graph, shapes.Scores(), scaled, t.hidden) : scaled;
+  const GraphTensor probabilities = Softmax(graph, shapes, seen, t.log_sum_exp, type);
   graph.Multiply(probabilities, t.values, t.out);
   WT_ASSIGN_OR_RETURN(GraphPlan plan, graph.Plan(target));
   return AttentionForwardPlan{std::move(plan), t};
@@ -171,7 +171,8 @@ Result<AttentionBackwardPlan> PlanAttentionBackward(const CudnnApi& api, const A
                                    .query_sums = graph.Tensor(CUDNN_DATA_FLOAT, shapes.OfAllHeads())};
   MultiplyRows(graph, shapes, t.out, t.dout, t.one, t.products);
   const GraphTensor scaled = ScaledScores(graph, shapes, t.queries, t.keys, t.scale);
-  const GraphTensor probabilities = Probabilities(graph, shapes, scaled, t.log_sum_exp, t.hidden);
+  const GraphTensor probabilities =
+      Probabilities(graph, shapes, problem.causal, scaled, t.log_sum_exp, t.hidden);
   MultiplyTransposed(graph, problem, shapes, probabilities, t.dout, t.dvalues);
 
   const GraphTensor dprobabilities = graph.Virtual(shapes.Scores());

@@ -17,9 +17,11 @@ namespace windtunnel::cuda {
 struct AttentionProblem {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   DType dtype = DType::kBFloat16;
+  bool causal = true;
   auto operator<=>(const AttentionProblem&) const = default;
 };
 
+// `hidden` is an operand of causal attention only.
 struct AttentionForwardTensors {
   GraphTensor queries, keys, values, scale, hidden, out, log_sum_exp;
 };

@@ -20,7 +20,7 @@ constexpr size_t kClearsQuerySums = 90600;  // from this version on cuDNN's back
 template <typename Op>
 std::optional<AttentionProblem> ProblemOf(const Op& op) {
   if (!IsForCudnn(op)) return std::nullopt;
-  return AttentionProblem{op.batch, op.seq, op.heads, op.kv_heads, op.head_dim, op.dtype};
+  return AttentionProblem{op.batch, op.seq, op.heads, op.kv_heads, op.head_dim, op.dtype, op.causal};
 }
 
 std::optional<AttentionProblem> ProblemOf(const OpKind& kind) {
@@ -118,10 +118,10 @@ class CudnnFusedAttention : public FusedAttention {
                                                    {t.keys, in.keys},
                                                    {t.values, in.values},
                                                    {t.scale, &scale},
-                                                   {t.hidden, &hidden},
                                                    {t.out, writes[0].data},
-                                                   {t.log_sum_exp, writes[1].data}}};
-    return planned.plan.Execute(target_.handle, operands, workspace);
+                                                   {t.log_sum_exp, writes[1].data},
+                                                   {t.hidden, &hidden}}};
+    return planned.plan.Execute(target_.handle, Used(operands, problem), workspace);
   }
 
   Status Backward(const AttentionProblem& problem, std::span<const TensorRef> reads,
@@ -143,14 +143,20 @@ class CudnnFusedAttention : public FusedAttention {
                                                     {t.dout, reads[0].data},
                                                     {t.log_sum_exp, reads[3].data},
                                                     {t.scale, &scale},
-                                                    {t.hidden, &hidden},
                                                     {t.one, &one},
                                                     {t.dqueries, gradients.queries},
                                                     {t.dkeys, gradients.keys},
                                                     {t.dvalues, gradients.values},
                                                     {t.products, products},
-                                                    {t.query_sums, query_sums}}};
-    return planned.plan.Execute(target_.handle, operands, scratch);
+                                                    {t.query_sums, query_sums},
+                                                    {t.hidden, &hidden}}};
+    return planned.plan.Execute(target_.handle, Used(operands, problem), scratch);
+  }
+
+  // Without the last operand, what scores of hidden keys become, if there are none.
+  static std::span<const GraphOperand> Used(std::span<const GraphOperand> operands,
+                                            const AttentionProblem& problem) {
+    return operands.first(operands.size() - (problem.causal ? 0 : 1));
   }
 
   static float ScaleOf(const AttentionProblem& problem) {

@@ -246,6 +246,39 @@ TEST(KernelRoofline, AttentionWithinAWindowWorksOnWholeTiles) {
   EXPECT_EQ(microseconds(2048, 128, AttentionKind::kEager), microseconds(2048, 0, AttentionKind::kEager));
 }
 
+// Measured on one card each: a FlashAttention-2 kernel of Triton's on an RTX 3090 (umiswing's port), forward and
+// backward, and FlashAttention-2's forward on a B200, heads of 64.
+TEST(KernelRoofline, AttentionToAllKeysFollowsFromCausalRates) {
+  struct Measured {
+    std::vector<double> causal, bidirectional;  // TFLOP/s, for sequences of 1024, 2048, ... tokens
+  };
+  for (const Measured& measured :
+       {Measured{{48.0, 61.1, 68.4, 70.8, 72.3}, {60.2, 71.1, 69.0, 74.6}},
+        Measured{{33.5, 40.9, 45.6, 47.4, 49.0}, {42.8, 46.4, 50.0, 51.4}},
+        Measured{{206.3, 279.9, 326.5, 352.4, 366.6}, {310.8, 351.2, 365.4, 372.0}}}) {
+    DeviceSpec device = A100();
+    device.flash.clear();
+    for (size_t i = 0; i < measured.causal.size(); ++i)
+      device.flash.push_back(
+          {64, int64_t{1024} << i, Tflops(measured.causal[i]), Tflops(measured.causal[i])});
+    for (size_t i = 0; i < measured.bidirectional.size(); ++i) {
+      AttentionForward a{4, int64_t{1024} << i, 32, 32, 64, AttentionKind::kFlash, DType::kBFloat16};
+      a.causal = false;
+      const Duration time = KernelWork(a, device, {}).value();
+      const double rate = FlopsOf(a).count() / static_cast<double>(time.picoseconds());
+      EXPECT_NEAR(rate / measured.bidirectional[i], 1, 0.075) << a.seq;
+    }
+  }
+}
+
+// Eager attention computes all pairs in either case.
+TEST(KernelRoofline, EagerAttentionTakesAsLongWithAndWithoutAMask) {
+  AttentionForward a{8, 512, 16, 16, 64, AttentionKind::kEager, DType::kBFloat16};
+  const double causal = MicrosecondsOf(a);
+  a.causal = false;
+  EXPECT_NEAR(MicrosecondsOf(a) / causal, 1, 1e-6);
+}
+
 // Published rates are for 16 bits, in which an A100 has 312 TFLOP/s; it has 156 in tf32 and 19.5 in fp32.
 // Eager attention in 32 bits moves twice the bytes, and its products determine the time where they are
 // slower.

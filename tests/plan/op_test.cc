@@ -102,6 +102,19 @@ TEST(FlopsOf, CountsPairsWithinAWindow) {
   EXPECT_EQ(CostKey(near), CostKey(all) + " w=2");
 }
 
+TEST(FlopsOf, CountsAllPairsIfAttentionIsNotCausal) {
+  AttentionForward all{.batch = 1, .seq = 4, .heads = 1, .kv_heads = 1, .head_dim = 8};
+  AttentionForward both = all;
+  both.causal = false;
+  EXPECT_EQ(FlopsOf(both).count() / FlopsOf(all).count(), 1.6);
+  EXPECT_EQ(CostKey(both), CostKey(all) + " bidirectional");
+  // One rank's four queries with the keys of two.
+  ContextAttentionForward part{.batch = 1, .seq = 4, .heads = 1, .kv_heads = 1, .head_dim = 8, .ranks = 2};
+  part.blocks = 2;
+  part.causal = false;
+  EXPECT_EQ(FlopsOf(part).count(), 2 * FlopsOf(both).count());
+}
+
 // Two ranks have four chunks of four tokens, of which three tokens are seen: the first rank 9 + 12 pairs, as
 // the sequence's first token sees itself alone, the second 24.
 TEST(FlopsOf, CountsThePairsOfTheRankThatSeesMostWithinAWindow) {

@@ -135,6 +135,23 @@ TEST(HuggingFace, OptHasGpt2sBlocks) {
   EXPECT_NE(error_of("_dim\": 2048", "_dim\": 512").find("embeddings are not projected"), std::string::npos);
 }
 
+// google-bert/bert-base-uncased.
+TEST(HuggingFace, BertSeesAllTokensAndGoesOnFromNorms) {
+  constexpr char kBert[] = R"({"model_type": "bert", "hidden_act": "gelu", "hidden_size": 768,
+  "intermediate_size": 3072, "layer_norm_eps": 1e-12, "max_position_embeddings": 512, "num_attention_heads": 12,
+  "num_hidden_layers": 12, "type_vocab_size": 2, "vocab_size": 30522})";
+  ModelSpec bert = Parsed("model: {preset: bert-base}\n").model;
+  bert.preset.clear();
+  EXPECT_EQ(ModelOf(kBert), bert);
+  EXPECT_FALSE(bert.causal);
+  EXPECT_TRUE(bert.residual_from_norm);
+  EXPECT_EQ(ModelOf(Replaced(kBert, "\"bert\"", "\"roberta\"")), bert);
+  const auto decoder =
+      ReadHuggingFaceConfig(Write(Replaced(kBert, "\"type_vocab_size\": 2", "\"is_decoder\": true")));
+  ASSERT_FALSE(decoder);
+  EXPECT_NE(decoder.error().message.find("is_decoder is true, expected false"), std::string::npos);
+}
+
 // EleutherAI/pythia-1.4b.
 TEST(HuggingFace, GptNeoxHasTheMlpBesideAttention) {
   constexpr char kPythia[] = R"({"model_type": "gpt_neox", "hidden_act": "gelu", "hidden_size": 2048,

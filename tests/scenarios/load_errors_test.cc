@@ -36,6 +36,12 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{std::string(2000, '['),
                 "s.yaml:1:1: values nested too deeply, expected at most a few hundred levels"},
         Mistake{"name: a\n", "s.yaml:1:1: model is missing, expected a value"},
+        Mistake{"model: {preset: bert-base, sliding_window: {tokens: 64}}\n",
+                "s.yaml:1:44: model.causal is false, expected true with model.sliding_window"},
+        Mistake{"model: {preset: bert-base, masked_share: 0}\n",
+                "s.yaml:1:42: model.masked_share is '0', expected more than 0"},
+        Mistake{"model: {preset: bert-base, post_norm: true}\n",
+                "s.yaml:1:39: model.residual_from_norm is true, expected model.post_norm: false with it"},
         Mistake{"model: {preset: gpt2-124m, document_tokens: 100}\n",
                 "s.yaml:1:45: model.document_tokens is 100, expected a divisor of model.seq_len (1024)"},
         Mistake{"model: {preset: gpt2-124m, document_tokens: 128, attention: eager}\n",
@@ -204,7 +210,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "s.yaml:2:30: precision.growth_interval is '0', expected at least 1"},
         Mistake{"model: {preset: gpt2}\n",
                 "s.yaml:1:17: model.preset is 'gpt2', expected gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, "
-                "gpt3-175b, pythia-160m, pythia-410m, pythia-1b, pythia-1.4b, pythia-2.8b, pythia-6.9b, "
+                "gpt3-175b, bert-base, "
+                "bert-large, pythia-160m, pythia-410m, pythia-1b, pythia-1.4b, pythia-2.8b, pythia-6.9b, "
                 "pythia-12b, gpt-neox-20b, llama-7b, llama2-7b, llama2-13b, llama2-70b, llama3-8b, "
                 "llama3-70b, llama3-405b, "
                 "llama4-scout, llama4-maverick, mixtral-8x7b, qwen2.5-0.5b, qwen2.5-7b, qwen2.5-72b, "

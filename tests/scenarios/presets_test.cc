@@ -53,6 +53,10 @@ int64_t CountOf(const std::string& preset) {
 
 // The sums of the published checkpoints' tensor sizes.
 TEST(Presets, HaveThePublishedNumberOfParameters) {
+  // Of the 109,514,298 and 335,174,458 of BertForMaskedLM: without token types (two rows and the bias of the
+  // head, vocab) and the transformation before the head (hidden^2 + 3 hidden).
+  EXPECT_EQ(CountOf("bert-base"), 109'514'298 - 2 * 768 - 30'522 - 768 * 768 - 3 * 768);
+  EXPECT_EQ(CountOf("bert-large"), 335'174'458 - 2 * 1024 - 30'522 - 1024 * 1024 - 3 * 1024);
   EXPECT_EQ(CountOf("gpt2-124m"), 124'439'808);
   EXPECT_EQ(CountOf("gpt2-355m"), 354'823'168);
   EXPECT_EQ(CountOf("gpt2-774m"), 774'030'080);

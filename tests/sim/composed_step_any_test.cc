@@ -55,7 +55,9 @@ ModelSpec AnyModel(ModelSpec model) {
                                 .first_dense = Any<int64_t>({0, 0, 0, 1, 3, 4}),
                                 .every = Any<int64_t>({1, 1, 1, 2, 3}),
                                 .dense_ffn = Any<int64_t>({0, 3 * model.hidden})};
-  if (!model.post_norm && !model.experts && !model.mtp)
+  model.causal = model.sliding_window || model.mtp || Any({true, true, false});
+  if (!model.post_norm && !model.mtp) model.residual_from_norm = Any({true, false, false});
+  if (!model.post_norm && !model.experts && !model.mtp && !model.residual_from_norm)
     model.parallel_residual = Any({ParallelResidual::kNone, ParallelResidual::kNone,
                                    ParallelResidual::kOneNorm, ParallelResidual::kTwoNorms});
   return model;

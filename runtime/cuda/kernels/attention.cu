@@ -83,7 +83,8 @@ AttentionShape ShapeOf(const Op& op) {
   shape.scale = 1.0f / std::sqrt(static_cast<float>(op.head_dim));
   shape.query_stride = shape.key_stride = (op.heads + 2 * op.kv_heads) * op.head_dim;
   shape.out_stride = op.heads * op.head_dim;
-  if constexpr (requires { op.window; }) shape.window = static_cast<int>(op.window);
+  shape.window = static_cast<int>(op.window);
+  shape.causal = op.causal;
   return shape;
 }
 

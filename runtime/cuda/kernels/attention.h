@@ -1,4 +1,4 @@
-// Causal attention with grouped keys and values: flash (this project's kernels, on tensor cores for 16-bit
+// Attention with grouped keys and values: flash (this project's kernels, on tensor cores for 16-bit
 // types, without them for fp32), eager, and that of context-parallel ranks (operands: plan/ops.h). Each
 // gradient is summed in a fixed order by one block, so runs are bitwise reproducible.
 #pragma once

@@ -1,7 +1,7 @@
 // The places of queries, keys and values, and the keys that a query sees. One description covers attention
 // over whole sequences and that of context-parallel ranks: rows lie in chunks of consecutive positions, and
 // key k is visible to query q if position(k) <= position(q) and, with a window,
-// position(k) > position(q) - window.
+// position(k) > position(q) - window; or, if attention is not causal, always.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,8 @@ struct Chunks {
     const int rank = first_rank + chunk / 2;
     return length * (chunk % 2 == 0 ? rank : 2 * ranks - 1 - rank);
   }
+  // One past the last position of the whole sequence.
+  WT_DEVICE int End() const { return ranks == 0 ? length : 2 * ranks * length; }
 #endif
 };
 
@@ -31,6 +33,7 @@ struct AttentionShape {
   int seq = 0;  // tokens of a sequence on one rank
   Chunks queries, keys;
   int window = 0;  // 0: none
+  bool causal = true;
   float scale = 1.0f;
   // Strides of the rows of operands and of their gradients.
   int64_t query_stride = 0, key_stride = 0, out_stride = 0;
@@ -38,13 +41,14 @@ struct AttentionShape {
 
 #if defined(WT_DEVICE)
   WT_DEVICE bool Sees(int query_position, int key_position) const {
-    return key_position <= query_position && (window == 0 || key_position > query_position - window);
+    return !causal ||
+           (key_position <= query_position && (window == 0 || key_position > query_position - window));
   }
   // Whether each of the `queries` queries from `first_query` on sees each of the `keys` keys from `first_key`
   // on.
   WT_DEVICE bool AllSee(int first_query, int queries, int first_key, int keys) const {
-    return first_key + keys - 1 <= first_query &&
-           (window == 0 || first_key > first_query + queries - 1 - window);
+    return !causal || (first_key + keys - 1 <= first_query &&
+                       (window == 0 || first_key > first_query + queries - 1 - window));
   }
   WT_DEVICE int KeyHead(int head) const { return head / (heads / kv_heads); }
   // The first row of a chunk of one sequence.
@@ -90,7 +94,9 @@ WT_DEVICE Tile TileAt(const Chunks& chunks, int size, int index) {
 class VisibleKeys {
  public:
   WT_DEVICE VisibleKeys(const AttentionShape& shape, int size, const Tile& queries)
-      : keys_(shape.keys), size_(size), last_(queries.position + queries.rows - 1) {
+      : keys_(shape.keys),
+        size_(size),
+        last_((shape.causal ? queries.position + queries.rows : shape.keys.End()) - 1) {
     if (shape.window > 0) first_ = queries.position - shape.window + 1;
     Enter(0);
   }
@@ -125,7 +131,9 @@ class VisibleKeys {
   }
 
   const Chunks& keys_;
-  int size_, last_, visible_ = 0;
+  int size_;
+  int last_;  // the position of the last key that any query sees
+  int visible_ = 0;
   int first_ = 0;  // the position of the first key that any query sees
   Tile tile_;
 };
@@ -135,7 +143,10 @@ class VisibleKeys {
 class SeeingQueries {
  public:
   WT_DEVICE SeeingQueries(const AttentionShape& shape, int size, const Tile& keys)
-      : queries_(shape.queries), size_(size), key_(keys.position), heads_(shape.heads / shape.kv_heads) {
+      : queries_(shape.queries),
+        size_(size),
+        key_(shape.causal ? keys.position : 0),
+        heads_(shape.heads / shape.kv_heads) {
     if (shape.window > 0) end_ = keys.position + keys.rows - 1 + shape.window;
     Enter(0);
     if (tile_.chunk >= queries_.count) tile_.head = heads_;
@@ -175,7 +186,9 @@ class SeeingQueries {
   WT_DEVICE bool IsBeforeEnd(int position) const { return end_ == 0 || position < end_; }
 
   const Chunks& queries_;
-  int size_, key_, heads_;
+  int size_;
+  int key_;  // the position of the first key; 0: all queries see it
+  int heads_;
   int end_ = 0;  // one past the last position that sees any of the keys; 0: no limit
   Tile tile_;
 };

@@ -78,7 +78,7 @@ template <typename T, bool kKeepsRow>
 struct CrossEntropyKernel {
   static constexpr int kThreads = kLossThreads;
   int64_t rows, n;
-  bool ends;  // targets may be kNoToken
+  bool skips;  // targets may be kNoToken
   float mean_scale;
   const int32_t* targets;
   T* logits;
@@ -93,7 +93,7 @@ struct CrossEntropyKernel {
       T* const row = logits + r * n;
       const int64_t target = targets[r] >= 0 && targets[r] < n ? targets[r] : -1;
       const float target_logit = target < 0 ? 0.0f : Float(row[target]);
-      const bool counts = !ends || targets[r] != kNoToken;
+      const bool counts = !skips || targets[r] != kNoToken;
       const T* const kept = kKeepsRow ? Keep(row) : row;
       const SoftmaxSum of_row = SoftmaxSumOfRow(n, kept, place);  // its barriers come before the gradient
       WriteGradient(n, kept, of_row.maximum, counts ? scale / of_row.sum : 0.0f, target, scale, row);
@@ -155,7 +155,7 @@ template <typename T>
 struct RowSumsKernel {
   static constexpr int kThreads = kLossThreads;
   int64_t rows, n, first, vocab;
-  bool ends;
+  bool skips;
   const T* logits;
   const int32_t* targets;
   const float* maximum;
@@ -178,7 +178,7 @@ struct RowSumsKernel {
       sum[r] = own;
       const int64_t t = targets[r];
       target[r] = t >= first && t < first + n ? Float(row[t - first]) - most : 0.0f;
-      const bool is_known = (t >= 0 && t < vocab) || (ends && t == kNoToken);
+      const bool is_known = (t >= 0 && t < vocab) || (skips && t == kNoToken);
       if (!is_known) Report(fault, Fault::kTarget, targets[r], r, vocab);
     }
   }
@@ -267,7 +267,7 @@ void Run(Queue& queue, const CrossEntropy& op, const Operands& operands) {
     const auto launch = [&](auto keeps, int64_t blocks, int64_t shared_bytes) {
       queue.Launch(
           CrossEntropyKernel<T, decltype(keeps)::value>{
-              op.rows, op.vocab, op.counted < 1, static_cast<float>(op.gradient_scale / rows),
+              op.rows, op.vocab, op.skips, static_cast<float>(op.gradient_scale / rows),
               operands.In<int32_t>(1, op.rows), operands.Out<T>(1, op.rows * op.vocab), losses, queue.fault(),
               LossScaleOf(op, operands)},
           {blocks}, shared_bytes);
@@ -294,9 +294,9 @@ void Run(Queue& queue, const VocabParallelSums& op, const KernelContext& context
     using T = decltype(element);
     queue.Launch(
         RowSumsKernel<T>{op.rows, op.vocab, context.tensor.rank * op.vocab, context.tensor.ranks * op.vocab,
-                         op.counted < 1, operands.In<T>(0, op.rows * op.vocab),
-                         operands.In<int32_t>(1, op.rows), operands.In(2, op.rows), operands.Out(0, op.rows),
-                         operands.Out(1, op.rows), queue.fault()},
+                         op.skips, operands.In<T>(0, op.rows * op.vocab), operands.In<int32_t>(1, op.rows),
+                         operands.In(2, op.rows), operands.Out(0, op.rows), operands.Out(1, op.rows),
+                         queue.fault()},
         {RowBlocks(queue, op)}, kLossSharedBytes);
   });
 }

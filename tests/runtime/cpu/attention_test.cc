@@ -35,6 +35,7 @@ class AttentionKernel : public testing::TestWithParam<AttentionCase> {
   std::string Forward() {
     AttentionForward op{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind};
     op.window = s.window;
+    op.causal = s.causal;
     return Launch(op, {qkv32.ref()}, {out.ref(), saved.ref(), workspace.ref()});
   }
 };
@@ -70,6 +71,13 @@ std::vector<AttentionCase> Cases() {
              .head_dim = 8,
              .window = kAttentionBlock + 33},
              AttentionShape{.batch = 1, .seq = 70, .heads = 2, .kv_heads = 2, .head_dim = 8, .window = 1},
+             AttentionShape{.batch = 2,
+             .seq = 2 * kAttentionBlock + 11,
+             .heads = 4,
+             .kv_heads = 2,
+             .head_dim = 8,
+             .causal = false},
+             AttentionShape{.batch = 1, .seq = 19, .heads = 3, .kv_heads = 1, .head_dim = 5, .causal = false},
          }) {
       cases.push_back({kind, shape});
     }
@@ -92,6 +100,7 @@ TEST_P(AttentionKernel, BackwardMatchesTheReference) {
   Tensor dout32 = dout, dqkv(s.qkv_elements());
   AttentionBackward op{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind};
   op.window = s.window;
+  op.causal = s.causal;
   ASSERT_EQ(Launch(op, {dout32.ref(), qkv32.ref(), out.ref(), saved.ref()}, {dqkv.ref(), workspace.ref()}),
             "");
   EXPECT_LT(RelativeError(dqkv, reference::AttentionBackward(s, dout, qkv)), 5e-6);
@@ -102,7 +111,7 @@ TEST_P(AttentionKernel, EagerProbabilitiesOfWhatIsNotSeenAreZero) {
   ASSERT_EQ(Forward(), "");
   for (int64_t row = 0; row < s.batch * s.heads * s.seq; ++row) {
     const int64_t query = row % s.seq;
-    for (int64_t key = query + 1; key < s.seq; ++key) ASSERT_EQ(saved[row * s.seq + key], 0.0f);
+    for (int64_t key = s.EndOfKeys(query); key < s.seq; ++key) ASSERT_EQ(saved[row * s.seq + key], 0.0f);
     for (int64_t key = 0; key < s.FirstKey(query); ++key) ASSERT_EQ(saved[row * s.seq + key], 0.0f);
   }
 }
@@ -121,6 +130,7 @@ TEST_P(AttentionKernel, DropsTheProbabilitiesThatTheMaskDrops) {
   };
   AttentionForward op{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind};
   op.window = s.window;
+  op.causal = s.causal;
   op.dropout = site;
   op.head_parts = 2;
   ASSERT_EQ(Launch(op, {qkv32.ref()}, {out.ref(), saved.ref(), workspace.ref()}, context), "");
@@ -133,6 +143,7 @@ TEST_P(AttentionKernel, DropsTheProbabilitiesThatTheMaskDrops) {
   Tensor dout32 = dout, dqkv(s.qkv_elements());
   AttentionBackward backward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind};
   backward.window = s.window;
+  backward.causal = s.causal;
   backward.dropout = site;
   backward.head_parts = 2;
   ASSERT_EQ(Launch(backward, {dout32.ref(), qkv32.ref(), out.ref(), saved.ref()},

@@ -21,8 +21,9 @@ using test::Values;
 
 constexpr int kRanks = 3;
 
-// The parameters: whether keys come all at once, the share of dropped probabilities, and the window.
-class ContextAttentionKernel : public testing::TestWithParam<std::tuple<bool, double, int64_t>> {
+// The parameters: whether keys come all at once, the share of dropped probabilities, the window, and whether
+// attention is causal.
+class ContextAttentionKernel : public testing::TestWithParam<std::tuple<bool, double, int64_t, bool>> {
  protected:
   const bool all_at_once = std::get<0>(GetParam());
   const DropoutSite site = DropoutSiteOf(std::get<1>(GetParam()), "probabilities", /*micro_batch=*/1);
@@ -32,6 +33,7 @@ class ContextAttentionKernel : public testing::TestWithParam<std::tuple<bool, do
                              .kv_heads = 2,
                              .head_dim = 8,
                              .window = std::get<2>(GetParam()),
+                             .causal = std::get<3>(GetParam()),
                              .factor = [this](int64_t b, int64_t head, int64_t query, int64_t key) {
                                const int64_t place = ((2 + b) * 4 + head) * 420 + query;
                                return FactorAt(place * 420 + key);
@@ -79,7 +81,7 @@ class ContextAttentionKernel : public testing::TestWithParam<std::tuple<bool, do
       Tensor kv = all_at_once ? AllKeys() : KeysOf((rank - step + kRanks) % kRanks);
       Share block{Tensor(tokens * merged), Tensor(tokens * 4)};
       EXPECT_EQ(Launch(ContextAttentionForward{whole.batch, seq, 4, 2, 8, kRanks, all_at_once ? kRanks : 1,
-                                               step, DType::kFloat32, site, whole.window},
+                                               step, DType::kFloat32, site, whole.window, whole.causal},
                        {own.ref(), kv.ref()}, {block.out.ref(), block.sums.ref(), workspace.ref()},
                        ContextOf(rank)),
                 "");
@@ -96,11 +98,12 @@ class ContextAttentionKernel : public testing::TestWithParam<std::tuple<bool, do
 };
 
 INSTANTIATE_TEST_SUITE_P(OneBlockOrAll, ContextAttentionKernel,
-                         testing::Combine(testing::Bool(), testing::Values(0.0, 0.25), testing::Values(0)));
+                         testing::Combine(testing::Bool(), testing::Values(0.0, 0.25), testing::Values(0),
+                                          testing::Bool()));
 // Chunks have 70 tokens: windows within one, and of several.
 INSTANTIATE_TEST_SUITE_P(Windows, ContextAttentionKernel,
                          testing::Combine(testing::Values(true), testing::Values(0.0, 0.25),
-                                          testing::Values(3, 50, 71, 180)));
+                                          testing::Values(3, 50, 71, 180), testing::Values(true)));
 
 TEST_P(ContextAttentionKernel, ForwardIsTheRanksPart) {
   const reference::AttentionResult expected = reference::Attention(whole, qkv);
@@ -120,11 +123,12 @@ TEST_P(ContextAttentionKernel, BackwardAddsUpToTheGradients) {
       const int from = (rank - step + kRanks) % kRanks;
       Tensor kv = all_at_once ? AllKeys() : KeysOf(from);
       Tensor dkv(static_cast<int64_t>(kv.size()));
-      EXPECT_EQ(Launch(ContextAttentionBackward{whole.batch, seq, 4, 2, 8, kRanks, all_at_once ? kRanks : 1,
-                                                step, step > 0, DType::kFloat32, site, whole.window},
-                       {own_dout.ref(), own.ref(), kv.ref(), share.out.ref(), share.sums.ref()},
-                       {dqkv.ref(), dkv.ref(), workspace.ref()}, ContextOf(rank)),
-                "");
+      EXPECT_EQ(
+          Launch(ContextAttentionBackward{whole.batch, seq, 4, 2, 8, kRanks, all_at_once ? kRanks : 1, step,
+                                          step > 0, DType::kFloat32, site, whole.window, whole.causal},
+                 {own_dout.ref(), own.ref(), kv.ref(), share.out.ref(), share.sums.ref()},
+                 {dqkv.ref(), dkv.ref(), workspace.ref()}, ContextOf(rank)),
+          "");
       for (size_t i = 0; i < dkv.size(); ++i) {
         const size_t size = static_cast<size_t>(tokens * keys);
         dkeys[all_at_once ? i / size : static_cast<size_t>(from)][i % size] += dkv[i];

@@ -123,7 +123,7 @@ AttentionResult Attention(const AttentionShape& s, const Values& qkv) {
       for (int64_t t = 0; t < s.seq; ++t) {
         double* p = r.probabilities.data() + at.Row(b, head, t) * s.seq;
         double sum = 0.0;
-        for (int64_t u = s.FirstKey(t); u <= t; ++u) {
+        for (int64_t u = s.FirstKey(t); u < s.EndOfKeys(t); ++u) {
           double score = 0.0;
           for (int64_t i = 0; i < s.head_dim; ++i)
             score += qkv[at.Query(b, t, head, i)] * qkv[at.Key(b, u, head, i)];
@@ -131,7 +131,7 @@ AttentionResult Attention(const AttentionShape& s, const Values& qkv) {
           sum += p[u];
         }
         r.log_sum_exp[at.Row(b, head, t)] = std::log(sum);
-        for (int64_t u = s.FirstKey(t); u <= t; ++u) {
+        for (int64_t u = s.FirstKey(t); u < s.EndOfKeys(t); ++u) {
           p[u] /= sum;
           for (int64_t i = 0; i < s.head_dim; ++i)
             r.out[at.Out(b, t, head, i)] += p[u] * s.Factor(b, head, t, u) * qkv[at.Value(b, u, head, i)];
@@ -149,9 +149,9 @@ Values AttentionBackward(const AttentionShape& s, const Values& dout, const Valu
     for (int64_t head = 0; head < s.heads; ++head)
       for (int64_t t = 0; t < s.seq; ++t) {
         const double* p = r.probabilities.data() + at.Row(b, head, t) * s.seq;
-        Values dp = Zeros(t + 1);
+        Values dp = Zeros(s.EndOfKeys(t));
         double mean = 0.0;
-        for (int64_t u = s.FirstKey(t); u <= t; ++u) {
+        for (int64_t u = s.FirstKey(t); u < s.EndOfKeys(t); ++u) {
           const double factor = s.Factor(b, head, t, u);
           for (int64_t i = 0; i < s.head_dim; ++i) {
             dp[u] += factor * dout[at.Out(b, t, head, i)] * qkv[at.Value(b, u, head, i)];
@@ -159,7 +159,7 @@ Values AttentionBackward(const AttentionShape& s, const Values& dout, const Valu
           }
           mean += p[u] * dp[u];
         }
-        for (int64_t u = s.FirstKey(t); u <= t; ++u) {
+        for (int64_t u = s.FirstKey(t); u < s.EndOfKeys(t); ++u) {
           const double ds = p[u] * (dp[u] - mean) * scale;
           for (int64_t i = 0; i < s.head_dim; ++i) {
             dqkv[at.Query(b, t, head, i)] += ds * qkv[at.Key(b, u, head, i)];

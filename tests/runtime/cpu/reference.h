@@ -30,14 +30,17 @@ struct AttentionShape {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   // The number of keys that a query sees, of which its own is the last; 0: its own and all before.
   int64_t window = 0;
+  // Otherwise a query sees all keys of its sequence.
+  bool causal = true;
   // What dropout multiplies the probability of (sample, head, query, key) by; null: nothing is dropped.
   std::function<double(int64_t, int64_t, int64_t, int64_t)> factor = nullptr;
 
   double Factor(int64_t b, int64_t head, int64_t query, int64_t key) const {
     return factor ? factor(b, head, query, key) : 1.0;
   }
-  // The first key that query `query` sees.
+  // The keys that query `query` sees: from FirstKey to before EndOfKeys.
   int64_t FirstKey(int64_t query) const { return window == 0 ? 0 : std::max<int64_t>(0, query + 1 - window); }
+  int64_t EndOfKeys(int64_t query) const { return causal ? query + 1 : seq; }
   int64_t packed() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t qkv_elements() const { return batch * seq * packed(); }
   int64_t out_elements() const { return batch * seq * heads * head_dim; }

@@ -9,6 +9,7 @@ namespace {
 struct AttentionSizes {
   int64_t batch, seq, heads, kv_heads, head_dim, window = 0;
   double dropout = 0;
+  bool causal = true;
 };
 
 // Not the first of everything: a place in the batch and in the model that a kernel ignores would show.
@@ -18,21 +19,36 @@ DropoutSite SiteOf(const AttentionSizes& s) { return DropoutSiteOf(s.dropout, "a
 
 // Head sizes of every kernel and between them. Sequences of less than a tile, of whole tiles, and with a
 // tail. Windows of less than a tile and of more than one. Dropout in sequences of an even and of an odd
-// length.
+// length. Keys that come after their queries.
 std::vector<AttentionSizes> AttentionShapes(bool large) {
-  std::vector<AttentionSizes> all = {
-      {2, 17, 2, 1, 64},           {1, 140, 2, 2, 64},        {1, 64, 4, 2, 32},
-      {1, 70, 2, 1, 80},           {1, 40, 1, 1, 96},         {1, 100, 2, 1, 128},
-      {1, 70, 1, 1, 20},           {1, 1, 1, 1, 8},           {1, 128, 2, 1, 64},
-      {1, 260, 2, 1, 64, 20},      {1, 200, 1, 1, 128, 97},   {1, 140, 1, 1, 20, 33},
-      {2, 17, 2, 1, 64, 0, 0.5},   {1, 70, 2, 1, 64, 0, 0.1}, {1, 40, 1, 1, 80, 0, 0.3},
-      {1, 69, 1, 1, 128, 50, 0.9}, {2, 35, 2, 1, 20, 0, 0.2}};
+  std::vector<AttentionSizes> all = {{2, 17, 2, 1, 64},
+                                     {1, 140, 2, 2, 64},
+                                     {1, 64, 4, 2, 32},
+                                     {1, 70, 2, 1, 80},
+                                     {1, 40, 1, 1, 96},
+                                     {1, 100, 2, 1, 128},
+                                     {1, 70, 1, 1, 20},
+                                     {1, 1, 1, 1, 8},
+                                     {1, 128, 2, 1, 64},
+                                     {1, 260, 2, 1, 64, 20},
+                                     {1, 200, 1, 1, 128, 97},
+                                     {1, 140, 1, 1, 20, 33},
+                                     {2, 17, 2, 1, 64, 0, 0.5},
+                                     {1, 70, 2, 1, 64, 0, 0.1},
+                                     {1, 40, 1, 1, 80, 0, 0.3},
+                                     {1, 69, 1, 1, 128, 50, 0.9},
+                                     {2, 35, 2, 1, 20, 0, 0.2},
+                                     {1, 140, 2, 1, 64, 0, 0, false},
+                                     {2, 17, 1, 1, 20, 0, 0, false},
+                                     {1, 70, 2, 1, 128, 0, 0.2, false}};
   if (large)
     all.insert(all.end(), {{4, 1024, 12, 12, 64},
                            {1, 2048, 32, 8, 128},
                            {2, 1000, 25, 25, 80},
                            {1, 4096, 32, 8, 128, 1024},
-                           {4, 1024, 12, 12, 64, 0, 0.1}});
+                           {4, 1024, 12, 12, 64, 0, 0.1},
+                           {4, 512, 16, 16, 64, 0, 0, false},
+                           {2, 1000, 8, 8, 128, 0, 0, false}});
   return all;
 }
 
@@ -53,17 +69,18 @@ void AddAttention(Cases& c) {
       const int head_parts = s.dropout > 0 ? 2 : 1;
       auto& forward = c.Add("attention",
                             AttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype,
-                                             0, s.window, SiteOf(s), head_parts},
+                                             0, s.window, SiteOf(s), head_parts, s.causal},
                             kPlace)
                           .Read(c.dtype, tokens * packed)
                           .Write(c.dtype, tokens * merged)
                           .Write(saved_type, saved)
                           .Workspace(AttentionWorkspaceElements(s.seq, false));
       const Outcome outcome = OnCpu(forward);
-      OperatorCase backward{.name = "attention backward",
-                            .kind = AttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind,
-                                                      c.dtype, false, 0, s.window, SiteOf(s), head_parts},
-                            .context = kPlace};
+      OperatorCase backward{
+          .name = "attention backward",
+          .kind = AttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype, false, 0,
+                                    s.window, SiteOf(s), head_parts, s.causal},
+          .context = kPlace};
       backward.Read(c.dtype, tokens * merged)
           .ReadValues(forward.buffers[0])
           .ReadValues(outcome.writes[0])
@@ -90,7 +107,9 @@ void AddContextAttention(Cases& c) {
                                   {1, 140, 1, 1, 80, 90},
                                   {2, 24, 2, 1, 64, 5},
                                   {2, 12, 2, 1, 64, 0, 0.4},
-                                  {1, 6, 2, 1, 20, 0, 0.2}}) {
+                                  {1, 6, 2, 1, 20, 0, 0.2},
+                                  {1, 40, 2, 1, 64, 0, 0, false},
+                                  {2, 12, 2, 1, 20, 0, 0.4, false}}) {
     const int64_t tokens = s.batch * s.seq, packed = (s.heads + 2 * s.kv_heads) * s.head_dim,
                   merged = s.heads * s.head_dim, rows = s.batch * s.heads * s.seq,
                   keys = 2 * s.kv_heads * s.head_dim;
@@ -98,7 +117,7 @@ void AddContextAttention(Cases& c) {
       const int ranks = 3, blocks = step < 0 ? ranks : 1, at = std::max(step, 0);
       auto& forward = c.Add("context attention",
                             ContextAttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks,
-                                                    blocks, at, c.dtype, SiteOf(s), s.window},
+                                                    blocks, at, c.dtype, SiteOf(s), s.window, s.causal},
                             kPlace)
                           .Read(c.dtype, tokens * packed)
                           .Read(c.dtype, blocks * tokens * keys)
@@ -115,7 +134,7 @@ void AddContextAttention(Cases& c) {
         OperatorCase backward{
             .name = "context attention backward",
             .kind = ContextAttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks, blocks,
-                                             at, accumulate, c.dtype, SiteOf(s), s.window},
+                                             at, accumulate, c.dtype, SiteOf(s), s.window, s.causal},
             .context = kPlace};
         backward.Read(c.dtype, tokens * merged)
             .ReadValues(forward.buffers[0])

@@ -191,7 +191,8 @@ void ExpectCovered(const AttentionShape& shape) {
     for (int j = 0; j < all_keys; ++j) {
       const int key = keys.Position(j / keys.length) + j % keys.length;
       const int query = queries.Position(i / queries.length) + i % queries.length;
-      const int visible = key <= query && (shape.window == 0 || query - key < shape.window);
+      const int visible =
+          !shape.causal || (key <= query && (shape.window == 0 || query - key < shape.window));
       EXPECT_EQ(from_queries[static_cast<size_t>(i * all_keys + j)], visible);
       EXPECT_EQ(from_keys[static_cast<size_t>(i * all_keys + j)], visible);
     }
@@ -205,10 +206,15 @@ TEST(VisibleTiles, CoverEveryVisiblePairOnce) {
     shape.keys = {2 * ranks, 21, ranks, 0};
     for (int rank = 0; rank < ranks; ++rank) {
       shape.queries = {2, 21, ranks, rank};
-      ExpectCovered(shape);
+      for (bool causal : {true, false}) {
+        shape.causal = causal;
+        ExpectCovered(shape);
+      }
     }
   }
   shape.queries = shape.keys = {1, 50};
+  ExpectCovered(shape);
+  shape.causal = true;
   for (int window : {0, 1, 3, 8, 16, 17, 33, 49}) {
     shape.window = window;
     ExpectCovered(shape);

@@ -227,6 +227,7 @@ void AddLosses(Cases& c) {
         .WriteToRead(0);
     CrossEntropy some{s.rows, s.vocab, 0.5, c.dtype};
     some.counted = 0.75;
+    some.skips = true;
     auto& ends = c.Add("cross entropy of some", some)
                      .Read(c.dtype, n, 3.0)
                      .ReadIndices(s.rows, s.vocab)
@@ -238,14 +239,15 @@ void AddLosses(Cases& c) {
         .Read(c.dtype, n, 3.0)
         .Write(kFloat, s.rows);
     for (const double counted : {1.0, 0.75}) {
+      const bool skips = counted < 1;
       auto& part_sums =
-          c.Add("vocab parallel sums", VocabParallelSums{s.rows, s.vocab, c.dtype, counted}, place)
+          c.Add("vocab parallel sums", VocabParallelSums{s.rows, s.vocab, c.dtype, false, skips}, place)
               .Read(c.dtype, n)
               .ReadIndices(s.rows, 2 * s.vocab)
               .Read(kFloat, s.rows)
               .Write(kFloat, s.rows)
               .Write(kFloat, s.rows);
-      if (counted < 1) EndBeforeLast(part_sums.buffers[1]);
+      if (skips) EndBeforeLast(part_sums.buffers[1]);
       VocabParallelLoss op{s.rows, s.vocab, 0.5, c.dtype};
       op.counted = counted;
       auto& loss = c.Add("vocab parallel loss", op, place)
