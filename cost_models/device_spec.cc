@@ -44,6 +44,7 @@ GemmSpec ReadGemm(Fields& fields) {
   spec.fp8_precise_share = fields.Has("fp8_precise_share")
                                ? fields.Number("fp8_precise_share", 1e-3, spec.fp8_share)
                                : spec.fp8_share;
+  if (fields.Has("fp32_ceiling")) spec.fp32_ceiling = fields.Number("fp32_ceiling", 1e-3, 1);
   if (fields.Has("mxfp8_share")) spec.mxfp8_share = fields.Number("mxfp8_share", 1e-3, 1 / spec.ceiling);
   if (fields.Has("fp4_share")) spec.fp4_share = fields.Number("fp4_share", 1e-3, 1 / spec.ceiling);
   constexpr double kMostSlower = 100;

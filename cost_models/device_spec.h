@@ -40,6 +40,8 @@ struct GemmSpec {
   // Up to this many waves, multiprocessors may share steps of k evenly instead of tiles (stream-K; optional;
   // 0: the device has no such kernels).
   double stream_k_waves = 0;
+  // What products in fp32 without tensor cores reach of that peak (optional; 0: the ceiling).
+  double fp32_ceiling = 0;
   // How much longer the batched products of attention take, whose operands are strided.
   double batched_factor = 1;
   // What fp8 products reach of their peak, as a factor on the ceiling: with fast accumulation, and where sums

@@ -56,7 +56,9 @@ Result<Duration> AttentionProduct(const OpKind& kind, Work work, const Framework
       return (flops / FlopRate::FromFlopsPerSecond(rate)).Scaled(context.slowest);
     }
     WT_ASSIGN_OR_RETURN(const Duration one, GemmTime(one_pass, device, context.tf32));
-    return one.Scaled(device.gemm.batched_factor * context.slowest);
+    const double longer =
+        (device.gemm.batched_factor - 1) * TimeBesideArithmetic(a.dtype, device, context.tf32);
+    return one.Scaled((1 + longer) * context.slowest);
   };
   if (const auto* a = std::get_if<AttentionForward>(&kind)) return product(*a);
   if (const auto* a = std::get_if<AttentionBackward>(&kind)) return product(*a);

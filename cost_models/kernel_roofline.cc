@@ -37,10 +37,16 @@ constexpr int64_t kLeastShared = 128;  // the shortest side of tiles whose steps
 
 double Edges(int64_t m, int64_t n) { return 1.0 / static_cast<double>(m) + 1.0 / static_cast<double>(n); }
 
+// What a device's products in one type reach of the type's peak.
+struct Multiplication {
+  FlopRate peak;
+  double ceiling, k_overhead, edge_overhead;  // as in GemmSpec
+};
+
 // The smaller a tile, the larger the part of its time that it loads rather than multiplies.
-double ShareOfPeak(const GemmTile& tile, const GemmSpec& spec) {
-  return spec.ceiling * (1 + spec.edge_overhead * Edges(spec.tile_m, spec.tile_n)) /
-         (1 + spec.edge_overhead * Edges(tile.m, tile.n));
+double ShareOfPeak(const GemmTile& tile, const Multiplication& of, const GemmSpec& spec) {
+  return of.ceiling * (1 + of.edge_overhead * Edges(spec.tile_m, spec.tile_n)) /
+         (1 + of.edge_overhead * Edges(tile.m, tile.n));
 }
 
 // How much longer a step of k takes because of the alignment of rows.
@@ -56,39 +62,39 @@ Duration SumTime(const BatchedGemm& g, int64_t split, const DeviceSpec& device) 
   return MemoryTime(Bytes(4) * (2 * g.batch * g.m * g.n * split), device) + device.kernel_minimum;
 }
 
-Duration TiledTime(const BatchedGemm& g, const GemmTile& tile, int64_t split, FlopRate peak,
+Duration TiledTime(const BatchedGemm& g, const GemmTile& tile, int64_t split, const Multiplication& of,
                    const DeviceSpec& device) {
   const int64_t tiles = g.batch * split * CeilDiv(g.m, tile.m) * CeilDiv(g.n, tile.n);
   const double waves = static_cast<double>(CeilDiv(tiles, device.multiprocessors));
   const double k = RowFactor(g, device.gemm) * static_cast<double>(g.k) / static_cast<double>(split);
-  const Flops of_tile(2.0 * static_cast<double>(tile.m * tile.n) *
-                      (k + static_cast<double>(device.gemm.k_overhead)));
-  const double of_one = ShareOfPeak(tile, device.gemm) / static_cast<double>(device.multiprocessors);
-  return of_tile * waves / FlopRate::FromFlopsPerSecond(peak.flops_per_second() * of_one) +
+  const Flops of_tile(2.0 * static_cast<double>(tile.m * tile.n) * (k + of.k_overhead));
+  const double of_one = ShareOfPeak(tile, of, device.gemm) / static_cast<double>(device.multiprocessors);
+  return of_tile * waves / FlopRate::FromFlopsPerSecond(of.peak.flops_per_second() * of_one) +
          SumTime(g, split, device);
 }
 
 // A lower bound of TiledTime, less SumTime, for all splits: no multiprocessor is ever idle.
-Duration LeastTiledTime(const BatchedGemm& g, const GemmTile& tile, FlopRate peak, const DeviceSpec& device) {
+Duration LeastTiledTime(const BatchedGemm& g, const GemmTile& tile, const Multiplication& of,
+                        const DeviceSpec& device) {
   const int64_t tiles = g.batch * CeilDiv(g.m, tile.m) * CeilDiv(g.n, tile.n);
   constexpr double kRounding = 1 - 1e-9;
   const Flops work(kRounding * 2.0 * static_cast<double>(tiles * tile.m * tile.n) *
                    RowFactor(g, device.gemm) * static_cast<double>(g.k));
-  return work / FlopRate::FromFlopsPerSecond(peak.flops_per_second() * ShareOfPeak(tile, device.gemm));
+  return work / FlopRate::FromFlopsPerSecond(of.peak.flops_per_second() * ShareOfPeak(tile, of, device.gemm));
 }
 
 // Stream-K: every multiprocessor has equally many steps of k, and hands over one tile that others share.
 // Nothing if there are too many tiles.
-std::optional<Duration> SharedOutTime(const BatchedGemm& g, const GemmTile& tile, FlopRate peak,
+std::optional<Duration> SharedOutTime(const BatchedGemm& g, const GemmTile& tile, const Multiplication& of,
                                       const DeviceSpec& device) {
   const int64_t tiles = g.batch * CeilDiv(g.m, tile.m) * CeilDiv(g.n, tile.n);
   const double most = device.gemm.stream_k_waves * static_cast<double>(device.multiprocessors);
   if (static_cast<double>(tiles) > most || std::min(tile.m, tile.n) < kLeastShared) return std::nullopt;
   const double k = RowFactor(g, device.gemm) * static_cast<double>(g.k);
-  const Flops work(2.0 * static_cast<double>(tiles * tile.m * tile.n) *
-                   (k + static_cast<double>(device.gemm.k_overhead)));
+  const Flops work(2.0 * static_cast<double>(tiles * tile.m * tile.n) * (k + of.k_overhead));
   const Bytes handed_over = Bytes(4) * (2 * tile.m * tile.n * device.multiprocessors);  // written and read
-  return work / FlopRate::FromFlopsPerSecond(peak.flops_per_second() * ShareOfPeak(tile, device.gemm)) +
+  return work /
+             FlopRate::FromFlopsPerSecond(of.peak.flops_per_second() * ShareOfPeak(tile, of, device.gemm)) +
          MemoryTime(handed_over, device) + device.kernel_minimum;
 }
 
@@ -114,6 +120,17 @@ Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32, bool f
   return InvalidInput("precision.compute is {}, expected one of {}: {} has no figure for it",
                       dtype == DType::kMxFloat8 ? Name(DType::kFloat8) : Name(dtype), fmt::join(others, ", "),
                       device.name);
+}
+
+Result<Multiplication> MultiplicationOf(const BatchedGemm& g, const DeviceSpec& device, bool tf32) {
+  WT_ASSIGN_OR_RETURN(const FlopRate peak, PeakOf(g.dtype, device, tf32, g.fast_accumulation));
+  const GemmSpec& spec = device.gemm;
+  const double beside = TimeBesideArithmetic(g.dtype, device, tf32);
+  const bool is_plain = beside < 1 && spec.fp32_ceiling > 0;
+  return Multiplication{.peak = peak,
+                        .ceiling = is_plain ? spec.fp32_ceiling : spec.ceiling,
+                        .k_overhead = beside * static_cast<double>(spec.k_overhead),
+                        .edge_overhead = beside * spec.edge_overhead};
 }
 
 // Measured rates are of 16 bits. In other types fused attention scales with arithmetic; eager attention with
@@ -260,21 +277,29 @@ int64_t CommonPowerOfTwo(int64_t a, int64_t b) {
   return static_cast<int64_t>(both & (~both + 1));
 }
 
+double TimeBesideArithmetic(DType dtype, const DeviceSpec& device, bool tf32) {
+  if (dtype != DType::kFloat32 || tf32) return 1;
+  const FlopRate of_16_bits = std::max(device.PeakFor(DType::kBFloat16), device.PeakFor(DType::kFloat16));
+  if (of_16_bits <= FlopRate()) return 1;
+  const double slower = device.PeakFor(DType::kFloat32).flops_per_second() / of_16_bits.flops_per_second();
+  return std::min(2 * slower, 1.0);  // twice the bytes
+}
+
 Duration MemoryTime(Bytes traffic, const DeviceSpec& device) {
   return traffic / (device.hbm * device.hbm_efficiency);
 }
 
 Result<Duration> GemmTime(const BatchedGemm& g, const DeviceSpec& device, bool tf32) {
-  WT_ASSIGN_OR_RETURN(FlopRate peak, PeakOf(g.dtype, device, tf32, g.fast_accumulation));
+  WT_ASSIGN_OR_RETURN(const Multiplication of, MultiplicationOf(g, device, tf32));
   Duration least = Duration::Max();
   const auto try_out = [&](const GemmTile& tile) {
-    const Duration bound = LeastTiledTime(g, tile, peak, device);
+    const Duration bound = LeastTiledTime(g, tile, of, device);
     for (int64_t split = 1; split <= kMostSplits; ++split) {
       if (split > 1 && g.k < split * kLeastSplit) break;
       if (bound + SumTime(g, split, device) >= least) break;
-      least = std::min(least, TiledTime(g, tile, split, peak, device));
+      least = std::min(least, TiledTime(g, tile, split, of, device));
     }
-    if (const auto shared_out = SharedOutTime(g, tile, peak, device)) least = std::min(least, *shared_out);
+    if (const auto shared_out = SharedOutTime(g, tile, of, device)) least = std::min(least, *shared_out);
   };
   for (const GemmTile& tile : kTiles) try_out(tile);
   for (const GemmTile& tile : device.gemm.tiles) try_out(tile);

@@ -19,6 +19,10 @@
 // If rows of A, B or C begin at multiples of fewer than 32 bytes, cuBLAS has slower kernels: k counts
 // `rows_of_16`, `rows_of_4` or `rows_of_2` times (GemmSpec).
 //
+// Products in fp32 that tensor cores do not compute are a multiple slower, while tiles begin, end and load
+// as fast per byte: k0, e, and what attention's batched products take longer, count by
+// TimeBesideArithmetic(), and the ceiling is `fp32_ceiling`.
+//
 //   A100 (S = 108, 312 TFLOP/s, ceiling 0.836 at 256 x 128, e = 40, k0 = 128), m = n = k = 4096 in bf16:
 //   16 x 32 = 512 tiles, 5 waves of 2 x 256 x 128 x 4224 / (0.836 x 312e12 / 108) s = 114.6 us: 573.1 us, and
 //   3 us of start: 76 % of the peak.
@@ -67,6 +71,10 @@ struct BatchedGemm {
 int64_t CommonPowerOfTwo(int64_t a, int64_t b);
 // Without the kernel's start. Errors: InvalidInput if the device has no arithmetic of the type.
 Result<Duration> GemmTime(const BatchedGemm& gemm, const DeviceSpec& device, bool tf32);
+
+// What a step of k takes beside its arithmetic, over its arithmetic, compared with products in 16 bits: less
+// than 1 in fp32 without tensor cores, whose arithmetic is slower by more than its bytes are more.
+double TimeBesideArithmetic(DType dtype, const DeviceSpec& device, bool tf32);
 
 Duration MemoryTime(Bytes traffic, const DeviceSpec& device);
 
