@@ -114,13 +114,13 @@ class FusedAttentionTest : public testing::Test {
   std::optional<CudnnDescriptor> properties_;
 };
 
-// Problems of GPT-2's four sizes, of Llama 1B and 8B, of the shortest and the longest sequences that are
-// shipped, and of sequences that fill no tile.
+// Problems of GPT-2, BERT large, Llama 1B and 8B, of the shortest and the longest sequences that are shipped,
+// and of sequences that fill no tile.
 TEST_F(FusedAttentionTest, HasKernelsForModelsThatAreShipped) {
   for (const std::string_view device : {kH200, kA100}) {
     Describe(device);
     for (const AttentionProblem& problem :
-         {AttentionProblem{16, 1024, 12, 12, 64}, AttentionProblem{8, 512, 25, 25, 64},
+         {AttentionProblem{16, 1024, 12, 12, 64}, AttentionProblem{8, 512, 16, 16, 64, DType::kBFloat16, /*causal=*/false},
           AttentionProblem{1, 4096, 32, 8, 64}, AttentionProblem{2, 8192, 32, 8, 128},
           AttentionProblem{4, 1000, 16, 16, 64, DType::kFloat16}}) {
       SCOPED_TRACE(fmt::format("{} x {} tokens, {} and {} heads of {} on {}", problem.batch, problem.seq,
@@ -222,6 +222,24 @@ TEST_F(FusedAttentionTest, FindsItsOperands) {
   EXPECT_EQ(PlaceOf(plan->tensors.values), int64_t{kQkv} + kValues);
   EXPECT_EQ(PlaceOf(plan->tensors.out), int64_t{kOut});
   EXPECT_EQ(PlaceOf(plan->tensors.log_sum_exp), int64_t{kSums});
+}
+
+// Nothing hides keys, so the score of hidden ones is no operand: six forward, and thirteen backward.
+TEST_F(FusedAttentionTest, HasNoScoreOfHiddenKeysIfAllAreSeen) {
+  const auto fused = Make();
+  AttentionForward forward{2, 256, 8, 2, 64, AttentionKind::kFlash, DType::kBFloat16};
+  AttentionBackward backward{2, 256, 8, 2, 64, AttentionKind::kFlash, DType::kBFloat16};
+  forward.causal = backward.causal = false;
+  const std::array<TensorRef, 4> reads = {At(0x10000), At(0x20000), At(0x30000), At(0x40000)};
+  const std::array<TensorRef, 2> writes = {At(0x50000), At(0x60000)};
+  ASSERT_TRUE(fused->ScratchBytes(forward, reads, writes).value());
+  const Status ran = fused->Launch(forward, reads, writes, nullptr, nullptr);
+  ASSERT_TRUE(ran) << ran.error().message;
+  EXPECT_EQ(LastPack().tensors.size(), 6u);
+  ASSERT_TRUE(fused->ScratchBytes(backward, reads, writes).value());
+  const Status back = fused->Launch(backward, reads, writes, reinterpret_cast<void*>(0x1000000), nullptr);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(LastPack().tensors.size(), 13u);
 }
 
 TEST_F(FusedAttentionTest, FindsItsOperandsAndScratchInBackward) {
