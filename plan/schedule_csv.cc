@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "plan/schedule_check.h"
+#include "scenarios/characters.h"
 
 namespace windtunnel {
 namespace {
@@ -90,6 +91,13 @@ std::optional<std::vector<Action>> ParseCell(std::string_view cell) {
   return actions;
 }
 
+// A cell's beginning, for a message: a file that is no text may have anything in it.
+std::string Quotable(std::string_view cell) {
+  constexpr size_t kMost = 40;
+  const std::string_view text = cell.substr(0, Utf8Prefix(cell.substr(0, kMost)));
+  return Printable(text) + (text.size() < cell.size() ? "..." : "");
+}
+
 class Reader {
  public:
   Reader(const std::string& name, int64_t micro_batches) : name_(name) {
@@ -132,7 +140,7 @@ class Reader {
       if (!parsed) {
         return InvalidInput(
             "{}: '{}' is no action; expected stage, F, B, I or W, and micro-batch, such as 2F0", At(place),
-            trimmed);
+            Quotable(trimmed));
       }
       actions.insert(actions.end(), parsed->begin(), parsed->end());
       places.resize(actions.size(), place);

@@ -89,6 +89,16 @@ TEST(ScheduleCsv, PointsAtTheOffendingCell) {
       "own.csv:2:5: 0F1 (stage 0, forward of micro-batch 1) stands on rank 1, but rank 0 holds stage 0");
 }
 
+TEST(ScheduleCsv, QuotesOnlyTheBeginningOfWhatIsNoText) {
+  const auto message = [](const std::string& cell) { return ErrorOf(cell + "\n1F0\n"); };
+  constexpr char kExpected[] = " is no action; expected stage, F, B, I or W, and micro-batch, such as 2F0";
+  EXPECT_EQ(message("\x01"
+                    "a\xff"
+                    "b"),
+            std::string("own.csv:1:1: '\\x01a...'") + kExpected);
+  EXPECT_EQ(message(std::string(50, 'x')), "own.csv:1:1: '" + std::string(40, 'x') + "...'" + kExpected);
+}
+
 TEST(ScheduleCsv, WantsARowForEachRankAndEveryStage) {
   EXPECT_EQ(ErrorOf("0F0\n"),
             "own.csv:2:1: 1 rows, but a row for each of the pipeline's 2 ranks is expected");
