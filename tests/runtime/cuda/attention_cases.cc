@@ -87,12 +87,13 @@ void AddAttention(Cases& c) {
           .ReadValues(outcome.writes[1])
           .Write(c.dtype, tokens * packed)
           .Workspace(AttentionWorkspaceElements(s.seq, true));
-      if (!eager && c.dtype != kFloat) {
+      // (On blocks of fibers both are the same kernel.)
+      if (!eager && c.dtype != kFloat && c.large) {
         OperatorCase deterministic = backward;
         std::get<AttentionBackward>(deterministic.kind).deterministic = true;
         c.cases.push_back(std::move(deterministic));
-        backward.repeats_bits = false;
       }
+      if (!eager && c.dtype != kFloat) backward.repeats_bits = false;
       c.cases.push_back(std::move(backward));
     }
   }
@@ -130,7 +131,8 @@ void AddContextAttention(Cases& c) {
       Buffer sums = outcome.writes[1];
       auto* values = reinterpret_cast<float*>(sums.bytes.data());
       for (int64_t i = 0; i < rows; ++i) values[i] = std::max(values[i], 0.0f) + (blocks > 1 ? 0.0f : 1.0f);
-      for (bool accumulate : {step == 1, step < 0}) {
+      for (bool accumulate : {false, true}) {
+        if (accumulate && step != 1 && step != -1) continue;
         OperatorCase backward{
             .name = "context attention backward",
             .kind = ContextAttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks, blocks,

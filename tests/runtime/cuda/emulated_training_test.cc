@@ -102,8 +102,14 @@ INSTANTIATE_TEST_SUITE_P(
                                     s.parallel.tensor.sequence = true;
                                     s.cluster.devices_per_node = 2;
                                   })},
+        ParityCase{"Bert", With(Flash(TinyGpt()),
+                                [](Scenario& s) {
+                                  s.model.causal = false;
+                                  s.model.residual_from_norm = true;
+                                })},
         ParityCase{"Context", With(Dropping(Flash(TinyLlama())),
                                    [](Scenario& s) {
+                                     s.model.layers = 1;
                                      s.parallel.context.size = 2;
                                      s.cluster.devices_per_node = 2;
                                    })}),
