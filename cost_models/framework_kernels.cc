@@ -56,9 +56,8 @@ Result<Duration> AttentionProduct(const OpKind& kind, Work work, const Framework
       return (flops / FlopRate::FromFlopsPerSecond(rate)).Scaled(context.slowest);
     }
     WT_ASSIGN_OR_RETURN(const Duration one, GemmTime(one_pass, device, context.tf32));
-    const double longer =
-        (device.gemm.batched_factor - 1) * TimeBesideArithmetic(a.dtype, device, context.tf32);
-    return one.Scaled((1 + longer) * context.slowest);
+    const double factor = device.gemm.batched_factor * TimeBesideArithmetic(a.dtype, device, context.tf32);
+    return one.Scaled(std::max(factor, 1.0) * context.slowest);
   };
   if (const auto* a = std::get_if<AttentionForward>(&kind)) return product(*a);
   if (const auto* a = std::get_if<AttentionBackward>(&kind)) return product(*a);

@@ -20,7 +20,7 @@
 // `rows_of_16`, `rows_of_4` or `rows_of_2` times (GemmSpec).
 //
 // Products in fp32 that tensor cores do not compute are a multiple slower, while tiles begin, end and load
-// as fast per byte: k0, e, and what attention's batched products take longer, count by
+// as fast per byte: k0, e, and what attention's batched products take longer (not less than once), count by
 // TimeBesideArithmetic(), and the ceiling is `fp32_ceiling`.
 //
 //   A100 (S = 108, 312 TFLOP/s, ceiling 0.836 at 256 x 128, e = 40, k0 = 128), m = n = k = 4096 in bf16:

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "plan/layers.h"
+#include "plan/norms.h"
 
 namespace windtunnel {
 

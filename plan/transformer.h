@@ -29,6 +29,7 @@
 #include "plan/latent_attention.h"
 #include "plan/layers.h"
 #include "plan/model.h"
+#include "plan/norms.h"
 #include "plan/projections.h"
 #include "scenarios/derived.h"
 
