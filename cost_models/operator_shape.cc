@@ -209,6 +209,8 @@ class Shaper {
     Tensor("scores", Product(a.batch * a.heads, a.seq * a.seq));
     Tensor("qkv", Product(a.batch * a.seq, (a.heads + a.kv_heads) * a.head_dim + a.kv_heads * a.values()));
     SaysOneOf(a.kind);
+    Says("causal", a.causal);
+    Says("fp32_softmax", a.fp32_softmax);
     Says("heads_by_four", a.batch * a.heads % 4 == 0);
     Says("grouped", a.heads != a.kv_heads);
     Issued(is_backward);

@@ -79,6 +79,9 @@ struct AttentionForward {
   DropoutSite dropout = {};
   int head_parts = 1;
   bool causal = true;
+  // Predicted only, eager: softmax returns fp32, as under autocast; saved are these probabilities and (written
+  // last, or read last by backward, unless dropout apart makes others) what they are rounded to.
+  bool fp32_softmax = false;
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
@@ -91,6 +94,7 @@ struct AttentionBackward {
   DropoutSite dropout = {};
   int head_parts = 1;
   bool causal = true;
+  bool fp32_softmax = false;
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };

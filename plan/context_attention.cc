@@ -122,15 +122,19 @@ ContextAttention::Core ContextAttention::Forward(Slice qkv) const {
     const AttentionDims d = CoreDims();
     const int64_t rows = d.batch * d.heads * d.seq;
     Core core = {c_.Activation(name_ + ".out", d.tokens() * d.out_columns()),
-                 d.kind == AttentionKind::kEager
+                 d.kind == AttentionKind::kEager && !d.fp32_softmax
                      ? c_.Activation(name_ + ".probabilities", rows * d.seq)
-                     : c_.b.Temporary(name_ + ".log_sum_exp", rows, Category::kActivations),
-                 {},
-                 {}};
+                 : d.kind == AttentionKind::kEager
+                     ? c_.b.Temporary(name_ + ".probabilities", rows * d.seq, Category::kActivations)
+                     : c_.b.Temporary(name_ + ".log_sum_exp", rows, Category::kActivations)};
     const Slice workspace = Workspace(false);
+    std::vector<Slice> writes = {core.out, core.saved, workspace};
+    if (d.fp32_softmax && !drops_apart())
+      writes.push_back(core.rounded = c_.Activation(name_ + ".probabilities.rounded", rows * d.seq));
     c_.b.Add(AttentionForward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype, d.value_dim,
-                              d.window, DropsWithin(), exchanges_heads() ? context_.ranks() : 1, d.causal},
-             name_, {qkv}, {core.out, core.saved, workspace});
+                              d.window, DropsWithin(), exchanges_heads() ? context_.ranks() : 1, d.causal,
+                              d.fp32_softmax},
+             name_, {qkv}, std::move(writes));
     if (drops_apart()) Drop(core);
     return core;
   }
@@ -173,10 +177,12 @@ Slice ContextAttention::Backward(Slice dout, Slice qkv, const Core& core) const 
       c_.b.Add(Dropout{core.dropped.elements, true, d.dtype}, name_ + ".dropout", {core.dropped, core.mask},
                {core.dropped});
     }
+    std::vector<Slice> reads = {dout, qkv, core.out, core.saved};
+    if (core.rounded.buffer >= 0) reads.push_back(core.rounded);
     c_.b.Add(AttentionBackward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype,
                                d.deterministic, d.value_dim, d.window, DropsWithin(),
-                               exchanges_heads() ? context_.ranks() : 1, d.causal},
-             name_, {dout, qkv, core.out, core.saved}, {dqkv, workspace});
+                               exchanges_heads() ? context_.ranks() : 1, d.causal, d.fp32_softmax},
+             name_, std::move(reads), {dqkv, workspace});
     return exchanges_heads() ? ToTokens(dqkv, dims_.parts(), name_ + ".dqkv") : dqkv;
   }
   Slice kv = KeysAndValues(qkv), dkv;

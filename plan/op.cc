@@ -13,11 +13,11 @@ std::string_view Flag(bool set, std::string_view text) { return set ? text : std
 
 template <typename Attention>
 std::string AttentionKey(std::string_view direction, const Attention& a) {
-  return fmt::format(FMT_COMPILE("attention_{} {} {} b={} s={} h={} kv={} d={}{}{}{}"), direction,
+  return fmt::format(FMT_COMPILE("attention_{} {} {} b={} s={} h={} kv={} d={}{}{}{}{}"), direction,
                      WordOf(a.kind), Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim,
                      a.values() == a.head_dim ? "" : fmt::format(FMT_COMPILE(" v={}"), a.values()),
                      a.window == 0 ? "" : fmt::format(FMT_COMPILE(" w={}"), a.window),
-                     Flag(!a.causal, " bidirectional"));
+                     Flag(!a.causal, " bidirectional"), Flag(a.fp32_softmax, " fp32_softmax"));
 }
 
 // For operators over experts.

@@ -332,6 +332,11 @@ class Transformer : public Model {
   bool has_fused_loss() const {
     return cross_entropy_ == CrossEntropyKind::kFused && framework_ != Framework::kWindtunnel;
   }
+  // Under autocast PyTorch's softmax returns fp32, whatever it takes.
+  bool has_fp32_softmax() const {
+    return framework_ == Framework::kPytorch && types_.autocasts() &&
+           spec_.attention == AttentionKind::kEager && SizeOf(types_.activations) == Bytes(2);
+  }
   bool is_pytorch() const { return IsPytorch(framework_); }
   // torchtitan also keeps sums over tensor ranks, so that their collectives are not run again.
   bool keeps_sums() const { return is_pytorch() && tensor_.splits_tokens(); }
@@ -383,7 +388,8 @@ class Transformer : public Model {
                              spec_.latent_attention ? spec_.ValueDim() : 0,
                              block.window,
                              spec_.document_tokens,
-                             spec_.causal};
+                             spec_.causal,
+                             has_fp32_softmax()};
     return ContextAttention(c, dims, context_, AttentionName(block));
   }
   // The dropout of what `place` returns, in rows of the residual stream.

@@ -189,7 +189,7 @@ bool Transformer::RunsDenseAgain(const TransformerBlock& block) const {
 // Drops what the modules that run again have made, except for their inputs.
 void Transformer::DropModules(const TransformerBlock& block, BlockActivations& saved) const {
   if (RunsAgain(RecomputeModule::kCoreAttention))
-    saved.core.saved = saved.core.dropped = saved.core.mask = kNoSlice;
+    saved.core.saved = saved.core.dropped = saved.core.mask = saved.core.rounded = kNoSlice;
   if (RunsAgain(RecomputeModule::kLayerNorm)) {
     for (Norm::Saved* norm : {&saved.norm1, &saved.norm2}) norm->y = norm->statistics = kNoSlice;
     saved.qkv_input = saved.up_input = kNoSlice;
@@ -223,7 +223,8 @@ void Transformer::DropActivations(const TransformerBlock& block, BlockActivation
       saved.qkv_input = saved.up_input = kNoSlice;
       saved.head_norm.statistics = saved.head_norm.fp32 = kNoSlice;
       if (saved.head_norm.x.buffer >= 0) saved.qkv = kNoSlice;
-      if (runs_attention_again()) saved.core.saved = saved.core.dropped = saved.core.mask = kNoSlice;
+      if (runs_attention_again())
+        saved.core.saved = saved.core.dropped = saved.core.mask = saved.core.rounded = kNoSlice;
       if (saved.up.size() > 1) saved.up[1] = kNoSlice;
       return;
     case Recompute::kFull: {

@@ -549,5 +549,34 @@ TEST(Precision, RefusesToStoreLessThanItComputesIn) {
   EXPECT_NE(plan.error().message.find("precision.compute"), std::string::npos) << plan.error().message;
 }
 
+// PyTorch's softmax returns fp32 under autocast; what the next product takes is rounded and kept beside it. With
+// dropout, what is dropped is that copy.
+TEST(Autocast, KeepsPytorchsProbabilitiesTwice) {
+  Scenario s = Autocast(TinyGpt());
+  s.model.attention = AttentionKind::kEager;
+  s.cluster.device = "a100-sxm-80g";
+  const int64_t scores = s.batch.micro * s.model.heads * s.model.seq_len * s.model.seq_len;
+  const auto kept = [&](Framework framework, double dropout) {
+    s.framework = framework;
+    s.model.dropout = dropout;
+    const Plan plan = *CompilePlan(s);
+    std::vector<DType> types;
+    for (const Op& op : plan.roles[0].steady.ops) {
+      const auto* backward = std::get_if<AttentionBackward>(&op.kind);
+      if (backward == nullptr || op.layer != 0) continue;
+      EXPECT_EQ(backward->fp32_softmax, framework == Framework::kPytorch);
+      for (size_t i = 3; i < op.reads.size(); ++i) {  // behind dout, qkv and out
+        EXPECT_EQ(op.reads[i].elements, scores);
+        types.push_back(plan.roles[0].buffers[op.reads[i].buffer].dtype);
+      }
+    }
+    return types;
+  };
+  using Types = std::vector<DType>;
+  EXPECT_EQ(kept(Framework::kPytorch, 0), (Types{DType::kFloat32, DType::kBFloat16}));
+  EXPECT_EQ(kept(Framework::kPytorch, 0.1), (Types{DType::kFloat32}));
+  EXPECT_EQ(kept(Framework::kWindtunnel, 0), (Types{DType::kBFloat16}));
+}
+
 }  // namespace
 }  // namespace windtunnel
