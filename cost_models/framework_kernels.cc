@@ -50,6 +50,7 @@ Result<Duration> AttentionProduct(const OpKind& kind, Work work, const Framework
     one_pass.row_divisor = CommonPowerOfTwo(a.seq, width);
     const bool is_aligned = SizeOf(a.dtype) * one_pass.row_divisor >= kTensorCoreRows;
     if (framework.aligned_batches_only && !is_aligned && SizeOf(a.dtype) == Bytes(2)) {
+      // (Not fp32_ceiling: these are other kernels than those of products in fp32.)
       const double rate = device.PeakFor(DType::kFloat32).flops_per_second() * device.gemm.ceiling;
       const Flops flops(2 * Product(one_pass.batch * one_pass.m, one_pass.n) *
                         static_cast<double>(one_pass.k));

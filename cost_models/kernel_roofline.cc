@@ -122,13 +122,18 @@ Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32, bool f
                       device.name);
 }
 
+// What products reach of their type's peak.
+double CeilingOf(DType dtype, const DeviceSpec& device, bool tf32) {
+  const bool has_own = dtype == DType::kFloat32 && !tf32 && device.gemm.fp32_ceiling > 0;
+  return has_own ? device.gemm.fp32_ceiling : device.gemm.ceiling;
+}
+
 Result<Multiplication> MultiplicationOf(const BatchedGemm& g, const DeviceSpec& device, bool tf32) {
   WT_ASSIGN_OR_RETURN(const FlopRate peak, PeakOf(g.dtype, device, tf32, g.fast_accumulation));
   const GemmSpec& spec = device.gemm;
   const double beside = TimeBesideArithmetic(g.dtype, device, tf32);
-  const bool is_plain = beside < 1 && spec.fp32_ceiling > 0;
   return Multiplication{.peak = peak,
-                        .ceiling = is_plain ? spec.fp32_ceiling : spec.ceiling,
+                        .ceiling = CeilingOf(g.dtype, device, tf32),
                         .k_overhead = beside * static_cast<double>(spec.k_overhead),
                         .edge_overhead = beside * spec.edge_overhead};
 }
@@ -142,7 +147,8 @@ Result<FlopRate> AttentionRateIn(const Attention& a, FlopRate of_16_bits, const 
   WT_ASSIGN_OR_RETURN(const FlopRate peak, PeakOf(a.dtype, device, tf32));
   if (a.kind == AttentionKind::kEager) {
     const double by_memory = of_16_bits.flops_per_second() * 2 / static_cast<double>(SizeOf(a.dtype).count());
-    return FlopRate::FromFlopsPerSecond(std::min(by_memory, peak.flops_per_second() * device.gemm.ceiling));
+    const double by_products = peak.flops_per_second() * CeilingOf(a.dtype, device, tf32);
+    return FlopRate::FromFlopsPerSecond(std::min(by_memory, by_products));
   }
   const FlopRate bf16 = device.PeakFor(DType::kBFloat16), fp16 = device.PeakFor(DType::kFloat16);
   const double peak_16 = std::max(bf16.flops_per_second(), fp16.flops_per_second());

@@ -21,7 +21,7 @@
 //
 // Products in fp32 that tensor cores do not compute are a multiple slower, while tiles begin, end and load
 // as fast per byte: k0, e, and what attention's batched products take longer (not less than once), count by
-// TimeBesideArithmetic(), and the ceiling is `fp32_ceiling`.
+// TimeBesideArithmetic(). The ceiling of products in fp32 is `fp32_ceiling`, if the device has one.
 //
 //   A100 (S = 108, 312 TFLOP/s, ceiling 0.836 at 256 x 128, e = 40, k0 = 128), m = n = k = 4096 in bf16:
 //   16 x 32 = 512 tiles, 5 waves of 2 x 256 x 128 x 4224 / (0.836 x 312e12 / 108) s = 114.6 us: 573.1 us, and

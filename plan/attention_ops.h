@@ -79,8 +79,7 @@ struct AttentionForward {
   DropoutSite dropout = {};
   int head_parts = 1;
   bool causal = true;
-  // Predicted only, eager: softmax returns fp32, as under autocast; saved are these probabilities and (written
-  // last, or read last by backward, unless dropout apart makes others) what they are rounded to.
+  // Predicted only, eager: softmax returns fp32, as under autocast, and saved are its probabilities.
   bool fp32_softmax = false;
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }

@@ -110,11 +110,20 @@ bool ContextAttention::drops_apart() const {
 // Dropout as a pass of its own over eager's probabilities, whose two forms and the mask are kept (Korthikanti
 // et al. 2022, table of activations: 5 bytes per element in 16 bits).
 void ContextAttention::Drop(Core& core) const {
-  core.dropped = c_.Activation(name_ + ".dropped", core.saved.elements);
-  core.mask =
-      c_.b.Temporary(name_ + ".dropout.mask", core.saved.elements, Category::kActivations, DType::kUInt8);
-  c_.b.Add(Dropout{core.saved.elements, false, dims_.dtype}, name_ + ".dropout", {core.saved},
-           {core.dropped, core.mask});
+  const int64_t elements = core.saved.elements;
+  const DType type = dims_.fp32_softmax ? DType::kFloat32 : dims_.dtype;
+  core.dropped = c_.b.Temporary(name_ + ".dropped", elements, Category::kActivations, type);
+  core.mask = c_.b.Temporary(name_ + ".dropout.mask", elements, Category::kActivations, DType::kUInt8);
+  c_.b.Add(Dropout{elements, false, type}, name_ + ".dropout", {core.saved}, {core.dropped, core.mask});
+  if (dims_.fp32_softmax) core.rounded = core.dropped = Rounded(core.dropped, name_ + ".dropped.rounded");
+}
+
+// fp32 probabilities as the product with values takes them.
+Slice ContextAttention::Rounded(Slice probabilities, const std::string& name) const {
+  const Slice rounded = c_.Activation(name, probabilities.elements);
+  c_.b.Add(Copy{.elements = probabilities.elements, .from = DType::kFloat32, .to = dims_.dtype}, name,
+           {probabilities}, {rounded});
+  return rounded;
 }
 
 ContextAttention::Core ContextAttention::Forward(Slice qkv) const {
@@ -122,20 +131,17 @@ ContextAttention::Core ContextAttention::Forward(Slice qkv) const {
     const AttentionDims d = CoreDims();
     const int64_t rows = d.batch * d.heads * d.seq;
     Core core = {c_.Activation(name_ + ".out", d.tokens() * d.out_columns()),
-                 d.kind == AttentionKind::kEager && !d.fp32_softmax
-                     ? c_.Activation(name_ + ".probabilities", rows * d.seq)
-                 : d.kind == AttentionKind::kEager
-                     ? c_.b.Temporary(name_ + ".probabilities", rows * d.seq, Category::kActivations)
+                 d.kind == AttentionKind::kEager
+                     ? c_.b.Temporary(name_ + ".probabilities", rows * d.seq, Category::kActivations,
+                                      d.fp32_softmax ? DType::kFloat32 : d.dtype)
                      : c_.b.Temporary(name_ + ".log_sum_exp", rows, Category::kActivations)};
     const Slice workspace = Workspace(false);
-    std::vector<Slice> writes = {core.out, core.saved, workspace};
-    if (d.fp32_softmax && !drops_apart())
-      writes.push_back(core.rounded = c_.Activation(name_ + ".probabilities.rounded", rows * d.seq));
     c_.b.Add(AttentionForward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype, d.value_dim,
                               d.window, DropsWithin(), exchanges_heads() ? context_.ranks() : 1, d.causal,
                               d.fp32_softmax},
-             name_, {qkv}, std::move(writes));
+             name_, {qkv}, {core.out, core.saved, workspace});
     if (drops_apart()) Drop(core);
+    else if (d.fp32_softmax) core.rounded = Rounded(core.saved, name_ + ".probabilities.rounded");
     return core;
   }
   Slice kv = KeysAndValues(qkv);
@@ -174,8 +180,10 @@ Slice ContextAttention::Backward(Slice dout, Slice qkv, const Core& core) const 
     const Slice dqkv = c_.Activation(name_ + ".dqkv", d.tokens() * d.packed_columns());
     const Slice workspace = Workspace(true);
     if (core.mask.buffer >= 0) {
-      c_.b.Add(Dropout{core.dropped.elements, true, d.dtype}, name_ + ".dropout", {core.dropped, core.mask},
-               {core.dropped});
+      // (What it writes stands for the gradient, which has no buffer of its own.)
+      const Slice& place = d.fp32_softmax ? core.saved : core.dropped;
+      c_.b.Add(Dropout{place.elements, true, d.fp32_softmax ? DType::kFloat32 : d.dtype}, name_ + ".dropout",
+               {place, core.mask}, {place});
     }
     std::vector<Slice> reads = {dout, qkv, core.out, core.saved};
     if (core.rounded.buffer >= 0) reads.push_back(core.rounded);

@@ -37,7 +37,7 @@ struct AttentionDims {
   // The tokens of a document, of which each sequence has several; 0: one. Not with ring or all_gather.
   int64_t document = 0;
   bool causal = true;  // as in AttentionForward
-  bool fp32_softmax = false;
+  bool fp32_softmax = false;  // as in AttentionForward
 
   int64_t tokens() const { return batch * seq; }
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
@@ -61,7 +61,7 @@ class ContextAttention {
   struct Core {
     Slice out = {}, saved = {};     // saved: log-sum-exps, or eager's probabilities
     Slice dropped = {}, mask = {};  // the probabilities after dropout, and its mask; with dropout only
-    Slice rounded = {};             // the probabilities in `dtype`; with fp32_softmax, without dropout
+    Slice rounded = {};             // fp32_softmax: what the product with values takes
   };
   Core Forward(Slice qkv) const;
   // The rank's tokens of all heads, from the core's `out`.
@@ -87,6 +87,7 @@ class ContextAttention {
   DropoutSite DropsWithin() const;
   bool drops_apart() const;
   void Drop(Core& core) const;
+  Slice Rounded(Slice probabilities, const std::string& name) const;
   Core ForwardBlock(Slice qkv, Slice kv, int step) const;
   Slice BackwardBlock(Slice dout, Slice qkv, Slice kv, const Core& core, int step, Slice dqkv) const;
 

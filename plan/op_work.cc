@@ -26,7 +26,7 @@ Bytes AttentionOutput(const Attention& a) {
 }
 template <typename Attention>
 Bytes AttentionSaved(const Attention& a) {
-  const Bytes of_one = a.fp32_softmax ? Bytes(4) + SizeOf(a.dtype) : SizeOf(a.dtype);
+  const Bytes of_one = a.fp32_softmax ? Bytes(4) : SizeOf(a.dtype);
   return a.kind == AttentionKind::kEager ? of_one * (a.batch * a.heads * a.seq * a.seq)
                                          : Bytes(4) * (a.batch * a.heads * a.seq);
 }

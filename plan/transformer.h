@@ -1,4 +1,4 @@
-// GPT- and Llama-style decoder: embedding, blocks of (norm, attention, norm, MLP) with residuals, final norm,
+// Transformers in the style of GPT, Llama and BERT: embedding, blocks of (norm, attention, norm, MLP) with residuals, final norm,
 // head. The residual additions are fused into the norm that follows them. In blocks with a parallel residual
 // (ModelSpec::parallel_residual), attention and MLP take the block's input, and their sum joins it. With
 // ModelSpec::residual_from_norm the stream goes on from each norm's output; it is the same operators.
@@ -332,7 +332,8 @@ class Transformer : public Model {
   bool has_fused_loss() const {
     return cross_entropy_ == CrossEntropyKind::kFused && framework_ != Framework::kWindtunnel;
   }
-  // Under autocast PyTorch's softmax returns fp32, whatever it takes.
+  // Under autocast PyTorch's softmax returns fp32, whatever it takes. (A compiler makes one kernel of it and the
+  // conversion behind.)
   bool has_fp32_softmax() const {
     return framework_ == Framework::kPytorch && types_.autocasts() &&
            spec_.attention == AttentionKind::kEager && SizeOf(types_.activations) == Bytes(2);

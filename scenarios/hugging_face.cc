@@ -45,7 +45,7 @@ Result<ModelSpec> ReadGpt2(const Config& config) {
   return model;
 }
 
-// BertConfig and RobertaConfig. Not modelled: token types, the pooler, the transformation before the head.
+// BertConfig. Not modelled: token types, the pooler, the transformation before the head.
 Result<ModelSpec> ReadBert(const Config& config) {
   ModelSpec model;
   WT_ASSIGN_OR_RETURN(model.layers, config.Size("num_hidden_layers"));
@@ -57,13 +57,26 @@ Result<ModelSpec> ReadBert(const Config& config) {
   WT_ASSIGN_OR_RETURN(model.activation, ReadUngated(config, "hidden_act"));
   WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("layer_norm_eps", 1e-12, FromToBelow(0, 1)));
   WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", true));
-  for (const char* key : {"is_decoder", "add_cross_attention"}) {
-    WT_ASSIGN_OR_RETURN(const bool is_decoder, config.Flag(key, false));
-    if (is_decoder)
-      return config.NotModelled(key, "is true, expected false: there are no masks for decoding");
-  }
-  model.causal = false;
+  WT_ASSIGN_OR_RETURN(const bool is_decoder, config.Flag("is_decoder", false));
+  WT_ASSIGN_OR_RETURN(const bool has_cross_attention, config.Flag("add_cross_attention", false));
+  if (has_cross_attention)
+    return config.NotModelled("add_cross_attention", "is true, expected false: there is no encoder");
+  const YamlNode* positions = config.Get("position_embedding_type");
+  if (positions != nullptr && positions->text != "absolute")
+    return config.NotModelled("position_embedding_type", "is '{}', expected absolute", positions->text);
+  model.causal = is_decoder;
   model.residual_from_norm = true;
+  return model;
+}
+
+// RobertaConfig: positions begin behind that of padding.
+Result<ModelSpec> ReadRoberta(const Config& config) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadBert(config));
+  WT_ASSIGN_OR_RETURN(const int64_t padding, config.Size("pad_token_id", 1));
+  if (model.seq_len <= padding + 1)
+    return config.Wrong("max_position_embeddings", "is {}, expected more than pad_token_id + 1 ({})",
+                        model.seq_len, padding + 1);
+  model.seq_len -= padding + 1;
   return model;
 }
 
@@ -430,7 +443,7 @@ constexpr ModelType kModelTypes[] = {
     {"qwen3", [](const Config& c,
                  SeqLen seq_len) { return ReadQwen3(c, {.kv_heads = 32, .head_dim = 128}, seq_len); }},
     {"qwen3_moe", ReadQwen3Moe},
-    {"roberta", [](const Config& c, SeqLen) { return ReadBert(c); },
+    {"roberta", [](const Config& c, SeqLen) { return ReadRoberta(c); },
      "token types, the pooler and the transformation before the head are left out"},
     {"seed_oss", [](const Config& c, SeqLen) { return ReadSeedOss(c); }},
     {"smollm3", [](const Config& c, SeqLen) { return ReadSmolLm3(c); }, "some layers have no positions"},

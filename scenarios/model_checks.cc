@@ -119,7 +119,13 @@ void CheckResidualFromNorm(const ModelSpec& model, Checker& check) {
 }
 
 void CheckMasks(const ModelSpec& model, Checker& check) {
+  check.Expect(!model.causal || model.masked_share == ModelSpec().masked_share,
+               {"model.masked_share", "model.causal"},
+               "model.masked_share is {}, expected model.causal: false with it", model.masked_share);
   if (model.causal) return;
+  check.Expect(model.vocab > 1, {"model.vocab", "model.causal"},
+               "model.vocab is {}, expected at least 2 with model.causal: false: the last token is the mask",
+               model.vocab);
   check.Expect(!model.sliding_window, {"model.causal", "model.sliding_window"},
                "model.causal is false, expected true with model.sliding_window");
   check.Expect(!model.mtp, {"model.causal", "model.mtp"},

@@ -173,6 +173,7 @@ inline constexpr Alias kAliases[] = {
     {"bnb_4bit_compute_dtype", "precision.compute"},
     {"is_causal", "model.causal"},
     {"is_decoder", "model.causal"},
+    {"norm_first", "model.residual_from_norm", "", "where it is false"},
     {"apply_residual_connection_post_layernorm", "model.residual_from_norm"},
     {"mask_prob", "model.masked_share"},
     {"mlm_probability", "model.masked_share"},

@@ -78,8 +78,10 @@ struct VisibleChunks {
               [](const KeyChunk& a, const KeyChunk& b) { return a.index < b.index; });
   }
   int64_t count() const { return static_cast<int64_t>(chunks.size()); }
-  // Whether the last chunk is the queries' own, of which each sees a part.
-  bool ends_with_own() const { return !chunks.empty() && chunks.back().index == chunk; }
+  // Whether each query sees a part of the last chunk, its own.
+  bool ends_with_own(const Layout& l) const {
+    return l.causal && !chunks.empty() && chunks.back().index == chunk;
+  }
 };
 
 // A block of query rows and its tile of scores: `keys` = chunks x half columns.
@@ -92,7 +94,7 @@ struct QueryBlock {
 // With a window, chunks of all ranks are there, and those that are seen follow each other.
 QueryBlock BlockAt(const Layout& l, const VisibleChunks& visible, int half, int64_t first) {
   const int64_t rows = std::min(kAttentionBlock, l.half() - first), keys = visible.count() * l.half();
-  const int64_t first_query = l.causal && visible.ends_with_own() ? keys - l.half() + first : keys;
+  const int64_t first_query = visible.ends_with_own(l) ? keys - l.half() + first : keys;
   return {half * l.half() + first,
           rows,
           keys,

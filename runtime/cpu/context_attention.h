@@ -1,9 +1,9 @@
-// Causal attention between some tokens' queries and other tokens' keys and values of the same sequences, in
+// Attention between some tokens' queries and other tokens' keys and values of the same sequences, in
 // the chunks of context-parallel ranks, and the merging of such partial results (operands: plan/ops.h).
 //
 // Like flash attention in attention.h it works query block by query block. The chunks of keys that a block
-// may see lie side by side in one tile; the queries' own chunk comes last, so that the tile is masked like
-// one of causal attention. 16-bit operands are computed in fp32.
+// may see lie side by side in one tile. If attention is causal, the queries' own chunk comes last, so that the
+// tile is masked like one of whole sequences. 16-bit operands are computed in fp32.
 #pragma once
 
 #include "base/result.h"

@@ -1,4 +1,4 @@
-// Causal attention as graphs for which cuDNN has fused kernels: their GEMMs, masks and sums, in the order
+// Attention as graphs for which cuDNN has fused kernels: their GEMMs, masks and sums, in the order
 // that cuDNN expects. Scores stay on the chip, as in this project's flash attention
 // (kernels/flash_attention.h). The rows' log-sum-exp is saved in the same form, so the backward of one may
 // follow the forward of the other.

@@ -109,9 +109,11 @@ TEST(FlopsOf, CountsAllPairsIfAttentionIsNotCausal) {
   EXPECT_EQ(FlopsOf(both).count() / FlopsOf(all).count(), 1.6);
   EXPECT_EQ(CostKey(both), CostKey(all) + " bidirectional");
   both.kind = AttentionKind::kEager;
-  const Bytes rounded = TrafficOf(both);
-  both.fp32_softmax = true;  // 16 probabilities of 4 bytes more
-  EXPECT_EQ(TrafficOf(both) - rounded, Bytes(16 * 4));
+  both.dtype = DType::kBFloat16;
+  const Bytes in_16_bits = TrafficOf(both);
+  both.fp32_softmax = true;  // 16 probabilities of 2 bytes more
+  EXPECT_EQ(TrafficOf(both) - in_16_bits, Bytes(16 * 2));
+  both.dtype = DType::kFloat32;
   // One rank's four queries with the keys of two.
   ContextAttentionForward part{.batch = 1, .seq = 4, .heads = 1, .kv_heads = 1, .head_dim = 8, .ranks = 2};
   part.blocks = 2;

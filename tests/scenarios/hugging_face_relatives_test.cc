@@ -145,11 +145,23 @@ TEST(HuggingFace, BertSeesAllTokensAndGoesOnFromNorms) {
   EXPECT_EQ(ModelOf(kBert), bert);
   EXPECT_FALSE(bert.causal);
   EXPECT_TRUE(bert.residual_from_norm);
-  EXPECT_EQ(ModelOf(Replaced(kBert, "\"bert\"", "\"roberta\"")), bert);
-  const auto decoder =
-      ReadHuggingFaceConfig(Write(Replaced(kBert, "\"type_vocab_size\": 2", "\"is_decoder\": true")));
-  ASSERT_FALSE(decoder);
-  EXPECT_NE(decoder.error().message.find("is_decoder is true, expected false"), std::string::npos);
+  const std::string decoder = Replaced(kBert, "\"type_vocab_size\": 2", "\"is_decoder\": true");
+  bert.causal = true;
+  EXPECT_EQ(ModelOf(decoder), bert);
+  const auto relative = ReadHuggingFaceConfig(
+      Write(Replaced(kBert, "\"type_vocab_size\": 2", "\"position_embedding_type\": \"relative_key\"")));
+  ASSERT_FALSE(relative);
+  EXPECT_NE(relative.error().message.find("position_embedding_type is 'relative_key', expected absolute"),
+            std::string::npos);
+}
+
+// FacebookAI/roberta-base: the first position is that behind padding's.
+TEST(HuggingFace, RobertasSequencesAreShorterThanItsPositions) {
+  const ModelSpec model = ModelOf(R"({"model_type": "roberta", "hidden_act": "gelu", "hidden_size": 768,
+  "intermediate_size": 3072, "layer_norm_eps": 1e-05, "max_position_embeddings": 514, "num_attention_heads": 12,
+  "num_hidden_layers": 12, "pad_token_id": 1, "type_vocab_size": 1, "vocab_size": 50265})");
+  EXPECT_EQ(model.seq_len, 512);
+  EXPECT_FALSE(model.causal);
 }
 
 // EleutherAI/pythia-1.4b.

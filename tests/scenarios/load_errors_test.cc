@@ -40,6 +40,12 @@ INSTANTIATE_TEST_SUITE_P(
                 "s.yaml:1:44: model.causal is false, expected true with model.sliding_window"},
         Mistake{"model: {preset: bert-base, masked_share: 0}\n",
                 "s.yaml:1:42: model.masked_share is '0', expected more than 0"},
+        Mistake{"model: {preset: gpt2-124m, masked_share: 0.3}\n",
+                "s.yaml:1:42: model.masked_share is 0.3, expected model.causal: false with it"},
+        Mistake{
+            "model: {preset: bert-base, vocab: 1}\n",
+            "s.yaml:1:35: model.vocab is 1, expected at least 2 with model.causal: false: the last token is "
+            "the mask"},
         Mistake{"model: {preset: bert-base, post_norm: true}\n",
                 "s.yaml:1:39: model.residual_from_norm is true, expected model.post_norm: false with it"},
         Mistake{"model: {preset: gpt2-124m, document_tokens: 100}\n",

@@ -120,7 +120,8 @@ TEST_F(FusedAttentionTest, HasKernelsForModelsThatAreShipped) {
   for (const std::string_view device : {kH200, kA100}) {
     Describe(device);
     for (const AttentionProblem& problem :
-         {AttentionProblem{16, 1024, 12, 12, 64}, AttentionProblem{8, 512, 16, 16, 64, DType::kBFloat16, /*causal=*/false},
+         {AttentionProblem{16, 1024, 12, 12, 64},
+          AttentionProblem{8, 512, 16, 16, 64, DType::kBFloat16, /*causal=*/false},
           AttentionProblem{1, 4096, 32, 8, 64}, AttentionProblem{2, 8192, 32, 8, 128},
           AttentionProblem{4, 1000, 16, 16, 64, DType::kFloat16}}) {
       SCOPED_TRACE(fmt::format("{} x {} tokens, {} and {} heads of {} on {}", problem.batch, problem.seq,
