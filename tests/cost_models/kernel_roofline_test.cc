@@ -264,6 +264,19 @@ TEST(KernelRoofline, AttentionWithinAWindowWorksOnWholeTiles) {
   EXPECT_EQ(microseconds(2048, 128, AttentionKind::kEager), microseconds(2048, 0, AttentionKind::kEager));
 }
 
+// Also where arithmetic in fp32 is just half of that in 16 bits, as on cards with two fp32 pipelines.
+TEST(KernelRoofline, Fp32HasItsOwnCeilingWhereverTheDeviceSaysOne) {
+  for (const char* name : {"v100-sxm2-32g", "a100-sxm-80g", "a100-pcie-80g", "h100-pcie-80g", "rtx-3090-24g",
+                           "rtx-4090-24g", "rtx-5090-32g", "a10g-24g", "l4-24g", "t4-16g"}) {
+    DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile(name), name).value();
+    ASSERT_GT(device.gemm.fp32_ceiling, 0) << name;
+    const Gemm gemm = SquareGemm(8192, DType::kFloat32);
+    const Duration time = KernelWork(gemm, device, {}).value();
+    device.gemm.fp32_ceiling /= 2;
+    EXPECT_NEAR(KernelWork(gemm, device, {}).value() / time, 2, 0.05) << name;  // (less what adds up sums)
+  }
+}
+
 // Measured on one card each: a FlashAttention-2 kernel of Triton's on an RTX 3090 (umiswing's port), forward and
 // backward, and FlashAttention-2's forward on a B200, heads of 64.
 TEST(KernelRoofline, AttentionToAllKeysFollowsFromCausalRates) {
