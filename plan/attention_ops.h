@@ -58,10 +58,10 @@ NormedHeads HeadsOf(const HeadNorm& n) {
                  : NormedHeads{n.heads, n.head_dim, n.kv_heads, n.head_dim, values};
 }
 
-// Multi-head attention over packed projections qkv[T, (heads + 2 kv_heads) * head_dim] (all query heads, then key
-// heads, then value heads), scaled by head_dim^-1/2. out is [T, heads * head_dim]. Value heads may have
-// another width (value_dim): qkv is then [T, (heads + kv_heads) * head_dim + kv_heads * value_dim], and out
-// [T, heads * value_dim].
+// Multi-head attention over packed projections qkv[T, (heads + 2 kv_heads) * head_dim] (all query heads,
+// then key heads, then value heads), scaled by head_dim^-1/2. out is [T, heads * head_dim]. Value heads may
+// have another width (value_dim): qkv is then [T, (heads + kv_heads) * head_dim + kv_heads * value_dim], and
+// out [T, heads * value_dim].
 // A query sees the keys up to its own; if not `causal`, all keys of its sequence. With a window, which is
 // shorter than seq, and needs `causal`, it sees that many keys at most, up to its own.
 // dropout, here and below, is of the probabilities, before they weigh values; what is saved is not dropped.
@@ -106,8 +106,8 @@ int64_t AttentionWorkspaceElements(int64_t seq, bool backward);
 // the keys and values of some ranks' tokens, kv[blocks, T, 2 kv_heads * head_dim] (keys, then values).
 // `blocks` is either `ranks`: those of all ranks, in order; or 1: those of the one rank that is `step` before
 // this one around the ring. A query that sees none of the keys gets an output of zero and a log-sum-exp of
-// minus infinity. `causal` and `window` are as in AttentionForward; a window needs the keys of all ranks. The workspace is that of
-// AttentionForward for sequences of blocks * seq tokens.
+// minus infinity. `causal` and `window` are as in AttentionForward; a window needs the keys of all ranks.
+// The workspace is that of AttentionForward for sequences of blocks * seq tokens.
 // forward: reads qkv, kv; writes out, log_sum_exp (fp32 [batch, heads, seq]), workspace.
 // backward, given the out and log_sum_exp over the keys of all blocks: reads dout, qkv, kv, out, log_sum_exp;
 // writes dqkv (the queries' columns, acc), dkv, workspace.

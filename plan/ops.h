@@ -250,8 +250,8 @@ inline constexpr int64_t kLossScaleNumbers = 3;
 // Mean cross-entropy over rows; the gradient, times gradient_scale, overwrites the logits.
 // reads: logits[rows,vocab], targets (int32 [rows]), (loss scale); writes: loss (fp32 scalar), logits (the gradient).
 // Here and below: with `scaled` the loss scale's numbers are read last, and the gradient (not the loss) is
-// multiplied by the scale. The sum of the rows' losses is divided by rows * counted; `counted` is the share over
-// all ranks' rows. If `skips`, targets may be kNoToken: such rows have no loss and no gradient.
+// multiplied by the scale. The sum of the rows' losses is divided by rows * counted; `counted` is the share
+// over all ranks' rows. If `skips`, targets may be kNoToken: such rows have no loss and no gradient.
 // `fused` (predicted only): computed by the kernels of CrossEntropyKind::kFused.
 struct CrossEntropy {
   int64_t rows = 0, vocab = 0;
