@@ -30,8 +30,7 @@
 //   256 x 128 are one of 31.3 us.
 //   H200 (S = 132, 989.4 TFLOP/s, ceiling 0.715), m = n = 768, k = 16384: 36 tiles of 128 x 128 at 0.646 of
 //   the peak, shared evenly, are 19.5e9 FLOPs in 30.5 us, 17.3 MB in 4.2 us and a start of 2.2 us: 36.8 us
-//   (38.3
-//   measured). 18 tiles of 256 x 128 in 7 parts are a wave, 40.1 us with sums.
+//   (38.3 measured). 18 tiles of 256 x 128 in 7 parts are a wave, 40.1 us with sums.
 //
 // Attention runs at the measured rate of its head size, sequence length and direction (between measured
 // lengths: linear in the logarithm of the length; beyond them, the last), times the share of the
