@@ -106,7 +106,9 @@ double ResidualOf(const FrameworkKernel& kernel, const OpKind& kind, const Resid
   if (IsOneOf<CrossEntropy, VocabParallelMaximum, VocabParallelSums, VocabParallelLoss, EmbeddingForward,
               EmbeddingBackward>(kind))
     return factors.loss;
-  if (IsOneOf<OptimizerUpdate, UnscaleGradients, GradientNorm, ClipGradients>(kind)) return factors.optimizer;
+  if (IsOneOf<OptimizerUpdate, MuonDirection, MuonUpdate, UnscaleGradients, GradientNorm, ClipGradients>(
+          kind))
+    return factors.optimizer;
   return factors.memory;
 }
 

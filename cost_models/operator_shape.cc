@@ -39,8 +39,8 @@ class Shaper {
     Main("product", Product(g.m, g.n), g.dtype);
     Says("accumulate", g.accumulate);
     Says("bias", g.bias);
-    Says("weight_gradient", g.transpose_a);
-    Issued(/*is_backward=*/IsFactor(g.dtype) ? !g.is_forward : !g.transpose_b);
+    Says("weight_gradient", g.transpose_a && !g.of_optimizer);
+    if (!g.of_optimizer) Issued(/*is_backward=*/IsFactor(g.dtype) ? !g.is_forward : !g.transpose_b);
   }
   void operator()(const GroupedGemm& g) {
     Main("product", Product(g.groups * g.m, g.n), g.dtype);
@@ -125,6 +125,14 @@ class Shaper {
     const bool decays = o.spec.weight_decay > 0, is_decoupled = o.spec.kind == OptimizerKind::kAdamW;
     Says("decay", decays && is_decoupled);
     Says("l2", decays && !is_decoupled);
+  }
+  void operator()(const MuonDirection& m) {
+    Main("parameters", static_cast<double>(m.elements), DType::kBFloat16);
+    Says("narrow_moments", SizeOf(MomentsOf(m.spec)) < SizeOf(DType::kFloat32));
+  }
+  void operator()(const MuonUpdate& m) {
+    Main("parameters", static_cast<double>(m.elements), DType::kBFloat16);
+    Says("decay", m.spec.weight_decay > 0);
   }
   void operator()(const ClipGradients& c) {
     Main("gradients", static_cast<double>(c.elements), c.dtype);

@@ -79,19 +79,20 @@ struct StateBytes {
   double in_update = 0;  // beside them while the optimizer updates
 };
 
-StateBytes StateBytesOf(const Scenario& scenario, bool of_experts) {
+// `is_matrix`: Parameter::matrices.
+StateBytes StateBytesOf(const Scenario& scenario, bool of_experts, bool is_matrix) {
   const auto bytes = [](DType type) { return static_cast<double>(SizeOf(type).count()); };
   const DType stored = TypesOf(scenario.precision).storage, updated = TypeOf(scenario.precision.optimizer);
   const double values = bytes(stored), reduced = bytes(TypeOf(scenario.precision.reduce));
   const OptimizerSpec& spec = scenario.optimizer;
-  const double moments = bytes(MomentsOf(spec)) * (spec.kind != OptimizerKind::kSgd ? 2
-                                                   : spec.momentum > 0              ? 1
-                                                                                    : 0);
+  const bool is_muons = spec.kind == OptimizerKind::kMuon && is_matrix;
+  const int states = is_muons ? 1 : spec.kind != OptimizerKind::kSgd ? 2 : spec.momentum > 0 ? 1 : 0;
+  const double moments = bytes(MomentsOf(spec)) * states;
   const bool has_masters = stored != updated;
   // With the optimizer's own copy of the values, if there is one.
   const double optimizer = moments + (has_masters ? bytes(updated) : 0);
   // The roots of all second moments, which PyTorch's foreach optimizer computes at once.
-  const double roots = UpdatesForeach(scenario.framework, spec) ? bytes(updated) : 0;
+  const double roots = UpdatesForeach(scenario.framework, spec) && !is_muons ? bytes(updated) : 0;
   const DataParallelSpec& data = scenario.parallel.data;
   // In a shard group only one in so many ranks has the same experts.
   const int64_t same = of_experts ? scenario.parallel.ExpertDataRanks() : 1;
@@ -217,8 +218,9 @@ class PartsOfModel {
         const int place = op.layer >= 0 ? op.layer : IsInput(op) ? -1 : -2;
         if (!seen.emplace(std::pair{slice.buffer, place}, true).second) continue;
         const Parameter& of = role.parameters[*parameter];
-        const StateBytes bytes =
-            of.is_frozen ? FrozenBytesOf(scenario_, of) : StateBytesOf(scenario_, of.is_of_experts());
+        const StateBytes bytes = of.is_frozen
+                                     ? FrozenBytesOf(scenario_, of)
+                                     : StateBytesOf(scenario_, of.is_of_experts(), !of.matrices.empty());
         const double elements = static_cast<double>(of.packed ? of.elements : slice.elements);
         PartOf(parts_.states, op.layer, IsInput(op)) += bytes.kept * elements;
         PartOf(parts_.updates, op.layer, IsInput(op)) += bytes.in_update * elements;

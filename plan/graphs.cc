@@ -9,7 +9,7 @@ bool CanBeInGraph(const Op& op) {
   if (op.stream != kComputeStream || op.on_host || IsCommunication(op.kind)) return false;
   if (const auto* copy = std::get_if<Copy>(&op.kind)) return copy->crosses == Copy::Crosses::kNothing;
   return !std::holds_alternative<LoadBatch>(op.kind) && !std::holds_alternative<OptimizerUpdate>(op.kind) &&
-         !std::holds_alternative<HostWait>(op.kind);
+         !std::holds_alternative<MuonUpdate>(op.kind) && !std::holds_alternative<HostWait>(op.kind);
 }
 
 // Operators in program order that may make a graph.

@@ -127,8 +127,8 @@ void TakeExperts(const ExpertParallel& expert, int tensor_ranks, Parameter& para
 
 // Cuts the parameter down to the part of one of `ranks` tensor ranks.
 void SplitParameter(const ParameterSplit& split, int ranks, Parameter& parameter) {
-  const int64_t rows = parameter.shape[0], columns = parameter.elements / rows;
   if (split.by == ParameterSplit::By::kNothing || ranks == 1) return;
+  const int64_t rows = parameter.shape[0], columns = parameter.elements / rows;
   parameter.part.clear();
   if (split.by == ParameterSplit::By::kColumns) {
     parameter.part = {{0, columns / ranks, rows, columns}};
@@ -145,6 +145,24 @@ void SplitParameter(const ParameterSplit& split, int ranks, Parameter& parameter
   }
   parameter.elements /= ranks;
   WT_CHECK_EQ(ElementsOf(parameter.part), parameter.elements);
+}
+
+// The rows of each matrix that the rank's part of a weight stacks. `ranks`: those that split each matrix.
+std::vector<int64_t> MatricesOf(const Parameter& parameter, const ParameterSplit& split, int ranks) {
+  std::vector<int64_t> of_one = {parameter.whole_shape[0] / std::max(split.experts, 1)};
+  if (split.by == ParameterSplit::By::kRows) {
+    of_one = split.blocks;
+    for (int64_t& rows : of_one) rows /= ranks;
+  }
+  std::vector<int64_t> matrices;
+  for (int64_t rows = 0; rows < parameter.shape[0];) {
+    for (const int64_t of_matrix : of_one) {
+      matrices.push_back(of_matrix);
+      rows += of_matrix;
+    }
+    WT_CHECK(rows <= parameter.shape[0]);
+  }
+  return matrices;
 }
 
 }  // namespace
@@ -165,7 +183,10 @@ int Model::AddParameter(Role& role, ModuleId module, std::string name, std::vect
   parameter.elements = WholeElements(parameter);
   const bool is_of_experts = split.experts > 0;
   if (is_of_experts) TakeExperts(expert_, tensor_.ranks(), parameter);
-  if (!is_of_experts || !expert_.with_tensor_ranks) SplitParameter(split, tensor_.ranks(), parameter);
+  const int splitting = is_of_experts && expert_.with_tensor_ranks ? 1 : tensor_.ranks();
+  SplitParameter(split, splitting, parameter);
+  if (has_muon_ && is_hidden_ && parameter.shape.size() == 2)
+    parameter.matrices = MatricesOf(parameter, split, splitting);
   parameter.is_frozen = freezes_;
   const bool is_partial =
       (tensor_.splits_tokens() && split.is_partial_gradient) || (tensor_.splits() && split.sees_partial_sums);

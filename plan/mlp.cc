@@ -28,7 +28,9 @@ class Mlp : public Model {
         spec_(scenario.model),
         stage_(stage),
         types_(TypesOf(scenario.precision)),
-        rows_(scenario.batch.micro) {}
+        rows_(scenario.batch.micro) {
+    has_muon_ = scenario.optimizer.kind == OptimizerKind::kMuon;
+  }
 
   void Register(Role& role) override {
     AddModule("", -1);
@@ -37,6 +39,7 @@ class Mlp : public Model {
       const std::string name = fmt::format("layers.{}", i);
       const int64_t in = spec_.widths[i], out = spec_.widths[i + 1];
       const LinearSplit split = SplitOf(i);
+      is_hidden_ = i > 0 && i + 2 < spec_.widths.size();
       const ModuleId module = AddModule(name, kRootModule);
       // As torch.nn.Linear: weights and biases are uniform in +-1/sqrt(in).
       const ParameterInit init{InitializeParameter::Distribution::kUniform,

@@ -179,6 +179,8 @@ class Model {
   bool freezes_ = false;     // whether parameters that are added next are frozen
   bool of_adapter_ = false;  // whether they belong to an adapter
   int layer_ = -1;           // the layer that they belong to; -1: none
+  bool is_hidden_ = false;   // whether weights that are added next are of hidden layers
+  bool has_muon_ = false;    // which updates those (Parameter::matrices)
   int64_t next_ordinal_ = 0;
 
  private:

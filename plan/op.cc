@@ -321,6 +321,12 @@ std::string KeyOf(const OptimizerUpdate& o) {
                      o.state_tensors);
 }
 
+std::string KeyOf(const MuonDirection& m) {
+  return fmt::format(FMT_COMPILE("muon_direction{} n={}"), OtherThanFp32(MomentsOf(m.spec)), m.elements);
+}
+
+std::string KeyOf(const MuonUpdate& m) { return fmt::format(FMT_COMPILE("muon_update n={}"), m.elements); }
+
 std::string KeyOf(const InitializeParameter& i) {
   return fmt::format(FMT_COMPILE("initialize {} n={}{}"), static_cast<int>(i.distribution), i.elements,
                      Flag(!i.part.empty(), " part"));
@@ -452,6 +458,8 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const SquareRoot&) { return std::string_view("gradient_norm"); },
                                [](const ClipGradients&) { return std::string_view("clip"); },
                                [](const OptimizerUpdate&) { return std::string_view("optimizer"); },
+                               [](const MuonDirection&) { return std::string_view("optimizer"); },
+                               [](const MuonUpdate&) { return std::string_view("optimizer"); },
                                [](const InitializeParameter&) { return std::string_view("initialize"); },
                                [](const LoadBatch&) { return std::string_view("data"); },
                                [](const Collective& c) { return Name(c.kind); },

@@ -185,6 +185,10 @@ Bytes BytesOf(const ClipGradients& c) { return SizeOf(c.dtype) * (2 * c.elements
 Bytes BytesOf(const OptimizerUpdate& o) {
   return SizeOf(o.dtype) * (3 * o.elements) + SizeOf(MomentsOf(o.spec)) * (2 * o.state_tensors * o.elements);
 }
+Bytes BytesOf(const MuonDirection& m) {
+  return F32(m.elements) + (SizeOf(MomentsOf(m.spec)) * 2 + SizeOf(DType::kBFloat16) * 3) * m.elements;
+}
+Bytes BytesOf(const MuonUpdate& m) { return F32(2 * m.elements) + SizeOf(DType::kBFloat16) * m.elements; }
 Bytes BytesOf(const InitializeParameter& i) { return F32(i.elements); }
 Bytes BytesOf(const LoadBatch& l) {
   return F32(l.rows * (l.columns + (l.targets > 0 ? l.targets : (1 + l.further) * l.columns)));

@@ -21,7 +21,7 @@
 
 namespace windtunnel {
 
-// C[m,n] = op(A) op(B) (+ bias[n] on every row) (+ C when accumulate); op(A) is [m,k], op(B) is [k,n].
+// C[m,n] = alpha op(A) op(B) (+ bias[n] on every row) (+ beta C when accumulate); op(A) is [m,k], op(B) is [k,n].
 // A is stored [m,k], or [k,m] when transpose_a; B is stored [k,n], or [n,k] when transpose_b.
 // With factors C has two bytes an element. Its sums stay in the tensor cores' own precision with fast
 // accumulation; else they are carried over to fp32 every 128 elements.
@@ -37,6 +37,9 @@ struct Gemm {
   bool of_blocks = false;  // scales are per block of 128 numbers and of 128 x 128 (Fp8Recipe::kBlock)
   // Predicted only: one of `parts` equal GEMMs of one operator, `streams` of which run concurrently.
   int streams = 1, parts = 1;
+  // Of the optimizer (plan/muon.h): neither forward nor backward. Only these have other factors than 1.
+  bool of_optimizer = false;
+  float alpha = 1, beta = 1;
 };
 
 // The largest magnitude of x[rows,columns], by which it is scaled into fp8: one for the whole tensor, for
@@ -431,6 +434,27 @@ struct OptimizerUpdate {
 inline DType MomentsOf(const OptimizerSpec& spec) {
   return spec.moments == MomentsType::kBf16 ? DType::kBFloat16 : DType::kFloat32;
 }
+
+// The first part of Muon's update of one matrix (plan/muon.h), with the rates m = spec.momentum and e = 1e-7:
+//   momentum = m momentum + (1 - m) gradient; x = (1 - m) gradient + m momentum; x /= max(|x|, e)
+// x is rounded to bf16 before its norm is taken, and again at the end. With `guarded`, found_inf is read after the
+// gradient: if it is 1, the momentum stays and x is 0. reads: gradient, (found_inf); writes: momentum, x, and
+// with `keeps_fp32` x before it is rounded (predicted only).
+struct MuonDirection {
+  OptimizerSpec spec;
+  int64_t elements = 0;
+  bool guarded = false, keeps_fp32 = false;
+};
+
+// Its last part: parameter = (1 - lr weight_decay) parameter - lr adjustment x, with x in bf16.
+// With `guarded`, found_inf is read after x: if it is 1, nothing is written. reads: x, (found_inf), with
+// `keeps_fp32` what MuonDirection wrote; writes: parameter.
+struct MuonUpdate {
+  OptimizerSpec spec;
+  int64_t elements = 0;
+  double adjustment = 1;
+  bool guarded = false, keeps_fp32 = false;
+};
 
 // `count` runs of `length` elements, which begin `stride` apart in the whole tensor and are contiguous in the
 // rank's part. The first run of the rank at `position` on the tensor axis is at first + position * length.

@@ -3,16 +3,39 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 #include "plan/data_parallel.h"
+#include "plan/muon.h"
 
 namespace windtunnel {
 namespace {
 
-int StatesPerTarget(const OptimizerSpec& spec) {
-  if (spec.kind == OptimizerKind::kSgd) return spec.momentum != 0 ? 1 : 0;
-  return 2;
+// The names of what an optimizer keeps for a target between steps, as in torch.optim.
+std::vector<std::string> StatesOf(const OptimizerSpec& spec, bool is_muons) {
+  if (is_muons) return {"momentum"};
+  if (spec.kind == OptimizerKind::kSgd)
+    return spec.momentum != 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>();
+  return {"exp_avg", "exp_avg_sq"};
+}
+
+// The rule of what Muon leaves to AdamW.
+OptimizerSpec ElementwiseSpec(OptimizerSpec spec) {
+  if (spec.kind == OptimizerKind::kMuon) spec.kind = OptimizerKind::kAdamW;
+  return spec;
+}
+
+// The parameter that the target is the whole of, if Muon updates it; else -1.
+int MuonsParameter(const Role& role, const OptimizerSpec& spec, const Slice& values) {
+  if (spec.kind != OptimizerKind::kMuon) return -1;
+  for (size_t i = 0; i < role.parameters.size(); ++i) {
+    const Parameter& parameter = role.parameters[i];
+    if (parameter.values.buffer != values.buffer) continue;
+    WT_CHECK_EQ(parameter.elements, values.elements);
+    return parameter.matrices.empty() ? -1 : static_cast<int>(i);
+  }
+  return -1;
 }
 
 // The sizes of the PyTorch tensors in one target: FSDP 2 shards parameters separately, FSDP 1 whole units.
@@ -42,16 +65,19 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, Collective
       tensor_(tensor),
       dense_copies_(dense_copies),
       targets_(targets),
-      states_per_target_(StatesPerTarget(spec)) {
-  static constexpr const char* kNames[] = {".exp_avg", ".exp_avg_sq"};
+      framework_(framework) {
+  for (const OptimizerTarget& target : targets_) muons_.push_back(MuonsParameter(role, spec, target.values));
   const DType dtype = MomentsOf(spec);
-  for (int state = 0; state < states_per_target_; ++state) {
-    const char* name = spec.kind == OptimizerKind::kSgd ? ".momentum" : kNames[state];
-    for (const OptimizerTarget& target : targets_) {
-      const MemorySpace space = role.buffers[target.values.buffer].space;
-      states_.push_back(
-          NewBuffer(role, target.name + name, target.values.elements, Category::kOptimizer, dtype, space));
-      role.optimizer_states.push_back({name + 1, target.values, states_.back()});
+  constexpr size_t kMostStates = 2;
+  for (size_t state = 0; state < kMostStates; ++state) {
+    std::vector<Slice>& of_targets = states_.emplace_back(targets_.size());
+    for (size_t i = 0; i < targets_.size(); ++i) {
+      const std::vector<std::string> names = StatesOf(spec, IsMuons(static_cast<int>(i)));
+      if (state >= names.size()) continue;
+      const Slice& values = targets_[i].values;
+      of_targets[i] = NewBuffer(role, targets_[i].name + "." + names[state], values.elements,
+                                Category::kOptimizer, dtype, role.buffers[values.buffer].space);
+      role.optimizer_states.push_back({names[state], values, of_targets[i]});
     }
   }
   is_foreach_ = UpdatesForeach(framework, spec);
@@ -190,44 +216,81 @@ void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first,
   b.Add(ClipGradients{elements, targets(), spec_.clip_norm, local.dtype}, "clip", {norm}, gradients);
 }
 
-OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int end, std::string name) {
-  b.SetPhase(Phase::kOptimizer);
-  if (begin == end) return b.LastCompute();  // a stage whose parameters are all frozen
+void OptimizerSteps::MakeStates(ProgramBuilder& b, int begin, int end) const {
+  for (const std::vector<Slice>& of_targets : states_) {
+    for (int i = begin; i < end; ++i) {
+      const Slice& state = of_targets[i];
+      if (state.buffer < 0) continue;
+      b.Alloc(state.buffer);
+      b.Add(Fill{.elements = state.elements, .dtype = MomentsOf(spec_)}, role_.buffers[state.buffer].name, {},
+            {state});
+    }
+  }
+}
+
+OpIndex OptimizerSteps::AddElementwise(ProgramBuilder& b, const std::vector<int>& targets,
+                                       const std::string& name) {
   std::vector<Slice> gradients, writes;
   int64_t elements = 0;
-  for (int i = begin; i < end; ++i) {
+  for (const int i : targets) {
     gradients.push_back(targets_[i].gradient);
     writes.push_back(targets_[i].values);
     elements += targets_[i].values.elements;
   }
-  OptimizerUpdate update{spec_, elements, end - begin, states_per_target_};
-  update.dtype = role_.buffers[targets_[begin].values.buffer].dtype;
+  OptimizerUpdate update{ElementwiseSpec(spec_), elements, static_cast<int64_t>(targets.size())};
+  update.state_tensors = static_cast<int>(StatesOf(spec_, /*is_muons=*/false).size());
+  const Buffer& first = role_.buffers[writes.front().buffer];
+  update.dtype = first.dtype;
   if (role_.loss_scaling) {
     update.guarded = true;
     gradients.push_back(role_.loss_scaling->found_inf);
     gradients.push_back(role_.loss_scaling->numbers);
   }
-  for (int state = 0; state < states_per_target_; ++state) {
-    for (int i = begin; i < end; ++i)
-      writes.push_back(states_[static_cast<size_t>(state) * targets_.size() + i]);
-  }
-  if (first) {
-    for (size_t i = static_cast<size_t>(end - begin); i < writes.size(); ++i) {
-      b.Alloc(writes[i].buffer);
-      b.Add(Fill{.elements = writes[i].elements, .dtype = MomentsOf(spec_)},
-            role_.buffers[writes[i].buffer].name, {}, {writes[i]});
-    }
-  }
-  const std::string roots = fmt::format("roots of second moments ({})", name);
-  const OpIndex updated = b.Add(update, std::move(name), std::move(gradients), std::move(writes));
+  for (int state = 0; state < update.state_tensors; ++state)
+    for (const int i : targets) writes.push_back(states_[state][i]);
+  const OpIndex updated = b.Add(update, name, std::move(gradients), std::move(writes));
   // On the host, tensors are updated one by one (torch/optim/optimizer.py, _default_to_fused_or_foreach).
-  const bool is_on_device = role_.buffers[targets_[begin].values.buffer].space == MemorySpace::kDevice;
-  if (is_foreach_ && is_on_device) {
-    for (int i = begin; i < end; ++i) {
+  if (is_foreach_ && first.space == MemorySpace::kDevice) {
+    const std::string roots = fmt::format("roots of second moments ({})", name);
+    for (const int i : targets) {
       for (const int64_t elements_of_one : TensorsOf(role_, targets_[i].values))
         b.WorkedInBy(updated, b.Temporary(roots, elements_of_one, Category::kWorkspace, update.dtype));
     }
   }
+  return updated;
+}
+
+OpIndex OptimizerSteps::AddMuon(ProgramBuilder& b, int target) {
+  const Parameter& parameter = role_.parameters[muons_[target]];
+  const OptimizerTarget& of = targets_[target];
+  const std::vector<int64_t>& matrices = parameter.matrices;
+  const int64_t columns = parameter.elements / std::accumulate(matrices.begin(), matrices.end(), int64_t{0});
+  OpIndex updated = -1;
+  int64_t row = 0;
+  for (const int64_t rows : matrices) {
+    const auto part = [&](Slice whole) {
+      whole.offset += row * columns;
+      whole.elements = rows * columns;
+      return whole;
+    };
+    const MuonMatrix matrix{
+        of.name, rows, columns, part(of.values), part(of.gradient), part(states_[0][target])};
+    updated = AddMuonUpdate(b, spec_, matrix, role_.loss_scaling ? &role_.loss_scaling->found_inf : nullptr,
+                            /*keeps_fp32=*/framework_ != Framework::kWindtunnel);
+    row += rows;
+  }
+  return updated;
+}
+
+OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int end,
+                                  const std::string& name) {
+  b.SetPhase(Phase::kOptimizer);
+  if (first) MakeStates(b, begin, end);
+  std::vector<int> elementwise, muons;
+  for (int i = begin; i < end; ++i) (IsMuons(i) ? muons : elementwise).push_back(i);
+  OpIndex updated = b.LastCompute();  // also of a stage whose parameters are all frozen
+  if (!elementwise.empty()) updated = AddElementwise(b, elementwise, name);
+  for (const int target : muons) updated = AddMuon(b, target);
   return updated;
 }
 

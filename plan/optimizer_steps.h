@@ -42,11 +42,17 @@ class OptimizerSteps {
   // `dense_copies`. Does nothing without clip_norm.
   void AddClipping(ProgramBuilder& b, bool first, const std::vector<CollectiveStream*>& sum_over);
   // Updates targets [begin, end). `first` also makes their state, as torch.optim does in its first step.
-  OpIndex AddUpdate(ProgramBuilder& b, bool first, int begin, int end, std::string name = "optimizer");
+  OpIndex AddUpdate(ProgramBuilder& b, bool first, int begin, int end, const std::string& name = "optimizer");
 
   int targets() const { return static_cast<int>(targets_.size()); }
 
  private:
+  bool IsMuons(int target) const { return muons_[target] >= 0; }
+  void MakeStates(ProgramBuilder& b, int begin, int end) const;
+  // The update of targets that are not Muon's: all at once, element by element.
+  OpIndex AddElementwise(ProgramBuilder& b, const std::vector<int>& targets, const std::string& name);
+  // Muon's update of a target: each of its matrices.
+  OpIndex AddMuon(ProgramBuilder& b, int target);
   Slice GradientOf(const Parameter& parameter) const;
   GradientNorm NormOf(std::vector<Slice>& gradients) const;
 
@@ -55,8 +61,10 @@ class OptimizerSteps {
   CollectiveStream& tensor_;
   int dense_copies_;
   std::vector<OptimizerTarget> targets_;
-  int states_per_target_;
-  std::vector<Slice> states_;  // first moments of all targets, then second moments
+  std::vector<int> muons_;  // by target: the index of the parameter, if Muon updates it; else -1
+  // By state (first moments or momenta; second moments) and target; buffer -1: the target has none.
+  std::vector<std::vector<Slice>> states_;
+  Framework framework_;
   bool is_foreach_ = false;
 };
 

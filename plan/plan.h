@@ -72,6 +72,9 @@ struct Parameter {
   // gradients are summed only over ranks with the same experts.
   int64_t expert_stride = 0;
   bool is_of_experts() const { return expert_stride > 0; }
+  // Of weights that Muon updates: the rows of each matrix that the rank's part of them stacks (queries, keys and
+  // values; the experts' matrices). Empty for embeddings, the head, norms and biases, and with other optimizers.
+  std::vector<int64_t> matrices = {};
   // A weight of products in fp8 that is stored and gathered as their factor (precision.fp8_param_gather).
   bool is_factor = false;
   // A weight that is stored packed (kNf4, kNf4Double), in a buffer of its own, of which `values` counts the numbers.

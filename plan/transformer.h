@@ -175,6 +175,7 @@ class Transformer : public Model {
         heads_(spec_.heads / tensor_.ranks()),
         kv_heads_(spec_.kv_heads / tensor_.ranks()),
         vocab_(spec_.vocab / tensor_.ranks()) {
+    has_muon_ = scenario.optimizer.kind == OptimizerKind::kMuon;
     if (framework_ == Framework::kPytorch) {
       tensor_.reorder = TensorParallel::Reorder::kByCopy;
       types_.norms_keep_fp32 = SizeOf(types_.stream) == Bytes(2);

@@ -378,10 +378,12 @@ void Transformer::RegisterPredictors(Role& role, int64_t table_ordinal) {
                      {Distribution::kNormal, kInitDeviation}, table_ordinal,
                      {ParameterSplit::By::kRows, {spec_.vocab}});
   }
+  is_hidden_ = true;
   for (int64_t i = 0; i < spec_.mtp->layers; ++i) {
     TokenPredictor predictor = RegisterPredictor(role, i);
     if (stage_.is_last) predictors_.push_back(std::move(predictor));
   }
+  is_hidden_ = false;
 }
 
 void Transformer::Register(Role& role) {
@@ -397,6 +399,7 @@ void Transformer::Register(Role& role) {
   if (learned_positions()) {
     positions_ = AddParameter(role, embedding_module_, "wpe.weight", {spec_.seq_len, spec_.hidden}, weight);
   }
+  is_hidden_ = true;
   for (int64_t layer = 0; layer < spec_.layers; ++layer) {
     is_in_stage_ = stage_.first <= layer && layer < stage_.end;
     layer_ = static_cast<int>(layer);
@@ -409,6 +412,7 @@ void Transformer::Register(Role& role) {
   }
   is_in_stage_ = stage_.is_last;
   layer_ = -1;
+  is_hidden_ = false;
   norm_module_ = AddModule("norm_f", kRootModule);
   final_norm_ = RegisterNorm(role, norm_module_, "norm_f", spec_.hidden);
   RegisterPredictors(role, table_ordinal);

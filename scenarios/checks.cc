@@ -11,6 +11,7 @@
 #include "scenarios/describe.h"
 #include "scenarios/lora_checks.h"
 #include "scenarios/model_checks.h"
+#include "scenarios/optimizer_checks.h"
 #include "scenarios/recompute_checks.h"
 #include "scenarios/split_checks.h"
 #include "scenarios/zero3_checks.h"
@@ -118,35 +119,6 @@ void CheckScheduler(const Scenario& scenario, Checker& check) {
       scheduler.warmup_steps, std::max<int64_t>(scheduler.decay_steps, 1), total);
 }
 
-// The optimizer updates the bf16 parameters directly: model.to(torch.bfloat16) with torch.optim.
-void CheckPureBf16(const Scenario& scenario, Checker& check) {
-  const PrecisionSpec& precision = scenario.precision;
-  if (precision.optimizer != Precision::kBf16) return;
-  const DataParallelSpec& data = scenario.parallel.data;
-  check.Expect(precision.param == Precision::kBf16, {"precision.optimizer", "precision.param"},
-               "precision.optimizer is bf16, expected precision.param: bf16, not {}",
-               WordOf(precision.param));
-  check.Expect(
-      IsPytorch(scenario.framework), {"precision.optimizer", "framework"},
-      "precision.optimizer is bf16, expected framework pytorch or pytorch_compile, which train so, not {}",
-      WordOf(scenario.framework));
-  std::vector<DataParallelKind> kinds = {data.kind};
-  if (scenario.search) kinds.insert(kinds.end(), scenario.search->kind.begin(), scenario.search->kind.end());
-  for (const DataParallelKind kind : kinds) {
-    const bool is_known =
-        kind == DataParallelKind::kNone || kind == DataParallelKind::kDdp || kind == DataParallelKind::kFsdp;
-    check.Expect(is_known, {"precision.optimizer", "parallel.data.kind", "search.kind"},
-                 "precision.optimizer is bf16, expected parallel.data.kind none, ddp or fsdp, not {}",
-                 WordOf(kind));
-  }
-  check.Expect(scenario.optimizer.moments == MomentsType::kBf16, {"optimizer.moments", "precision.optimizer"},
-               "optimizer.moments is {}, expected bf16 with precision.optimizer: bf16",
-               WordOf(scenario.optimizer.moments));
-  check.Expect(data.offload == Offload::kNone, {"precision.optimizer", "parallel.data.offload"},
-               "precision.optimizer is bf16, expected parallel.data.offload: none, not {}",
-               WordOf(data.offload));
-}
-
 // Megatron's distributed optimizer with Transformer Engine, and FSDP 2 with torchao.
 void CheckWeightsInFp8(const Scenario& scenario, Checker& check) {
   const PrecisionSpec& precision = scenario.precision;
@@ -203,7 +175,6 @@ void CheckPrecision(const Scenario& scenario, Checker& check) {
                "blocks alone take it",
                WordOf(precision.compute));
   if (has_blocks) CheckScaledBlocks(scenario, check);
-  CheckPureBf16(scenario, check);
   CheckWeightsInFp8(scenario, check);
 }
 
@@ -542,14 +513,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   CheckSizes(scenario, check);
   CheckActivation(scenario, check);
   CheckPrecision(scenario, check);
-  bool momentum = scenario.optimizer.momentum > 0;
-  check.Expect(!momentum || scenario.optimizer.kind == OptimizerKind::kSgd, {"optimizer.momentum"},
-               "optimizer.momentum is {}, expected 0 unless kind is sgd", scenario.optimizer.momentum);
-  const bool has_moments = scenario.optimizer.kind != OptimizerKind::kSgd || momentum;
-  check.Expect(has_moments || scenario.optimizer.moments == MomentsType::kFp32 ||
-                   scenario.precision.optimizer == Precision::kBf16,
-               {"optimizer.moments"}, "optimizer.moments is {}, expected fp32 for sgd without momentum",
-               WordOf(scenario.optimizer.moments));
+  CheckOptimizer(scenario, check);
   CheckScheduler(scenario, check);
   CheckData(scenario.parallel, check);
   CheckBucketView(scenario, check);

@@ -111,6 +111,14 @@ DerivedKeys NotGiven(const Given& given, const ParallelSpec& parallel) {
           .reduce = !given("precision.reduce")};
 }
 
+// torch.optim's defaults: AdamW decays by 0.01, Muon by 0.1, Adam and SGD do not.
+void CompleteOptimizer(Given& given, OptimizerSpec& optimizer) {
+  const bool is_muon = optimizer.kind == OptimizerKind::kMuon;
+  const bool decays = is_muon || optimizer.kind == OptimizerKind::kAdamW;
+  if (decays && !given("optimizer.weight_decay")) optimizer.weight_decay = is_muon ? 0.1 : 0.01;
+  if (is_muon && !given("optimizer.momentum")) optimizer.momentum = 0.95;
+}
+
 }  // namespace
 
 double UncheckedWorldSize(const ParallelSpec& parallel) {
@@ -124,9 +132,7 @@ void CompleteDefaults(const YamlNode& root, const std::string& name, Scenario& s
   CompleteModel(given, scenario.model);
   if (scenario.model.experts) CompleteExperts(given, scenario, *scenario.model.experts);
   CompletePrecision(given, scenario.precision);
-  // torch.optim's defaults: AdamW decays by 0.01, Adam and SGD do not.
-  bool adamw = scenario.optimizer.kind == OptimizerKind::kAdamW;
-  if (adamw && !given("optimizer.weight_decay")) scenario.optimizer.weight_decay = 0.01;
+  CompleteOptimizer(given, scenario.optimizer);
   // Beside parameters that are updated in bf16, torch.optim has moments in bf16.
   if (scenario.precision.optimizer == Precision::kBf16 && !given("optimizer.moments"))
     scenario.optimizer.moments = MomentsType::kBf16;

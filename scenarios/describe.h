@@ -248,15 +248,18 @@ template <typename V>
 void Describe(V& v, OptimizerSpec& optimizer) {
   v.Word("kind", optimizer.kind, "default adamw");
   v.Number("lr", optimizer.lr, AtLeast(0), "learning rate (default 3e-4)");
-  v.Number("beta1", optimizer.beta1, FromToBelow(0, 1), "adam, adamw (default 0.9)");
-  v.Number("beta2", optimizer.beta2, FromToBelow(0, 1), "adam, adamw (default 0.999)");
-  v.Number("eps", optimizer.eps, AtLeast(0), "adam, adamw (default 1e-8)");
-  v.Number("weight_decay", optimizer.weight_decay, AtLeast(0), "default 0.01 for adamw, else 0");
-  v.Number("momentum", optimizer.momentum, FromToBelow(0, 1), "sgd (default 0)");
-  v.Word(
-      "moments", optimizer.moments,
-      "what adam's and adamw's moments, and sgd's momentum, are stored in between updates, which compute in "
-      "fp32 (default precision.optimizer)");
+  v.Number("beta1", optimizer.beta1, FromToBelow(0, 1), "adam, adamw, muon (default 0.9)");
+  v.Number("beta2", optimizer.beta2, FromToBelow(0, 1), "adam, adamw, muon (default 0.999)");
+  v.Number("eps", optimizer.eps, AtLeast(0), "adam, adamw, muon (default 1e-8)");
+  v.Number("weight_decay", optimizer.weight_decay, AtLeast(0),
+           "default 0.01 for adamw, 0.1 for muon, else 0");
+  v.Number("momentum", optimizer.momentum, FromToBelow(0, 1), "sgd (default 0), muon (default 0.95)");
+  v.Integer("ns_steps", optimizer.ns_steps, From(1, 20), "muon: Newton-Schulz iterations (default 5)");
+  v.Word("adjust_lr", optimizer.adjust_lr,
+         "muon: by what the rate of a matrix is multiplied (default match_rms_adamw)");
+  v.Word("moments", optimizer.moments,
+         "what adam's and adamw's moments, and the momentum of sgd and muon, are stored in between updates, "
+         "which compute in fp32 (default precision.optimizer)");
   v.Number("clip_norm", optimizer.clip_norm, AtLeast(0), "largest gradient norm; 0 does not clip (default)");
   v.Flag("fused", optimizer.fused,
          "torch.optim's fused=True, for framework pytorch and pytorch_compile; default false (foreach)");

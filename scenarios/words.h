@@ -100,8 +100,15 @@ struct Words<Fp8Recipe> {
 };
 template <>
 struct Words<OptimizerKind> {
-  static constexpr Word<OptimizerKind> table[] = {
-      {"sgd", OptimizerKind::kSgd}, {"adam", OptimizerKind::kAdam}, {"adamw", OptimizerKind::kAdamW}};
+  static constexpr Word<OptimizerKind> table[] = {{"sgd", OptimizerKind::kSgd},
+                                                  {"adam", OptimizerKind::kAdam},
+                                                  {"adamw", OptimizerKind::kAdamW},
+                                                  {"muon", OptimizerKind::kMuon}};
+};
+template <>
+struct Words<RateAdjustment> {
+  static constexpr Word<RateAdjustment> table[] = {{"original", RateAdjustment::kOriginal},
+                                                   {"match_rms_adamw", RateAdjustment::kMatchRmsAdamW}};
 };
 template <>
 struct Words<MomentsType> {

@@ -25,6 +25,8 @@ def _precompiled_header_impl(ctx):
         cc_toolchain = toolchain,
         source_file = header.path,
         output_file = precompiled.path,
+        # As .bazelrc's --force_pic has every source compiled: gcc takes a precompiled header only under the same options.
+        use_pic = True,
         user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts + ["-x", "c++-header"],
     )
     ctx.actions.run(

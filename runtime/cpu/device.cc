@@ -18,6 +18,7 @@
 #include "runtime/cpu/initialize.h"
 #include "runtime/cpu/latent_heads.h"
 #include "runtime/cpu/loss.h"
+#include "runtime/cpu/muon.h"
 #include "runtime/cpu/norm.h"
 #include "runtime/cpu/operands.h"
 #include "runtime/cpu/optimizer.h"
@@ -92,6 +93,8 @@ class CpuDevice : public Device {
       return Run(rope_tables_, scratch_, op, context.context, operands);
     } else if constexpr (std::is_same_v<Kind, OptimizerUpdate>) {
       return Run(op, context.step, context.lr_factor, operands);
+    } else if constexpr (std::is_same_v<Kind, MuonUpdate>) {
+      return Run(op, context.lr_factor, operands);
     } else if constexpr (std::is_same_v<Kind, InitializeParameter>) {
       return Run(op, context, operands);
     } else if constexpr (requires { Run(scratch_, op, context.tensor, operands); }) {

@@ -33,6 +33,7 @@ struct ProblemHash {
       hash = (hash ^ static_cast<uint64_t>(value)) * 0x9E3779B97F4A7C15ULL;
       hash ^= hash >> 32;
     }
+    hash ^= std::hash<float>()(p.alpha) + 3 * std::hash<float>()(p.beta);
     const bool is_bf16 = p.dtype == DType::kBFloat16;
     return hash * 32 + is_bf16 * 16 + p.transpose_a * 8 + p.transpose_b * 4 + p.bias * 2 + p.accumulate;
   }
@@ -53,9 +54,10 @@ dnnl::matmul::primitive_desc Describe(const GemmProblem& p, const dnnl::engine& 
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (p.accumulate) {
     dnnl::post_ops add_to_c;
-    add_to_c.append_sum(1.0f);
+    add_to_c.append_sum(p.beta);
     attributes.set_post_ops(add_to_c);
   }
+  if (p.alpha != 1) attributes.set_output_scales(/*mask=*/0, {p.alpha});
   const dnnl::matmul::desc product =
       p.bias ? dnnl::matmul::desc(a, b, Matrix(p.dtype, 1, p.n, false, p.n), c) : dnnl::matmul::desc(a, b, c);
   return {product, attributes, engine};
@@ -80,7 +82,7 @@ void PutBias(const GemmProblem& p, const float* bias, float* c) {
 
 Status OneDnnSgemm(const GemmProblem& p, const float* a, const float* b, float beta, float* c) {
   const dnnl_status_t status = dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k,
-                                          1.0f, a, p.lda, b, p.ldb, beta, c, p.ldc);
+                                          p.alpha, a, p.lda, b, p.ldb, beta, c, p.ldc);
   if (status != dnnl_success) {
     return Failed("oneDNN's sgemm {} failed: {}", Describe(p), dnnl_status2str(status));
   }
@@ -92,7 +94,7 @@ Status OpenBlasSgemm(const GemmProblem& p, const float* a, const float* b, float
   if (!blas) return tl::unexpected(blas.error());
   blas->sgemm(kCblasRowMajor, p.transpose_a ? kCblasTranspose : kCblasNoTranspose,
               p.transpose_b ? kCblasTranspose : kCblasNoTranspose, static_cast<int>(p.m),
-              static_cast<int>(p.n), static_cast<int>(p.k), 1.0f, a, static_cast<int>(p.lda), b,
+              static_cast<int>(p.n), static_cast<int>(p.k), p.alpha, a, static_cast<int>(p.lda), b,
               static_cast<int>(p.ldb), beta, c, static_cast<int>(p.ldc));
   return Ok();
 }
@@ -216,8 +218,9 @@ Status GemmEngine::Run(const GemmProblem& problem, const BFloat16* a, const BFlo
 Status GemmEngine::RunWith(GemmLibrary library, const GemmProblem& problem, const float* a, const float* b,
                            const float* bias, float* c) {
   if (library == GemmLibrary::kOneDnnMatmul) return RunMatmul(problem, a, b, bias, c);
+  WT_CHECK(!problem.bias || (problem.alpha == 1 && problem.beta == 1));
   if (problem.bias) PutBias(problem, bias, c);
-  const float beta = problem.accumulate || problem.bias ? 1.0f : 0.0f;
+  const float beta = problem.bias ? 1.0f : problem.accumulate ? problem.beta : 0.0f;
   if (library == GemmLibrary::kOneDnnSgemm) return OneDnnSgemm(problem, a, b, beta, c);
   return OpenBlasSgemm(problem, a, b, beta, c);
 }

@@ -19,7 +19,7 @@
 
 namespace windtunnel::cpu {
 
-// C[m,n] = op(A)[m,k] op(B)[k,n] (+ bias[n] on every row) (+ C if accumulate), row-major. `lda` is the stride
+// C[m,n] = alpha op(A)[m,k] op(B)[k,n] (+ bias[n] on every row) (+ beta C if accumulate), row-major. `lda` is the stride
 // of A's stored rows in elements (rows have length k, or m if transposed); likewise ldb and ldc. Operands may
 // be parts of wider matrices.
 struct GemmProblem {
@@ -29,6 +29,7 @@ struct GemmProblem {
   bool bias = false;
   bool accumulate = false;
   DType dtype = DType::kFloat32;  // of all operands: fp32 or bf16
+  float alpha = 1, beta = 1;      // REQUIRES: 1 with a bias
 
   // A problem whose matrices are stored without gaps.
   static GemmProblem Dense(int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b) {

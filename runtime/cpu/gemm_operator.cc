@@ -52,7 +52,7 @@ class BlockedProduct {
     for (int64_t row = 0; row < rows.length; ++row) {
       float* sums = c_block_ + row * columns.length;
       if (p_.accumulate) {
-        Convert(columns.length, 1.0f, corner + row * p_.ldc, sums);
+        Convert(columns.length, p_.beta, corner + row * p_.ldc, sums);
       } else {
         std::fill_n(sums, columns.length, 0.0f);
       }
@@ -68,6 +68,7 @@ class BlockedProduct {
       GemmProblem product =
           GemmProblem::Dense(rows.length, columns.length, depth.length, p_.transpose_a, p_.transpose_b);
       product.accumulate = true;
+      product.alpha = p_.alpha;
       WT_RETURN_IF_ERROR(engine_.Run(product, a_block_, b_block_, nullptr, c_block_));
     }
     return Ok();
@@ -115,6 +116,8 @@ Status Run(GemmEngine& engine, Scratch& scratch, const Gemm& op, const Operands&
   problem.bias = op.bias;
   problem.accumulate = op.accumulate;
   problem.dtype = op.dtype;
+  problem.alpha = op.alpha;
+  problem.beta = op.beta;
   return WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     const T* a = operands.In<T>(0, op.m * op.k);

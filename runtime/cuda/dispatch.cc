@@ -14,6 +14,7 @@
 #include "runtime/cuda/kernels/head_norm.h"
 #include "runtime/cuda/kernels/initialize.h"
 #include "runtime/cuda/kernels/loss.h"
+#include "runtime/cuda/kernels/muon.h"
 #include "runtime/cuda/kernels/norm.h"
 #include "runtime/cuda/kernels/operands.h"
 #include "runtime/cuda/kernels/optimizer.h"

@@ -147,8 +147,8 @@ Status Multiplier::Multiply(const GemmProblem& problem, const void* a, const voi
   const Key key{problem, {AlignmentOf(a), AlignmentOf(b), of_c}};
   WT_ASSIGN_OR_RETURN(Choice * choice, Choose(key, bias));
   if (has_bias) WT_RETURN_IF_ERROR(choice->Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
-  const float one = 1, beta = problem.accumulate ? 1 : 0;
-  return CheckBlas(blas_.matmul(handle_, choice->operation, &one, a, choice->a, b, choice->b, &beta, c,
+  const float alpha = problem.alpha, beta = problem.accumulate ? problem.beta : 0;
+  return CheckBlas(blas_.matmul(handle_, choice->operation, &alpha, a, choice->a, b, choice->b, &beta, c,
                                 choice->c, c, choice->c, &choice->algorithm, workspace_, kWorkspace, stream),
                    "cublasLtMatmul");
 }

@@ -20,7 +20,9 @@ GemmProblem ProblemOf(const Gemm& op) {
                      .c = {op.n, op.m, op.n, false, op.m * op.n},
                      .epilogue = op.bias ? Epilogue::kBias : Epilogue::kNone,
                      .accumulate = op.accumulate,
-                     .dtype = op.dtype};
+                     .dtype = op.dtype,
+                     .alpha = op.alpha,
+                     .beta = op.beta};
 }
 
 GemmProblem ProblemOf(const GroupedGemm& op) {

@@ -31,6 +31,7 @@ struct GemmProblem {
   Epilogue epilogue = Epilogue::kNone;
   bool accumulate = false;
   DType dtype = DType::kFloat32;
+  float alpha = 1, beta = 1;  // as a Gemm's
   auto operator<=>(const GemmProblem&) const = default;
 };
 

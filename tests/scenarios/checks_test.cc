@@ -279,7 +279,13 @@ INSTANTIATE_TEST_SUITE_P(
             "s.yaml:2:58: precision.fp8_param_gather is true, expected parallel.data.offload: none, not "
             "optimizer"},
         Conflict{Gpt("optimizer: {momentum: 0.9}\n"),
-                 "s.yaml:2:23: optimizer.momentum is 0.9, expected 0 unless kind is sgd"},
+                 "s.yaml:2:23: optimizer.momentum is 0.9, expected 0 unless kind is sgd or muon"},
+        Conflict{Gpt("optimizer: {kind: muon}\nparallel: {data: {kind: zero1, size: 2}}\n"),
+                 "s.yaml:2:19: optimizer.kind is muon, which updates whole matrices; expected "
+                 "parallel.data.kind none, ddp or dp, not zero1, which shards them"},
+        Conflict{Gpt("optimizer: {kind: muon, fused: true}\nframework: pytorch\n"),
+                 "s.yaml:2:32: optimizer.fused is true, expected false for muon, which torch.optim has no "
+                 "fused form of"},
         Conflict{Gpt("lr_scheduler: {decay: step, decay_steps: 5}\n"),
                  "s.yaml:2:42: lr_scheduler.decay_steps is 5, expected 0 with decay: step, which has no end"},
         Conflict{

@@ -122,6 +122,14 @@ TEST(OptimizerDefaults, AreTorchs) {
                                   .clip_norm = 0}));
   EXPECT_EQ(Parsed(std::string(kMlp) + "optimizer: {kind: sgd}\n").optimizer.weight_decay, 0);
   EXPECT_EQ(Parsed(std::string(kMlp) + "optimizer: {kind: adam}\n").optimizer.weight_decay, 0);
+  // torch.optim.Muon's, but for the learning rate and how it is adjusted, since there is one for all parameters.
+  EXPECT_EQ(Parsed(std::string(kMlp) + "optimizer: {kind: muon}\n").optimizer,
+            (OptimizerSpec{.kind = OptimizerKind::kMuon,
+                           .lr = 3e-4,
+                           .weight_decay = 0.1,
+                           .momentum = 0.95,
+                           .ns_steps = 5,
+                           .adjust_lr = RateAdjustment::kMatchRmsAdamW}));
 }
 
 TEST(OptimizerKeys, AreAllAccepted) {

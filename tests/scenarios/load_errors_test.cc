@@ -191,7 +191,8 @@ INSTANTIATE_TEST_SUITE_P(
             "least 1"},
         Mistake{Mlp("name: 405\n"), "s.yaml:2:7: name is '405', expected text (write \"405\")"},
         Mistake{Mlp("optimizer: {kind: adamx}\n"),
-                "s.yaml:2:19: optimizer.kind is 'adamx', expected sgd, adam or adamw (did you mean 'adam'?)"},
+                "s.yaml:2:19: optimizer.kind is 'adamx', expected sgd, adam, adamw or muon (did you mean "
+                "'adam'?)"},
         Mistake{Mlp("recompute: no\n"),
                 "s.yaml:2:12: recompute is 'no', expected none, selective, selective_op or full"},
         Mistake{

@@ -42,6 +42,12 @@ TEST(KeysWithoutEffect, AreNotBucketsOfMegatronsBuffers) {
   EXPECT_EQ(Unused(buckets), none);
 }
 
+TEST(KeysWithoutEffect, AreThoseOfAnotherOptimizer) {
+  EXPECT_EQ(Unused("{}", "optimizer: {ns_steps: 4, adjust_lr: original}\n"),
+            "optimizer.ns_steps, optimizer.adjust_lr have no effect with optimizer.kind: adamw");
+  EXPECT_EQ(Unused("{}", "optimizer: {kind: muon, ns_steps: 4, adjust_lr: original}\n"), "");
+}
+
 TEST(KeysWithoutEffect, AreThoseOfAnAxisOfOneRank) {
   EXPECT_EQ(Unused("{pipeline: {schedule: gpipe}, tensor: {sequence: true}, context: {kind: ulysses}}"),
             "parallel.pipeline.schedule has no effect with parallel.pipeline.size: 1\n"

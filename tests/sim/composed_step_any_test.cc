@@ -230,6 +230,14 @@ Scenario AnyScenario() {
   if (s.recompute == Recompute::kFull && s.model.HasAlikeLayers() && !s.model.mtp)
     s.recompute_layers = Any<int64_t>({0, 0, 1, 2, 3});
   AdaptAnyhow(s);
+  const DataParallelKind kind = parallel.data.kind;
+  const bool has_whole_matrices = kind == DataParallelKind::kNone || kind == DataParallelKind::kDdp;
+  if (has_whole_matrices && s.precision.optimizer == Precision::kFp32 && Any({true, false, false})) {
+    s.optimizer.kind = OptimizerKind::kMuon;
+    s.optimizer.fused = false;
+    s.optimizer.momentum = 0.95;
+    s.optimizer.ns_steps = Any<int64_t>({1, 2, 5});
+  }
   return s;
 }
 
@@ -237,6 +245,8 @@ Scenario AnyScenario() {
 // rowwise fp8 and offload.
 Scenario AnyShardedScenario() {
   Scenario s = AnyScenario();
+  if (s.optimizer.kind == OptimizerKind::kMuon)
+    s.optimizer = {.kind = OptimizerKind::kAdamW, .clip_norm = s.optimizer.clip_norm};
   ParallelSpec& parallel = s.parallel;
   parallel.pipeline = {};
   s.model.layers = Any<int64_t>({6, 7, 8, 9, 10, 13, 21});

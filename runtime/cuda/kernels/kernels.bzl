@@ -13,6 +13,7 @@ KERNELS = [
     "head_norm",
     "initialize",
     "loss",
+    "muon",
     "norm",
     "optimizer",
     "packed",

@@ -24,8 +24,9 @@ using test::Values;
 Values Expected(const Gemm& op, const Values& a, const Values& b, const Values& bias, const Values& c) {
   Values result = reference::Gemm(op.m, op.n, op.k, op.transpose_a, op.transpose_b, a, b);
   for (int64_t i = 0; i < op.m * op.n; ++i) {
+    result[i] *= op.alpha;
     if (op.bias) result[i] += bias[i % op.n];
-    if (op.accumulate) result[i] += c[i];
+    if (op.accumulate) result[i] += op.beta * c[i];
   }
   return result;
 }
@@ -49,6 +50,10 @@ RC_GTEST_PROP(GemmKernel, MatchesTheReferenceForAnyShapeAndFlags, ()) {
   op.transpose_b = *rc::gen::arbitrary<bool>();
   op.bias = *rc::gen::arbitrary<bool>();
   op.accumulate = *rc::gen::arbitrary<bool>();
+  if (!op.bias) {
+    op.alpha = *rc::gen::element(1.0f, 2.0315f);
+    op.beta = *rc::gen::element(1.0f, -4.7750f);
+  }
   RC_ASSERT(ErrorOf(op) < 1e-6);
 }
 

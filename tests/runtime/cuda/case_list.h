@@ -32,5 +32,7 @@ Outcome OnCpu(const OperatorCase& operator_case);
 // Attention of whole sequences and of context ranks' blocks.
 void AddAttention(Cases& c);
 void AddContextAttention(Cases& c);
+// Operands are fp32 whatever the type of the cases.
+void AddOptimizers(Cases& c);
 
 }  // namespace windtunnel::test
