@@ -45,10 +45,11 @@ std::string_view NameOf(Copy::Crosses crosses) {
 // ---- cost keys, one function a kind
 
 std::string KeyOf(const Gemm& g) {
-  return fmt::format(FMT_COMPILE("gemm {} {}{} m={} n={} k={}{}{}{}{}{}{}"), Name(g.dtype),
+  return fmt::format(FMT_COMPILE("gemm {} {}{} m={} n={} k={}{}{}{}{}{}{}{}"), Name(g.dtype),
                      g.transpose_a ? 't' : 'n', g.transpose_b ? 't' : 'n', g.m, g.n, g.k,
                      Flag(g.bias, " bias"), Flag(g.accumulate, " accumulate"), Flag(g.is_forward, " forward"),
                      Flag(g.fast_accumulation, " fast_accumulation"), Flag(g.of_blocks, " of_blocks"),
+                     Flag(g.of_optimizer, " of_optimizer"),
                      g.streams > 1 ? fmt::format(FMT_COMPILE(" streams={}"), g.streams) : "");
 }
 

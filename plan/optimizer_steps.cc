@@ -26,18 +26,6 @@ OptimizerSpec ElementwiseSpec(OptimizerSpec spec) {
   return spec;
 }
 
-// The parameter that the target is the whole of, if Muon updates it; else -1.
-int MuonsParameter(const Role& role, const OptimizerSpec& spec, const Slice& values) {
-  if (spec.kind != OptimizerKind::kMuon) return -1;
-  for (size_t i = 0; i < role.parameters.size(); ++i) {
-    const Parameter& parameter = role.parameters[i];
-    if (parameter.values.buffer != values.buffer) continue;
-    WT_CHECK_EQ(parameter.elements, values.elements);
-    return parameter.matrices.empty() ? -1 : static_cast<int>(i);
-  }
-  return -1;
-}
-
 // The sizes of the PyTorch tensors in one target: FSDP 2 shards parameters separately, FSDP 1 whole units.
 std::vector<int64_t> TensorsOf(const Role& role, const Slice& values) {
   std::vector<int64_t> sizes;
@@ -66,24 +54,44 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, Collective
       dense_copies_(dense_copies),
       targets_(targets),
       framework_(framework) {
-  for (const OptimizerTarget& target : targets_) muons_.push_back(MuonsParameter(role, spec, target.values));
+  for (int i = 0; i < static_cast<int>(targets_.size()); ++i)
+    for (Piece& piece : PiecesOf(i)) pieces_.push_back(std::move(piece));
   const DType dtype = MomentsOf(spec);
-  constexpr size_t kMostStates = 2;
-  for (size_t state = 0; state < kMostStates; ++state) {
-    std::vector<Slice>& of_targets = states_.emplace_back(targets_.size());
-    for (size_t i = 0; i < targets_.size(); ++i) {
-      const std::vector<std::string> names = StatesOf(spec, IsMuons(static_cast<int>(i)));
+  for (size_t state = 0; state < Piece().states.size(); ++state) {
+    for (Piece& piece : pieces_) {
+      const std::vector<std::string> names = StatesOf(spec, piece.parameter >= 0);
       if (state >= names.size()) continue;
-      const Slice& values = targets_[i].values;
-      of_targets[i] = NewBuffer(role, targets_[i].name + "." + names[state], values.elements,
-                                Category::kOptimizer, dtype, role.buffers[values.buffer].space);
-      role.optimizer_states.push_back({names[state], values, of_targets[i]});
+      const Slice values = ValuesOf(piece);
+      piece.states[state] = NewBuffer(role, piece.name + "." + names[state], values.elements,
+                                      Category::kOptimizer, dtype, role.buffers[values.buffer].space);
+      role.optimizer_states.push_back({names[state], values, piece.states[state]});
     }
   }
   is_foreach_ = UpdatesForeach(framework, spec);
   if (spec.clip_norm > 0) {
     role.gradient_norm = NewBuffer(role, "gradient norm", 1, Category::kWorkspace).buffer;
   }
+}
+
+std::vector<OptimizerSteps::Piece> OptimizerSteps::PiecesOf(int target) const {
+  const OptimizerTarget& of = targets_[target];
+  if (spec_.kind != OptimizerKind::kMuon) return {{target, 0, of.values.elements, of.name}};
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < role_.parameters.size(); ++i) {
+    const Parameter& parameter = role_.parameters[i];
+    if (parameter.values.buffer != of.values.buffer) continue;
+    WT_CHECK_EQ(parameter.values.per_rank, 0);  // whole
+    const int64_t first = parameter.values.offset - of.values.offset;
+    pieces.push_back({target, first, parameter.elements, parameter.name});
+    if (!parameter.matrices.empty()) pieces.back().parameter = static_cast<int>(i);
+  }
+  return pieces;
+}
+
+Slice OptimizerSteps::PartOf(Slice whole, const Piece& piece) {
+  whole.offset += piece.first;
+  whole.elements = piece.elements;
+  return whole;
 }
 
 // A parameter's gradient, or the rank's shard of it. Gradients are laid out like the target's values.
@@ -216,10 +224,10 @@ void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first,
   b.Add(ClipGradients{elements, targets(), spec_.clip_norm, local.dtype}, "clip", {norm}, gradients);
 }
 
-void OptimizerSteps::MakeStates(ProgramBuilder& b, int begin, int end) const {
-  for (const std::vector<Slice>& of_targets : states_) {
-    for (int i = begin; i < end; ++i) {
-      const Slice& state = of_targets[i];
+void OptimizerSteps::MakeStates(ProgramBuilder& b, const Pieces& pieces) const {
+  for (size_t which = 0; which < Piece().states.size(); ++which) {
+    for (const Piece* piece : pieces) {
+      const Slice& state = piece->states[which];
       if (state.buffer < 0) continue;
       b.Alloc(state.buffer);
       b.Add(Fill{.elements = state.elements, .dtype = MomentsOf(spec_)}, role_.buffers[state.buffer].name, {},
@@ -228,18 +236,18 @@ void OptimizerSteps::MakeStates(ProgramBuilder& b, int begin, int end) const {
   }
 }
 
-OpIndex OptimizerSteps::AddElementwise(ProgramBuilder& b, const std::vector<int>& targets,
-                                       const std::string& name) {
+OpIndex OptimizerSteps::AddElementwise(ProgramBuilder& b, const Pieces& pieces, const std::string& name) {
   std::vector<Slice> gradients, writes;
   int64_t elements = 0;
-  for (const int i : targets) {
-    gradients.push_back(targets_[i].gradient);
-    writes.push_back(targets_[i].values);
-    elements += targets_[i].values.elements;
+  for (const Piece* piece : pieces) {
+    gradients.push_back(GradientOf(*piece));
+    writes.push_back(ValuesOf(*piece));
+    elements += piece->elements;
   }
-  OptimizerUpdate update{ElementwiseSpec(spec_), elements, static_cast<int64_t>(targets.size())};
+  OptimizerUpdate update{ElementwiseSpec(spec_), elements, static_cast<int64_t>(pieces.size())};
   update.state_tensors = static_cast<int>(StatesOf(spec_, /*is_muons=*/false).size());
   const Buffer& first = role_.buffers[writes.front().buffer];
+  const bool is_on_device = first.space == MemorySpace::kDevice;
   update.dtype = first.dtype;
   if (role_.loss_scaling) {
     update.guarded = true;
@@ -247,24 +255,23 @@ OpIndex OptimizerSteps::AddElementwise(ProgramBuilder& b, const std::vector<int>
     gradients.push_back(role_.loss_scaling->numbers);
   }
   for (int state = 0; state < update.state_tensors; ++state)
-    for (const int i : targets) writes.push_back(states_[state][i]);
+    for (const Piece* piece : pieces) writes.push_back(piece->states[state]);
   const OpIndex updated = b.Add(update, name, std::move(gradients), std::move(writes));
   // On the host, tensors are updated one by one (torch/optim/optimizer.py, _default_to_fused_or_foreach).
-  if (is_foreach_ && first.space == MemorySpace::kDevice) {
+  if (is_foreach_ && is_on_device) {
     const std::string roots = fmt::format("roots of second moments ({})", name);
-    for (const int i : targets) {
-      for (const int64_t elements_of_one : TensorsOf(role_, targets_[i].values))
+    for (const Piece* piece : pieces) {
+      for (const int64_t elements_of_one : TensorsOf(role_, ValuesOf(*piece)))
         b.WorkedInBy(updated, b.Temporary(roots, elements_of_one, Category::kWorkspace, update.dtype));
     }
   }
   return updated;
 }
 
-OpIndex OptimizerSteps::AddMuon(ProgramBuilder& b, int target) {
-  const Parameter& parameter = role_.parameters[muons_[target]];
-  const OptimizerTarget& of = targets_[target];
-  const std::vector<int64_t>& matrices = parameter.matrices;
-  const int64_t columns = parameter.elements / std::accumulate(matrices.begin(), matrices.end(), int64_t{0});
+OpIndex OptimizerSteps::AddMuon(ProgramBuilder& b, const Piece& piece) {
+  const std::vector<int64_t>& matrices = role_.parameters[piece.parameter].matrices;
+  const int64_t columns = piece.elements / std::accumulate(matrices.begin(), matrices.end(), int64_t{0});
+  const Slice* found_inf = role_.loss_scaling ? &role_.loss_scaling->found_inf : nullptr;
   OpIndex updated = -1;
   int64_t row = 0;
   for (const int64_t rows : matrices) {
@@ -273,9 +280,13 @@ OpIndex OptimizerSteps::AddMuon(ProgramBuilder& b, int target) {
       whole.elements = rows * columns;
       return whole;
     };
-    const MuonMatrix matrix{
-        of.name, rows, columns, part(of.values), part(of.gradient), part(states_[0][target])};
-    updated = AddMuonUpdate(b, spec_, matrix, role_.loss_scaling ? &role_.loss_scaling->found_inf : nullptr,
+    const MuonMatrix matrix{.name = piece.name,
+                            .rows = rows,
+                            .columns = columns,
+                            .values = part(ValuesOf(piece)),
+                            .gradient = part(GradientOf(piece)),
+                            .momentum = part(piece.states[0])};
+    updated = AddMuonUpdate(b, spec_, matrix, found_inf,
                             /*keeps_fp32=*/framework_ != Framework::kWindtunnel);
     row += rows;
   }
@@ -285,12 +296,16 @@ OpIndex OptimizerSteps::AddMuon(ProgramBuilder& b, int target) {
 OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int end,
                                   const std::string& name) {
   b.SetPhase(Phase::kOptimizer);
-  if (first) MakeStates(b, begin, end);
-  std::vector<int> elementwise, muons;
-  for (int i = begin; i < end; ++i) (IsMuons(i) ? muons : elementwise).push_back(i);
+  Pieces all, elementwise, muons;
+  for (const Piece& piece : pieces_) {
+    if (piece.target < begin || piece.target >= end) continue;
+    all.push_back(&piece);
+    (piece.parameter < 0 ? elementwise : muons).push_back(&piece);
+  }
+  if (first) MakeStates(b, all);
   OpIndex updated = b.LastCompute();  // also of a stage whose parameters are all frozen
   if (!elementwise.empty()) updated = AddElementwise(b, elementwise, name);
-  for (const int target : muons) updated = AddMuon(b, target);
+  for (const Piece* piece : muons) updated = AddMuon(b, *piece);
   return updated;
 }
 

@@ -2,6 +2,8 @@
 // unscaling if the loss was scaled, clipping by the global norm, making the state at first use, the update.
 #pragma once
 
+#include <array>
+#include <string>
 #include <vector>
 
 #include "plan/collectives.h"
@@ -47,12 +49,25 @@ class OptimizerSteps {
   int targets() const { return static_cast<int>(targets_.size()); }
 
  private:
-  bool IsMuons(int target) const { return muons_[target] >= 0; }
-  void MakeStates(ProgramBuilder& b, int begin, int end) const;
-  // The update of targets that are not Muon's: all at once, element by element.
-  OpIndex AddElementwise(ProgramBuilder& b, const std::vector<int>& targets, const std::string& name);
-  // Muon's update of a target: each of its matrices.
-  OpIndex AddMuon(ProgramBuilder& b, int target);
+  // What one state belongs to: a target; with Muon, a parameter within a target.
+  struct Piece {
+    int target;
+    int64_t first, elements;  // within the target
+    std::string name;
+    int parameter = -1;  // updated by Muon
+    // Momentum or first moments, and second moments; buffer -1: none.
+    std::array<Slice, 2> states = {};
+  };
+
+  std::vector<Piece> PiecesOf(int target) const;
+  static Slice PartOf(Slice whole, const Piece& piece);
+  Slice ValuesOf(const Piece& piece) const { return PartOf(targets_[piece.target].values, piece); }
+  Slice GradientOf(const Piece& piece) const { return PartOf(targets_[piece.target].gradient, piece); }
+  using Pieces = std::vector<const Piece*>;
+  void MakeStates(ProgramBuilder& b, const Pieces& pieces) const;
+  // The update of pieces that are not Muon's: all at once, element by element.
+  OpIndex AddElementwise(ProgramBuilder& b, const Pieces& pieces, const std::string& name);
+  OpIndex AddMuon(ProgramBuilder& b, const Piece& piece);
   Slice GradientOf(const Parameter& parameter) const;
   GradientNorm NormOf(std::vector<Slice>& gradients) const;
 
@@ -61,9 +76,7 @@ class OptimizerSteps {
   CollectiveStream& tensor_;
   int dense_copies_;
   std::vector<OptimizerTarget> targets_;
-  std::vector<int> muons_;  // by target: the index of the parameter, if Muon updates it; else -1
-  // By state (first moments or momenta; second moments) and target; buffer -1: the target has none.
-  std::vector<std::vector<Slice>> states_;
+  std::vector<Piece> pieces_;  // in the order of targets
   Framework framework_;
   bool is_foreach_ = false;
 };
