@@ -1,4 +1,5 @@
-// CHECKs guard our own invariants: they print both values and abort. They never guard user input (base/result.h).
+// CHECKs guard our own invariants: they print both values and abort. They never guard user input
+// (base/result.h).
 #pragma once
 
 #include <fmt/format.h>

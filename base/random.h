@@ -1,6 +1,7 @@
-// Deterministic random streams: the same (seed, stream) gives the same numbers on any machine, in any order of use
-// and with any number of threads, since the generator is a counter passed through a hash (SplitMix64's finaliser,
-// Steele, Lea and Flood, OOPSLA 2014). No standard-library distribution: those differ between implementations.
+// Deterministic random streams: the same (seed, stream) gives the same numbers on any machine, in any order
+// of use and with any number of threads, since the generator is a counter passed through a hash (SplitMix64's
+// finaliser, Steele, Lea and Flood, OOPSLA 2014). No standard-library distribution: those differ between
+// implementations.
 #pragma once
 
 #include <cstdint>

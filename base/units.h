@@ -6,8 +6,8 @@
 //   double in_seconds = step / Seconds(1);
 //   Duration transfer = MiB(25) / GBps(2.0);
 //
-// GB is 10^9 bytes, GiB is 2^30. Arithmetic that mixes units goes through 128 bits, since bytes times picoseconds
-// overflow 64 bits already at 9.2 MB for one second.
+// GB is 10^9 bytes, GiB is 2^30. Arithmetic that mixes units goes through 128 bits, since bytes times
+// picoseconds overflow 64 bits already at 9.2 MB for one second.
 #pragma once
 
 #include <compare>

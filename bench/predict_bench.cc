@@ -3,10 +3,9 @@
 //
 //   ./bazelw run //bench:predict_bench
 //
-// BM_Replicas      Llama 3 405B, tensor 8 x pipeline 16, by number of data-parallel replicas: 128 to 131,072 GPUs
-// BM_Topology      the same over a rail-optimised fat tree, whose links collectives share
-// BM_Fsdp          Llama 8B with FSDP, by number of GPUs: 8 to 131,072
-// BM_Unfolded      the same with every rank simulated
+// BM_Replicas      Llama 3 405B, tensor 8 x pipeline 16, by number of data-parallel replicas: 128 to 131,072
+// GPUs BM_Topology      the same over a rail-optimised fat tree, whose links collectives share BM_Fsdp
+// Llama 8B with FSDP, by number of GPUs: 8 to 131,072 BM_Unfolded      the same with every rank simulated
 // BM_MicroBatches  the Llama 3 405B case on 16,384 GPUs, by micro-batches per step: more operators per role
 //
 // `ops` counts the operators of all roles' steady steps, `events` the events of the engine.

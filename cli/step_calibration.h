@@ -1,4 +1,5 @@
-// `calibrate --steps` and `validate --cross-fit`: residual factors of a framework's profile, fitted to measured steps.
+// `calibrate --steps` and `validate --cross-fit`: residual factors of a framework's profile, fitted to
+// measured steps.
 #pragma once
 
 #include "base/result.h"

@@ -69,9 +69,11 @@ class CostModel {
   virtual Distribution Dispatch() const = 0;
   // The same before this operator, if the model tells operators apart.
   virtual KernelCost DispatchOf(const Op&) const { return {.time = Dispatch()}; }
-  // Whether the host's thread runs the kernels (a CPU) or only issues them to a device that runs them in its own time.
+  // Whether the host's thread runs the kernels (a CPU) or only issues them to a device that runs them in its
+  // own time.
   virtual bool host_computes() const { return true; }
-  // Cores of a node that its ranks share (rank r of a node runs on core r modulo this); 0: every rank has its own device.
+  // Cores of a node that its ranks share (rank r of a node runs on core r modulo this); 0: every rank has its
+  // own device.
   virtual int cores_per_node() const = 0;
   // The slow-down that all operators of a step share, at a level of its distribution in [0, 1].
   virtual double CommonMode(double level) const = 0;

@@ -32,14 +32,15 @@ class Distribution {
   Distribution() = default;
   // Every draw returns `value`.
   static Distribution Constant(Duration value);
-  // Quantiles by linear interpolation between order statistics (type 7 of Hyndman and Fan 1996, numpy's default).
+  // Quantiles by linear interpolation between order statistics (type 7 of Hyndman and Fan 1996, numpy's
+  // default).
   // REQUIRES: not empty.
   static Distribution FromSamples(std::vector<Duration> samples);
   // REQUIRES: ascending.
   static Distribution FromQuantiles(const std::array<Duration, kCount>& values);
 
-  // Linear between the stored levels; only additions, multiplications and rounding to picoseconds, so the same on every
-  // machine. REQUIRES: 0 <= level <= 1.
+  // Linear between the stored levels; only additions, multiplications and rounding to picoseconds, so the
+  // same on every machine. REQUIRES: 0 <= level <= 1.
   Duration Quantile(double level) const;
   Duration p10() const { return values_[3]; }
   Duration p50() const { return values_[5]; }

@@ -84,8 +84,8 @@ struct GroupLayout {
 std::vector<std::vector<int>> RanksByNode(const std::vector<int>& ranks, int devices_per_node);
 // The group's ranks and nodes alone.
 GroupLayout PlaceOnNodes(const Group& group, const ClusterSpec& cluster);
-// The links of a node: `link`, or the device's own if it names none. Errors: InvalidInput for what joins no devices,
-// and for more of them than a mesh has.
+// The links of a node: `link`, or the device's own if it names none. Errors: InvalidInput for what joins no
+// devices, and for more of them than a mesh has.
 Result<LinkRates> LinkWithinNodes(const ClusterSpec& cluster, const LinkSpec& link, const DeviceSpec& device);
 // Without a topology (cost_models/collective_traffic.h has the version with one). Errors: those of the rates,
 // InvalidInput for a slow link.

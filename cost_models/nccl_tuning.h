@@ -27,7 +27,8 @@
 //   An all-reduce of 64 MiB among 8 A100s of a node, ring of 12 channels x 20 GB/s by Simple: 8.4 + 14 x 3.4 = 56 us of latency,
 //   240 x 8/14 = 137.1 GB/s: 545.3 us. LL128: 40.6 us, 220.8 x 8/14 = 126.2 GB/s: 572.5 us. NCCL takes the former.
 //
-// CollNet (in-network reduction) is not modelled. tests/cost_models/data/nccl_tuning.json holds NCCL's table for 19 systems.
+// CollNet (in-network reduction) is not modelled. tests/cost_models/data/nccl_tuning.json holds NCCL's table
+// for 19 systems.
 #pragma once
 
 #include <cstdint>

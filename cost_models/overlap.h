@@ -1,14 +1,14 @@
 // How a collective and the computation beside it share a core, fitted to two measured slow-downs.
 //
-// The model (sim/core_sharing.h): a core is shared max-min fairly between computing threads (weight 1, each wants the whole
-// core) and communication flows (weight w, each wants at most its demand d). Measured with c ranks on a core, all computing
-// and all inside the collective:
+// The model (sim/core_sharing.h): a core is shared max-min fairly between computing threads (weight 1, each
+// wants the whole core) and communication flows (weight w, each wants at most its demand d). Measured with c
+// ranks on a core, all computing and all inside the collective:
 //   r  the collective's speed relative to alone        (collective_rate_under_compute)
 //   q  a computing thread's speed relative to alone    (compute_rate_under_collective)
 //   d  the share of a core that one rank's communication takes alone (core time / time)
 //
-// A flow's share of the core is s = r d, each computing thread keeps 1/c - s. Neither is satisfied, so their shares stand in
-// the ratio of their weights:
+// A flow's share of the core is s = r d, each computing thread keeps 1/c - s. Neither is satisfied, so their
+// shares stand in the ratio of their weights:
 //   w = s / (1/c - s)                        one rank a core: w = s / (1 - s)
 // A computing thread has 1 - c s of the core time that it has without the collective. Whatever speed it loses
 // beyond that, it loses to caches and memory:

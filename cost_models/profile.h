@@ -28,7 +28,8 @@ struct KernelEntry {
   Distribution time;  // on a core (or device) of its own
 };
 
-// One collective or point-to-point transfer, measured from the last rank's arrival to its completion, on idle cores.
+// One collective or point-to-point transfer, measured from the last rank's arrival to its completion, on idle
+// cores.
 struct CollectiveEntry {
   std::string op;       // "all_reduce", "broadcast", "barrier", "send", …
   std::string backend;  // "gloo", "threads"
@@ -81,7 +82,8 @@ struct Profile {
   void Put(OutsideAllocatorEntry entry);
 };
 
-// Errors: InvalidInput with the file's name (missing, not JSON, another schema version, a missing or wrong field).
+// Errors: InvalidInput with the file's name (missing, not JSON, another schema version, a missing or wrong
+// field).
 Result<Profile> LoadProfile(const std::string& path);
 Result<Profile> ParseProfile(const std::string& json, const std::string& name);
 // Canonical: sorted, so that equal profiles are equal text. For a datasheet: the text that it was read from.

@@ -43,7 +43,8 @@ Result<Allocation> CachingAllocator::Take(Bytes bytes, MemoryOwner) {
   return Allocation{used.address, used.bytes, place};
 }
 
-// The program frees memory only where its edges order the next use after the last, on whatever stream: no event is needed.
+// The program frees memory only where its edges order the next use after the last, on whatever stream: no
+// event is needed.
 void CachingAllocator::GiveBack(const Allocation& allocation, MemoryEvent) {
   WT_CHECK(blocks_.at(allocation.place).state == BlockState::kUsed);
   blocks_.SetState(allocation.place, BlockState::kFree);

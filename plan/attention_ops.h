@@ -67,7 +67,8 @@ NormedHeads HeadsOf(const HeadNorm& n) {
 // dropout, here and below, is of the probabilities, before they weigh values; what is saved is not dropped.
 // `heads` are those of one of `head_parts` context-parallel ranks, which share the tensor rank's (ulysses).
 // eager saves the probabilities [batch, heads, seq, seq] (zero for keys that the query does not see);
-// flash saves the rows' log-sum-exp [batch, heads, seq]. The workspace holds tiles; its size is AttentionWorkspaceElements().
+// flash saves the rows' log-sum-exp [batch, heads, seq]. The workspace holds tiles; its size is
+// AttentionWorkspaceElements().
 // forward: reads qkv; writes out, saved, workspace.
 // backward: reads dout, qkv, out, saved; writes dqkv, workspace.
 struct AttentionForward {
@@ -139,7 +140,8 @@ struct MergeAttention {
 // them, with as many key heads as query heads. The last rope_dim of a head's head_dim columns are rotated (by
 // halves, as in Rope); in keys they come from one key that all heads share. kv has, for each head, the other
 // head_dim - rope_dim columns of its key, then its value.
-// forward reads: q[T, heads * head_dim], kv[T, heads * (head_dim - rope_dim + value_dim)], shared_key[T, rope_dim]; writes: qkv.
+// forward reads: q[T, heads * head_dim], kv[T, heads * (head_dim - rope_dim + value_dim)], shared_key[T,
+// rope_dim]; writes: qkv.
 // backward reads: dqkv; writes: dq, dkv, dshared_key (the sum over heads).
 struct JoinLatentHeads {
   int64_t batch = 0, seq = 0, heads = 0, head_dim = 0, rope_dim = 0, value_dim = 0;

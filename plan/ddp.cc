@@ -166,8 +166,8 @@ void DdpReducer::BeginStep(ProgramBuilder& builder, int64_t step) {
   if (step == 1 && !spec_.find_unused_parameters) Rebuild();
 }
 
-// Rank 0's order reaches the others by two int32 broadcasts: the buckets' parameters and count, and their sizes. The new
-// buckets are allocated before the old ones are freed.
+// Rank 0's order reaches the others by two int32 broadcasts: the buckets' parameters and count, and their
+// sizes. The new buckets are allocated before the old ones are freed.
 void DdpReducer::Rebuild() {
   builder_->SetPhase(Phase::kGradientSync);
   std::vector<Bucket> old = std::move(buckets_);

@@ -21,7 +21,8 @@ namespace windtunnel {
 
 class DdpReducer {
  public:
-  // `values` are the parameters as the model computes with them; gradients have their type, buckets have type `reduce`.
+  // `values` are the parameters as the model computes with them; gradients have their type, buckets have type
+  // `reduce`.
   // REQUIRES: both types are the same with gradient_as_bucket_view.
   // `experts`: the ranks over which gradients of experts (Parameter::is_of_experts) are reduced, in buckets
   // of their own. They, too, become shares of the mean over `collectives`, from all of which their tokens

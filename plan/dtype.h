@@ -11,8 +11,8 @@ namespace windtunnel {
 // kMxFloat8 and kFloat4x2 are operands of products only, in blocks whose scales the matrix units apply (OCP's
 // microscaling formats; NVFP4). An element of kFloat4x2 is a byte with two 4-bit numbers (E2M1).
 // kNf4 and kNf4Double hold frozen weights, which are unpacked before they are used (Dequantize, plan/ops.h). An
-// element is a block: of 64 weights in 4 bits and their fp32 scale; of 256 of these with scales of 8 bits, and an
-// fp32 scale for those.
+// element is a block: of 64 weights in 4 bits and their fp32 scale; of 256 of these with scales of 8 bits,
+// and an fp32 scale for those.
 enum class DType : uint8_t {
   kFloat32,
   kTf32,

@@ -57,7 +57,8 @@ std::vector<int64_t> Fsdp::TrainedShards(const UnitState& unit) {
   return {all.begin(), all.begin() + static_cast<int64_t>(unit.trained)};
 }
 
-// The unit's gradients, divided by the number of ranks, in the layout and type of the reduction; there after `ready`.
+// The unit's gradients, divided by the number of ranks, in the layout and type of the reduction; there after
+// `ready`.
 Slice Fsdp::ReductionInput(UnitState& unit, OpIndex& ready) {
   const int all = data_.ranks();  // the mean is over all of these, for experts too
   const double share = 1.0 / static_cast<double>(all);
@@ -89,7 +90,8 @@ Slice Fsdp::ReductionInput(UnitState& unit, OpIndex& ready) {
   return input;
 }
 
-// Where the reduced shard arrives: the gradient itself, unless it is to be added to, converted or sent to the host.
+// Where the reduced shard arrives: the gradient itself, unless it is to be added to, converted or sent to the
+// host.
 Slice Fsdp::ReductionOutput(UnitState& unit, Slice input) {
   if (unit.ranks() == 1) return input;
   if (unit.gradient_holds || reduce_ != updated_ || offloads_parameters()) {

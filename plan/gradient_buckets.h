@@ -1,6 +1,7 @@
-// DDP's assignment of parameters to gradient buckets, after PyTorch's compute_bucket_assignment_by_size: tensors are appended in
-// the order given; a bucket closes once its bytes reach the current limit (so it may exceed it by up to one tensor, and no
-// tensor is split); each closed bucket moves on to the next limit, the last of which repeats.
+// DDP's assignment of parameters to gradient buckets, after PyTorch's compute_bucket_assignment_by_size:
+// tensors are appended in the order given; a bucket closes once its bytes reach the current limit (so it may
+// exceed it by up to one tensor, and no tensor is split); each closed bucket moves on to the next limit, the
+// last of which repeats.
 //
 //   AssignBuckets({300, 800, 200}, {1000})  ->  {{0, 1}, {2}}
 #pragma once

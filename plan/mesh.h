@@ -43,7 +43,8 @@ class DeviceMesh {
   // experts), `size` neighbouring ranks including the tensor ranks.
   Axis ExpertAxis(int size, bool with_tensor_ranks) const;
   Axis DataAxis() const;
-  // Part of the data axis: groups of `size` of its ranks, `stride` of its ranks apart. size x stride must divide copies().
+  // Part of the data axis: groups of `size` of its ranks, `stride` of its ranks apart. size x stride must
+  // divide copies().
   Axis DataAxis(std::string name, int size, int stride) const;
   // Pairs of ranks that differ only in their pipeline rank, `from` first; other ranks are in no group.
   Axis PairAxis(std::string name, int from, int to) const;

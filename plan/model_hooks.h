@@ -1,5 +1,6 @@
-// What a model asks of the data-parallel strategy that owns its parameters. Models (plan/model.h) know only this; a strategy
-// (plan/data_parallel.h) implements it to hook itself in, as PyTorch's DDP hooks gradient accumulators and FSDP modules.
+// What a model asks of the data-parallel strategy that owns its parameters. Models (plan/model.h) know only
+// this; a strategy (plan/data_parallel.h) implements it to hook itself in, as PyTorch's DDP hooks gradient
+// accumulators and FSDP modules.
 #pragma once
 
 #include <string>

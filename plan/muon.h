@@ -1,5 +1,5 @@
-// Muon's update of weights in hidden layers (Jordan et al. 2024; torch.optim.Muon): the momentum's direction is
-// made nearly orthogonal by Newton-Schulz iterations, products in bf16 of each matrix with itself.
+// Muon's update of weights in hidden layers (Jordan et al. 2024; torch.optim.Muon): the momentum's direction
+// is made nearly orthogonal by Newton-Schulz iterations, products in bf16 of each matrix with itself.
 //
 //   x = direction of the momentum, as a unit vector        MuonDirection
 //   ns_steps times:                                        with a, b, c = 3.4445, -4.7750, 2.0315
@@ -9,8 +9,8 @@
 //   w = (1 - lr weight_decay) w - lr adjustment x          MuonUpdate
 //
 // All other parameters are AdamW's (plan/optimizer_steps.h). Queries, keys and values, gates and the experts
-// are matrices of their own, even if one weight stacks them. Tensor ranks update their own parts of a matrix as
-// though they were matrices (Megatron's --muon-tp-mode blockwise).
+// are matrices of their own, even if one weight stacks them. Tensor ranks update their own parts of a matrix
+// as though they were matrices (Megatron's --muon-tp-mode blockwise).
 #pragma once
 
 #include <string>
@@ -27,8 +27,8 @@ struct MuonMatrix {
   Slice values, gradient, momentum;
 };
 
-// Adds the update of a matrix. `found_inf`: of loss scaling; null without. `keeps_fp32`: the direction is also
-// kept in fp32 until the end, as PyTorch's code keeps it.
+// Adds the update of a matrix. `found_inf`: of loss scaling; null without. `keeps_fp32`: the direction is
+// also kept in fp32 until the end, as PyTorch's code keeps it.
 OpIndex AddMuonUpdate(ProgramBuilder& b, const OptimizerSpec& spec, const MuonMatrix& matrix,
                       const Slice* found_inf, bool keeps_fp32);
 

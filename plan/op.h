@@ -42,12 +42,12 @@ class OpKind : public AnyKind {
   ~OpKind();
 };
 
-// Groups of operators in reports: "gemm", "attention", "norm", "activation", "embedding", "loss", "copy", "optimizer",
-// "data", "all_reduce", "broadcast", "barrier", …
+// Groups of operators in reports: "gemm", "attention", "norm", "activation", "embedding", "loss", "copy",
+// "optimizer", "data", "all_reduce", "broadcast", "barrier", …
 std::string_view OperatorName(const OpKind& kind);
 
-// The identity of an operator's cost: equal keys cost the same on one device. Human-readable and stable, since profiles
-// are keyed by it: "gemm fp32 nt m=512 n=768 k=256 bias".
+// The identity of an operator's cost: equal keys cost the same on one device. Human-readable and stable,
+// since profiles are keyed by it: "gemm fp32 nt m=512 n=768 k=256 bias".
 // Collectives and send/receive: "all_reduce fp32 bytes=1048576" (the group is the cost model's business).
 std::string CostKey(const OpKind& kind);
 

@@ -21,7 +21,8 @@
 
 namespace windtunnel {
 
-// C[m,n] = alpha op(A) op(B) (+ bias[n] on every row) (+ beta C when accumulate); op(A) is [m,k], op(B) is [k,n].
+// C[m,n] = alpha op(A) op(B) (+ bias[n] on every row) (+ beta C when accumulate); op(A) is [m,k], op(B) is
+// [k,n].
 // A is stored [m,k], or [k,m] when transpose_a; B is stored [k,n], or [n,k] when transpose_b.
 // With factors C has two bytes an element. Its sums stay in the tensor cores' own precision with fast
 // accumulation; else they are carried over to fp32 every 128 elements.
@@ -198,7 +199,8 @@ struct Dropout {
 };
 
 // out[rows,columns] = f(in) (ActivationKind); in[rows,columns], or if gated [rows, 2*columns] (gate, value).
-// forward: reads in; writes out. backward: reads dout, in; writes din (may be the buffer of dout unless gated).
+// forward: reads in; writes out. backward: reads dout, in; writes din (may be the buffer of dout unless
+// gated).
 // weighted (predicted only): each row of out is multiplied by a weight, fp32 [rows], which is read, too;
 // backward also writes the weights' gradient.
 struct ActivationForward {
@@ -251,7 +253,8 @@ struct EmbeddingBackward {
 inline constexpr int64_t kLossScaleNumbers = 3;
 
 // Mean cross-entropy over rows; the gradient, times gradient_scale, overwrites the logits.
-// reads: logits[rows,vocab], targets (int32 [rows]), (loss scale); writes: loss (fp32 scalar), logits (the gradient).
+// reads: logits[rows,vocab], targets (int32 [rows]), (loss scale); writes: loss (fp32 scalar), logits (the
+// gradient).
 // Here and below: with `scaled` the loss scale's numbers are read last, and the gradient (not the loss) is
 // multiplied by the scale. The sum of the rows' losses is divided by rows * counted; `counted` is the share
 // over all ranks' rows. If `skips`, targets may be kNoToken: such rows have no loss and no gradient.
@@ -295,7 +298,8 @@ struct VocabParallelLoss {
   bool fused = false;
 };
 
-// Mean squared error over all elements. reads: prediction, target [rows,columns], (loss scale); writes: loss, dprediction.
+// Mean squared error over all elements. reads: prediction, target [rows,columns], (loss scale); writes: loss,
+// dprediction.
 // The target is fp32 (as the loader makes it), and so is the loss.
 struct MeanSquaredError {
   int64_t rows = 0, columns = 0;
@@ -324,8 +328,8 @@ struct Quantize {
   int64_t numbers = 0;
   DType to = DType::kNf4;
 };
-// Unpacks `numbers` numbers, and converts them to `to`. They come in runs of `run` (the last may be shorter; 0: in
-// one), each in elements of type `from` of its own: the shards of a weight. reads: packed; writes: y.
+// Unpacks `numbers` numbers, and converts them to `to`. They come in runs of `run` (the last may be shorter;
+// 0: in one), each in elements of type `from` of its own: the shards of a weight. reads: packed; writes: y.
 struct Dequantize {
   int64_t numbers = 0;
   int64_t run = 0;
@@ -346,7 +350,8 @@ struct Scale {
 // into `ranks` parts of shard_elements[i] elements; the last ones may be padded partly or wholly. The flat
 // layout has rank after rank, and for each rank its part of every tensor: element r * sum(shard_elements) +
 // sum(shard_elements[0..i)) + j is element r * shard_elements[i] + j of tensor i.
-// pack ("chunk_cat"): flat = tensors * scale, converted; padding becomes zero. reads: every tensor; writes: flat.
+// pack ("chunk_cat"): flat = tensors * scale, converted; padding becomes zero. reads: every tensor; writes:
+// flat.
 struct PackShards {
   int ranks = 1;
   std::vector<int64_t> shard_elements;
@@ -377,7 +382,8 @@ struct Fill {
 };
 
 // Every gradient /= the loss scale; found_inf = 1 if any element is infinite or not a number, else 0, as
-// torch._amp_foreach_non_finite_check_and_unscale_. reads: loss scale; writes: found_inf (fp32 scalar), every gradient.
+// torch._amp_foreach_non_finite_check_and_unscale_. reads: loss scale; writes: found_inf (fp32 scalar), every
+// gradient.
 struct UnscaleGradients {
   int64_t elements = 0;
   int64_t tensors = 0;
@@ -393,7 +399,8 @@ struct UpdateLossScale {
   int64_t growth_interval = 2000;
 };
 
-// norm = sqrt(sum of squares over all gradients); the sum itself when `squared`, to be summed over ranks that hold shards.
+// norm = sqrt(sum of squares over all gradients); the sum itself when `squared`, to be summed over ranks that
+// hold shards.
 // A gradient that replicas[i] of the summed ranks hold alike counts 1 / replicas[i] on each; empty: all 1.
 // reads: every gradient; writes: norm (fp32 scalar).
 struct GradientNorm {
@@ -416,8 +423,8 @@ struct ClipGradients {
   DType dtype = DType::kFloat32;
 };
 
-// One update of every parameter, multi-tensor. reads: every gradient; writes: every parameter, then the first moments (or
-// momenta) of every parameter, then the second moments. SGD without momentum has no state.
+// One update of every parameter, multi-tensor. reads: every gradient; writes: every parameter, then the first
+// moments (or momenta) of every parameter, then the second moments. SGD without momentum has no state.
 // The executor supplies the step number for Adam's bias correction.
 // With `guarded`, found_inf and the loss scale's numbers are read after the gradients: if found_inf is 1,
 // nothing is written; and skipped steps do not count in the step number.
@@ -437,9 +444,9 @@ inline DType MomentsOf(const OptimizerSpec& spec) {
 
 // The first part of Muon's update of one matrix (plan/muon.h), with the rates m = spec.momentum and e = 1e-7:
 //   momentum = m momentum + (1 - m) gradient; x = (1 - m) gradient + m momentum; x /= max(|x|, e)
-// x is rounded to bf16 before its norm is taken, and again at the end. With `guarded`, found_inf is read after the
-// gradient: if it is 1, the momentum stays and x is 0. reads: gradient, (found_inf); writes: momentum, x, and
-// with `keeps_fp32` x before it is rounded (predicted only).
+// x is rounded to bf16 before its norm is taken, and again at the end. With `guarded`, found_inf is read
+// after the gradient: if it is 1, the momentum stays and x is 0. reads: gradient, (found_inf); writes:
+// momentum, x, and with `keeps_fp32` x before it is rounded (predicted only).
 struct MuonDirection {
   OptimizerSpec spec;
   int64_t elements = 0;
@@ -465,7 +472,8 @@ struct StridedRuns {
 // values) is one run; a split by columns is one run per row.
 using TensorPart = std::vector<StridedRuns>;
 int64_t ElementsOf(const TensorPart& part);
-// Calls f(element of the part, element of the whole tensor, elements) for each run, cut to elements [begin, end) of the part.
+// Calls f(element of the part, element of the whole tensor, elements) for each run, cut to elements [begin,
+// end) of the part.
 template <typename F>
 void ForEachRun(const TensorPart& part, int position, int64_t begin, int64_t end, F f) {
   int64_t local = 0;
@@ -528,10 +536,11 @@ struct TokenReach {
 // is reduced or broadcast, or all that is gathered or scattered over all ranks.
 // all-reduce: reads and writes x in place, writes scratch. broadcast: reads/writes x. barrier: nothing.
 // reduce: reads x; writes the result on the root alone, where it may be x.
-// gather: reads shard; writes whole on the root alone. scatter: reads whole on the root alone; writes shard. For both the root's
-// shard may be its own part of the whole.
+// gather: reads shard; writes whole on the root alone. scatter: reads whole on the root alone; writes shard.
+// For both the root's shard may be its own part of the whole.
 // all-gather: reads shard, writes whole; the shard may be this rank's part of the whole.
-// all-to-all: reads in, writes out: part r of `in` becomes part (own rank) of rank r's `out`; both are `elements` long.
+// all-to-all: reads in, writes out: part r of `in` becomes part (own rank) of rank r's `out`; both are
+// `elements` long.
 // token exchange (predicted only): reads tokens, writes those that arrived (or the reverse, summed on the
 // way). A token is sent once to each node, and there once to each rank, that has experts of it; it enters
 // another node through the rank at the sender's place there. `elements` counts a rank's own tokens.
@@ -549,7 +558,8 @@ struct Collective {
   TokenReach reach = {};        // of a token exchange
 };
 
-// Point to point within the group of the stream; `peer` is a rank within the group. send: reads x; recv: writes x.
+// Point to point within the group of the stream; `peer` is a rank within the group. send: reads x; recv:
+// writes x.
 struct Send {
   DType dtype = DType::kFloat32;
   int64_t elements = 0;

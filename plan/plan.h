@@ -1,4 +1,5 @@
-// A scenario, compiled: the programs of every role. Both executors, the cost model and all reports work from a Plan.
+// A scenario, compiled: the programs of every role. Both executors, the cost model and all reports work from
+// a Plan.
 //
 //   WT_ASSIGN_OR_RETURN(Plan plan, CompilePlan(scenario));
 //   for (int step = 0; step < n; ++step) execute(plan.roles[0].StepProgram(step));
@@ -58,8 +59,8 @@ struct Parameter {
   // own are behind those of all others.
   int64_t random_stream = 0;
   int layer = -1;       // the model's layer that it belongs to; -1: none
-  // Tied weights in two pipeline stages: another role has the parameter, too, and their gradients are summed. The copy counts
-  // neither in the model's size nor in the gradients' norm.
+  // Tied weights in two pipeline stages: another role has the parameter, too, and their gradients are summed.
+  // The copy counts neither in the model's size nor in the gradients' norm.
   bool is_shared = false, is_copy = false;
   // With tensor parallelism, the other members describe the rank's part, and `part` says where this lies in a
   // tensor of `whole_shape`. If `part` is empty, every tensor rank has the whole tensor; is_partial_gradient:
@@ -72,12 +73,14 @@ struct Parameter {
   // gradients are summed only over ranks with the same experts.
   int64_t expert_stride = 0;
   bool is_of_experts() const { return expert_stride > 0; }
-  // Of weights that Muon updates: the rows of each matrix that the rank's part of them stacks (queries, keys and
-  // values; the experts' matrices). Empty for embeddings, the head, norms and biases, and with other optimizers.
+  // Of weights that Muon updates: the rows of each matrix that the rank's part of them stacks (queries, keys
+  // and values; the experts' matrices). Empty for embeddings, the head, norms and biases, and with other
+  // optimizers.
   std::vector<int64_t> matrices = {};
   // A weight of products in fp8 that is stored and gathered as their factor (precision.fp8_param_gather).
   bool is_factor = false;
-  // A weight that is stored packed (kNf4, kNf4Double), in a buffer of its own, of which `values` counts the numbers.
+  // A weight that is stored packed (kNf4, kNf4Double), in a buffer of its own, of which `values` counts the
+  // numbers.
   std::optional<DType> packed = std::nullopt;
   // The elements of the buffer for so many of its numbers.
   int64_t Packed(int64_t numbers) const { return ElementsFor(numbers, *packed); }
@@ -202,9 +205,10 @@ struct CompileOptions {
   bool starts_up = true, computes = true;
 };
 
-// A pipeline without parallel.pipeline.balance is balanced by a rough estimate (plan/balance.h can do better where costs are known).
-// Errors: Unsupported for what the step programs do not cover yet (names the key and its value), InvalidInput for
-// combinations that cannot be.
+// A pipeline without parallel.pipeline.balance is balanced by a rough estimate (plan/balance.h can do better
+// where costs are known).
+// Errors: Unsupported for what the step programs do not cover yet (names the key and its value), InvalidInput
+// for combinations that cannot be.
 Result<Plan> CompilePlan(const Scenario& scenario, const CompileOptions& options = {});
 
 }  // namespace windtunnel

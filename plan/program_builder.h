@@ -1,4 +1,5 @@
-// Builds one program of a role: operators are added in host order, and the lifetimes of temporaries follow from their uses.
+// Builds one program of a role: operators are added in host order, and the lifetimes of temporaries follow
+// from their uses.
 //
 //   ProgramBuilder b(role, "steady");
 //   b.SetPhase(Phase::kForward);

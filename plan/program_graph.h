@@ -1,5 +1,5 @@
-// A program as a graph: operators are vertices; edges are stream order and dependencies. Graph questions go to Boost.Graph over
-// its compressed sparse row form.
+// A program as a graph: operators are vertices; edges are stream order and dependencies. Graph questions go
+// to Boost.Graph over its compressed sparse row form.
 #pragma once
 
 #include <memory>

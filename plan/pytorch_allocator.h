@@ -6,14 +6,16 @@
 // 2. A freed block that another stream was recorded on (Tensor.record_stream) is reusable when that stream's
 //    work is known to be done. PyTorch polls; here the host knows only what it has waited for (HostWait, the
 //    end of a program), which is what PyTorch sees when the host is far ahead of the device.
-// 3. When a segment cannot be reserved, the allocator waits for what is pending, gives back every segment that is wholly free, and
+// 3. When a segment cannot be reserved, the allocator waits for what is pending, gives back every segment
+// that is wholly free, and
 //    tries once more; then it fails.
 // 4. A request of no bytes takes no memory.
-// 5. Expandable segments (plan/expandable_segments.h): memory is mapped by pages, any rest of at least 512 B is split off, and rule 3
+// 5. Expandable segments (plan/expandable_segments.h): memory is mapped by pages, any rest of at least 512 B
+// is split off, and rule 3
 //    takes back free pages.
 //
-// Not modelled, since they are off by default: max_split_size_mb, roundup_power2_divisions, garbage_collection_threshold and
-// per_process_memory_fraction.
+// Not modelled, since they are off by default: max_split_size_mb, roundup_power2_divisions,
+// garbage_collection_threshold and per_process_memory_fraction.
 #pragma once
 
 #include <map>

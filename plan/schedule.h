@@ -31,8 +31,8 @@ enum class ActionKind {
   kReceiveGradient,
 };
 
-// `stage` is the stage that computes, whose output is sent, or whose input is received: 0SEND_F3 pairs with 1RECV_F3, and
-// 1SEND_B3 with 0RECV_B3.
+// `stage` is the stage that computes, whose output is sent, or whose input is received: 0SEND_F3 pairs with
+// 1RECV_F3, and 1SEND_B3 with 0RECV_B3.
 struct Action {
   ActionKind kind = ActionKind::kForward;
   int stage = 0;
@@ -57,7 +57,8 @@ struct Schedule {
 
 // Stage s is on rank s mod ranks: a rank's stages are `ranks` apart, and every hop goes to the next rank.
 std::vector<int> LoopPlacement(int ranks, int virtual_stages);
-// Two stages per rank, down and up again: rank r holds stages r and 2 ranks - 1 - r, so rank 0 has the first and the last.
+// Two stages per rank, down and up again: rank r holds stages r and 2 ranks - 1 - r, so rank 0 has the first
+// and the last.
 std::vector<int> VPlacement(int ranks);
 
 // The names that MakeSchedule knows, as scenarios spell them.
@@ -88,8 +89,9 @@ Action Counterpart(const Action& action);
 // The rank that a send goes to.
 int ReceiverOf(const Schedule& schedule, const Action& send);
 
-// The schedule with a send after each computation whose result another rank needs, and a receive before each computation whose
-// input another rank made. Stages that are neighbours on the same rank hand over locally, without an action.
+// The schedule with a send after each computation whose result another rank needs, and a receive before each
+// computation whose input another rank made. Stages that are neighbours on the same rank hand over locally,
+// without an action.
 //
 // The order cannot deadlock even if a send blocks until its receive (rendezvous): the messages have one total
 // order, by the time at which they are made if F, I and W take one unit of time each. Every rank's list

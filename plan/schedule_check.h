@@ -1,8 +1,8 @@
 // Checks that a schedule is valid: each stage runs each micro-batch forward once and backward once (as B, or
 // as I and later W), on the rank that holds it, and no rank waits for ever.
 //
-// Sends and receives are taken as blocking (rendezvous), the strictest semantics: a schedule without a fault runs under every
-// weaker one, too.
+// Sends and receives are taken as blocking (rendezvous), the strictest semantics: a schedule without a fault
+// runs under every weaker one, too.
 #pragma once
 
 #include <optional>

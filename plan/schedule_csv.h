@@ -1,10 +1,11 @@
-// Schedule files, as torch.distributed.pipelining reads and writes them: a row for each rank, a cell for each action (stage, F B
-// I or W, micro-batch), and empty cells where torch shows a rank as idle:
+// Schedule files, as torch.distributed.pipelining reads and writes them: a row for each rank, a cell for each
+// action (stage, F B I or W, micro-batch), and empty cells where torch shows a rank as idle:
 //
 //   0F0,0F1,,,0B0,,0B1
 //   ,1F0,1B0,1F1,1B1
 //
-// Idle cells carry no meaning and are not kept. torch's pair "(0F1;3B0)OVERLAP_F_B" is read as its actions one after the other.
+// Idle cells carry no meaning and are not kept. torch's pair "(0F1;3B0)OVERLAP_F_B" is read as its actions
+// one after the other.
 // Communication ("compute_comms": 0UNSHARD, 0SEND_F0, …) is skipped: it follows from schedule and strategy.
 #pragma once
 

@@ -36,7 +36,8 @@ enum class Category : uint8_t {
 inline constexpr int kCategories = 6;
 std::string_view Name(Category category);
 
-// Where a buffer is: the device's memory, or the host's (CPU offload). Peaks are the device's unless they say otherwise.
+// Where a buffer is: the device's memory, or the host's (CPU offload). Peaks are the device's unless they say
+// otherwise.
 enum class MemorySpace : uint8_t { kDevice, kHost };
 std::string_view Name(MemorySpace space);  // "device", "host"
 
@@ -96,7 +97,8 @@ struct Axis {
   int size() const { return static_cast<int>(groups.front().ranks.size()); }
 };
 // The axis over ranks 0 … world_size - 1 whose groups are `size` ranks each, `stride` apart.
-// size * stride must divide world_size. MakeAxis("shard", 8, 4, 1): {0,1,2,3}, {4,5,6,7}; MakeAxis("replicate", 8, 2, 4): {0,4}, ….
+// size * stride must divide world_size. MakeAxis("shard", 8, 4, 1): {0,1,2,3}, {4,5,6,7};
+// MakeAxis("replicate", 8, 2, 4): {0,4}, ….
 // The groups are named "shard 0", "shard 1", …; a single group has the axis's name.
 Axis MakeAxis(std::string name, int world_size, int size, int stride);
 

@@ -1,5 +1,5 @@
-// What an executor did: spans by stream and memory samples, in virtual or real time. Both executors emit this type, and
-// every report is written over it.
+// What an executor did: spans by stream and memory samples, in virtual or real time. Both executors emit this
+// type, and every report is written over it.
 //
 // One timeline covers one step of one rank; times are since the barrier that opened the step.
 #pragma once

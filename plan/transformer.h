@@ -1,7 +1,8 @@
-// Transformers in the style of GPT, Llama and BERT: embedding, blocks of (norm, attention, norm, MLP) with residuals, final norm,
-// head. The residual additions are fused into the norm that follows them. In blocks with a parallel residual
-// (ModelSpec::parallel_residual), attention and MLP take the block's input, and their sum joins it. With
-// ModelSpec::residual_from_norm the stream goes on from each norm's output; it is the same operators.
+// Transformers in the style of GPT, Llama and BERT: embedding, blocks of (norm, attention, norm, MLP) with
+// residuals, final norm, head. The residual additions are fused into the norm that follows them. In blocks
+// with a parallel residual (ModelSpec::parallel_residual), attention and MLP take the block's input, and
+// their sum joins it. With ModelSpec::residual_from_norm the stream goes on from each norm's output; it is
+// the same operators.
 //
 // Recomputation drops activations after a block's forward and makes them again at the beginning of its
 // backward (single modules: later):

@@ -22,7 +22,8 @@ class WholeParameters {
   const std::vector<Slice>& values() const { return values_; }
   // Allocates the parameters and gives them their initial values.
   void Initialize(ProgramBuilder& b);
-  // Clips `gradients` (by parameter, of the type of the values) and updates. `first`: the optimizer makes its state.
+  // Clips `gradients` (by parameter, of the type of the values) and updates. `first`: the optimizer makes its
+  // state.
   void Update(ProgramBuilder& b, bool first, const std::vector<Slice>& gradients);
   // Converts the masters to the 16-bit parameters.
   void Restore(ProgramBuilder& b);

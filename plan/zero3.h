@@ -2,34 +2,35 @@
 // partition_parameters.py, 0.16 and later).
 //
 // Between steps every rank has a part of each parameter, ceil(elements / ranks) long, in the type that the model
-// computes in; of what is trained also the same part of the gradient, of the optimizer's masters and its state. Small
-// parameters (param_persistence_threshold) are whole on every rank besides.
+// computes in; of what is trained also the same part of the gradient, of the optimizer's masters and its
+// state. Small parameters (param_persistence_threshold) are whole on every rank besides.
 //
-// Fetching. A module here is a layer with weights of its own: a linear layer, a norm, an embedding. The first time
-// that a pass comes to it, its parameters are all-gathered. The first micro-batch records the order of modules. From
-// then on, each module also starts to gather what comes next, prefetch_bucket_size elements and more at each module,
-// as long as no more than max_live_parameters are there or on their way.
-// What is gathered together is packed, gathered and copied out into whole tensors; a parameter alone is gathered in
-// place. All-gathers and these copies follow each other here, as on one stream, and the host waits for what was
-// fetched three waits ago. (In DeepSpeed copies into a buffer do not wait for the all-gather before, which is on
-// NCCL's stream.)
+// Fetching. A module here is a layer with weights of its own: a linear layer, a norm, an embedding. The first
+// time that a pass comes to it, its parameters are all-gathered. The first micro-batch records the order of
+// modules. From then on, each module also starts to gather what comes next, prefetch_bucket_size elements and
+// more at each module, as long as no more than max_live_parameters are there or on their way.
+// What is gathered together is packed, gathered and copied out into whole tensors; a parameter alone is
+// gathered in place. All-gathers and these copies follow each other here, as on one stream, and the host
+// waits for what was fetched three waits ago. (In DeepSpeed copies into a buffer do not wait for the
+// all-gather before, which is on NCCL's stream.)
 //
 // Releasing. Behind a module its parameters are dropped, unless they are needed again within max_reuse_distance
-// elements of other modules, or prefetching has passed over a later use because they were there. So the last billion
-// parameters around the turn from forward to backward are gathered once, and small models as a whole. An embedding
-// is gathered for its backward, too, though that does not read it.
+// elements of other modules, or prefetching has passed over a later use because they were there. So the last
+// billion parameters around the turn from forward to backward are gathered once, and small models as a whole.
+// An embedding is gathered for its backward, too, though that does not read it.
 //
-// Gradients. Each is copied into a bucket as soon as it is complete. A full bucket is reordered by ranks, divided by
-// their number and reduce-scattered, and the result is added to the parts of gradients (`reduce`). All of this is on
-// one stream of its own; a parameter that is larger than the bucket is reduced from where it is. Every micro-batch
-// reduces: there is no no_sync.
+// Gradients. Each is copied into a bucket as soon as it is complete. A full bucket is reordered by ranks,
+// divided by their number and reduce-scattered, and the result is added to the parts of gradients (`reduce`).
+// All of this is on one stream of its own; a parameter that is larger than the bucket is reduced from where
+// it is. Every micro-batch reduces: there is no no_sync.
 //
 // With shard_size (MiCS) parameters are spread over so many ranks, and the last micro-batch's gradients are also
 // summed over the ranks with the same part, bucket by bucket.
 //
-// The update is of fp32 masters. DeepSpeed updates them in sub-groups of a billion elements, which changes nothing
-// but the memory of their fp32 gradients: here these exist all at once. It then converts the masters, and gathers
-// the parameters that are whole: Windtunnel's own those that changed, together; DeepSpeed all of them, one by one.
+// The update is of fp32 masters. DeepSpeed updates them in sub-groups of a billion elements, which changes
+// nothing but the memory of their fp32 gradients: here these exist all at once. It then converts the masters,
+// and gathers the parameters that are whole: Windtunnel's own those that changed, together; DeepSpeed all of
+// them, one by one.
 #pragma once
 
 #include <deque>
@@ -197,8 +198,8 @@ class Zero3 : public DataParallel {
   Slice values_, masters_, gradients_, bucket_;
   std::unique_ptr<OptimizerSteps> optimizer_;
 
-  // The order of modules in one micro-batch, and by place: the elements of all modules before, and the place of the
-  // module's next use (-1: none).
+  // The order of modules in one micro-batch, and by place: the elements of all modules before, and the place
+  // of the module's next use (-1: none).
   std::vector<int> order_;
   std::vector<int64_t> elements_before_;
   std::vector<int64_t> next_use_;

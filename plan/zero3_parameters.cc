@@ -27,7 +27,8 @@ Slice Zero3::Values(int index) {
   return Slice{parameter.whole.buffer, parameter.whole.offset, parameter.elements};
 }
 
-// The next operator uses the parameter. In DeepSpeed a module's hooks say so, before its forward and its backward.
+// The next operator uses the parameter. In DeepSpeed a module's hooks say so, before its forward and its
+// backward.
 void Zero3::Use(int index) {
   const int module = parameters_[index].module;
   const int64_t scope = scopes_.empty() ? 0 : scopes_.back();
@@ -124,7 +125,8 @@ void Zero3::FollowOrder() {
   }
 }
 
-// The rank's parts of several parameters, one behind the other, at their place in a buffer for those of all ranks.
+// The rank's parts of several parameters, one behind the other, at their place in a buffer for those of all
+// ranks.
 Zero3::Packed Zero3::Pack(const std::vector<int>& parameters, OpIndex after) {
   Packed packed;
   int64_t part = 0;

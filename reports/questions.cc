@@ -96,7 +96,8 @@ std::string DescribeLargest(const Scenario& scenario, const Prediction& predicti
   return text + fmt::format("{} (now {}{})\n", *largest, scenario.batch.micro, number);
 }
 
-// "saves 4.69 GiB of peak memory (38.7 GiB against 43.4 GiB) and costs 1.1 % of the step (1.20 s against 1.18 s)"
+// "saves 4.69 GiB of peak memory (38.7 GiB against 43.4 GiB) and costs 1.1 % of the step (1.20 s against 1.18
+// s)"
 std::string Compare(const StepAndPeak& way, const StepAndPeak& other) {
   const double share = 100 * (way.step / other.step - 1);
   constexpr double kLeastShown = 0.05;  // percent

@@ -1,5 +1,6 @@
 // Answers to what people ask before they start a run: will it fit, how large may a micro-batch be, what do
-// resharding after forward, a fused loss and activations on the host save and cost. Each answer compiles and simulates another plan.
+// resharding after forward, a fused loss and activations on the host save and cost. Each answer compiles and
+// simulates another plan.
 #pragma once
 
 #include <functional>

@@ -34,8 +34,8 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario);
 // micro-batches (WithFewMicroBatches) if its schedule holds no more with more. Errors: those of `compile`.
 Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile);
 
-// The first few remedies that fit, each with the memory of a device and the step time, as text; if none fits, the
-// one that needs least. `room` is the memory for the allocator, `outside` what is taken beside it.
+// The first few remedies that fit, each with the memory of a device and the step time, as text; if none fits,
+// the one that needs least. `room` is the memory for the allocator, `outside` what is taken beside it.
 std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside,
                              const CompileScenario& compile, const PredictPlan& predict);
 

@@ -12,7 +12,8 @@ namespace windtunnel {
 std::string ModelInWords(const Plan& plan);
 // "1 rank", "2 ranks, data 2 (ddp)", "8 ranks, pipeline 4 (interleaved, 2 virtual stages), data 2 (zero1)"
 std::string ParallelismInWords(const Scenario& scenario);
-// "8 stages of 12 layers", "16 stages of 7, 14 × 6, 5 layers, 2 a rank" (14 stages of 6). REQUIRES: plan.pipeline.
+// "8 stages of 12 layers", "16 stages of 7, 14 × 6, 5 layers, 2 a rank" (14 stages of 6). REQUIRES:
+// plan.pipeline.
 std::string PipelineInWords(const Plan& plan);
 // "1.05M tokens a step · h100-sxm-80g · framework megatron_core · nodes of 8": what all configurations of a
 // search have in common, besides the model.

@@ -7,8 +7,8 @@
 
 namespace windtunnel {
 
-// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  p = p decoupled_decay - step_size m / (sqrt(v) v_correction + eps), with g
-// the gradient + coupled_decay p.
+// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  p = p decoupled_decay - step_size m /
+// (sqrt(v) v_correction + eps), with g the gradient + coupled_decay p.
 struct AdamConstants {
   float beta1, beta2, one_minus_beta1, one_minus_beta2;
   float step_size;     // lr / (1 - beta1^t)

@@ -1,4 +1,5 @@
-// Feeds a rank's micro-batches: the sampler's indices, in order, through the data source, into the program's input buffers.
+// Feeds a rank's micro-batches: the sampler's indices, in order, through the data source, into the program's
+// input buffers.
 #pragma once
 
 #include <cstdint>

@@ -294,8 +294,8 @@ void Calibrator::Collect(const Timeline& timeline) {
   }
 }
 
-// How slow this pass was as a whole: the median over its operators of time over the operator's usual time, so that the noise of
-// single operators is not counted twice.
+// How slow this pass was as a whole: the median over its operators of time over the operator's usual time, so
+// that the noise of single operators is not counted twice.
 void Calibrator::CollectCommonMode(const Timeline& timeline, const std::map<std::string, Duration>& medians) {
   std::vector<double> ratios;
   for (const Span& span : timeline.spans) {

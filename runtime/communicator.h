@@ -1,5 +1,6 @@
-// A communicator carries the collectives of one process group. Operators run asynchronously, one after the other in the order of
-// submission, on a thread (or stream) of the group's own, so they overlap with whatever the caller computes.
+// A communicator carries the collectives of one process group. Operators run asynchronously, one after the
+// other in the order of submission, on a thread (or stream) of the group's own, so they overlap with whatever
+// the caller computes.
 //
 //   uint64_t ticket = communicator->Submit(op.kind, reads, writes, op.name);
 //   … compute …
@@ -11,8 +12,9 @@
 //   const Prerequisite after[] = {{shards, scattered}};
 //   replicas->Submit(all_reduce, …, "bucket 0", after);
 //
-// Nothing hangs: an operator that has not completed by its deadline, or whose peer has gone, fails with a message that names
-// the rank, the operator, its sequence number and what it waited for; every later operator fails at once.
+// Nothing hangs: an operator that has not completed by its deadline, or whose peer has gone, fails with a
+// message that names the rank, the operator, its sequence number and what it waited for; every later operator
+// fails at once.
 #pragma once
 
 #include <atomic>
@@ -111,7 +113,8 @@ struct GlooOptions {
   std::chrono::microseconds spin{50};
 };
 
-// Connects the group's ranks through `store` (which must outlive the communicator). Every rank of the group calls it.
+// Connects the group's ranks through `store` (which must outlive the communicator). Every rank of the group
+// calls it.
 Result<std::unique_ptr<Communicator>> MakeGlooCommunicator(Store& store, const GlooOptions& options);
 std::string GlooVersion();
 

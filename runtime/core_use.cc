@@ -32,7 +32,8 @@ std::string LinkTo(const char* path) {
 
 CoreUseMeter::CoreUseMeter() : begin_(Take()) {}
 
-// proc(5), /proc/stat: "cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL …" of all cores in ticks, then a line "cpuN …" of each.
+// proc(5), /proc/stat: "cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL …" of all cores in ticks, then a
+// line "cpuN …" of each.
 std::optional<CoreUseMeter::Sample> CoreUseMeter::Take() {
   std::ifstream file("/proc/stat");
   std::string line;

@@ -1,5 +1,5 @@
-// A device executes operators on memory of its own. `cpu` runs an operator in the calling thread and has finished when Launch
-// returns; `cuda` puts it into a queue (runtime/device_queues.h) and returns at once.
+// A device executes operators on memory of its own. `cpu` runs an operator in the calling thread and has
+// finished when Launch returns; `cuda` puts it into a queue (runtime/device_queues.h) and returns at once.
 #pragma once
 
 #include <map>
@@ -21,8 +21,9 @@ class Device {
   virtual ~Device() = default;
   // Null where operators have finished when Launch returns.
   virtual DeviceQueues* queues() { return nullptr; }
-  // Runs one operator that is neither communication, memory nor LoadBatch, on the queue of the context. `reads` and `writes` are in the
-  // order that plan/ops.h documents for the kind. Errors: Unsupported (a type or a kind that the device has no kernel for).
+  // Runs one operator that is neither communication, memory nor LoadBatch, on the queue of the context.
+  // `reads` and `writes` are in the order that plan/ops.h documents for the kind. Errors: Unsupported (a type
+  // or a kind that the device has no kernel for).
   virtual Status Launch(const OpKind& kind, std::span<const TensorRef> reads,
                         std::span<const TensorRef> writes, const KernelContext& context) = 0;
   // Where Launch returns before operators have finished: Failed if one that has finished

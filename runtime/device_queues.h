@@ -58,7 +58,8 @@ class DeviceQueues {
   virtual Result<bool> IsDone(Event event) = 0;
   // Blocks the host.
   virtual Status Await(Event event) = 0;
-  // From any attached thread. When the event happened, on the host's clock. REQUIRES: timed, done, recorded since the last Restart.
+  // From any attached thread. When the event happened, on the host's clock. REQUIRES: timed, done, recorded
+  // since the last Restart.
   virtual Result<Clock::time_point> TimeOf(Event event) = 0;
 
   // Graphs: work that is issued again and again is captured once and launched as a whole. Between

@@ -3,8 +3,9 @@
 //   WT_ASSIGN_OR_RETURN(EventFile events, EventFile::Create("runs/today"));
 //   WT_RETURN_IF_ERROR(events.Write(step, {{"loss_metrics/global_avg_loss", 3.2}}));
 //
-// The file is a sequence of records: the length of the data (8 bytes, little-endian), its masked CRC, the data (an Event,
-// tensorboard_event.proto), and its masked CRC. CRC-32C, rotated right by 15 bits, plus 0xa282ead8 (TensorBoard, record_writer.py).
+// The file is a sequence of records: the length of the data (8 bytes, little-endian), its masked CRC, the
+// data (an Event, tensorboard_event.proto), and its masked CRC. CRC-32C, rotated right by 15 bits, plus
+// 0xa282ead8 (TensorBoard, record_writer.py).
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // Executes a role's programs in real time on one rank, and reports what happened as a Timeline.
 //
-// On the cpu device the calling thread is the compute stream and the host at once; each communication stream is the progress
-// thread of its group's communicator. A device with queues of its own is only issued to (runtime/queued_run.h).
+// On the cpu device the calling thread is the compute stream and the host at once; each communication stream
+// is the progress thread of its group's communicator. A device with queues of its own is only issued to
+// (runtime/queued_run.h).
 //
 //   Executor executor(plan, rank, *device, communicators, *loader, recorder);
 //   WT_RETURN_IF_ERROR(executor.Run(role.initialize, -1));

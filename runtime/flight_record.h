@@ -1,4 +1,5 @@
-// The flight record: the last operators of every rank as a JSON file, written when a job fails (docs/contract.md, "Flight record").
+// The flight record: the last operators of every rank as a JSON file, written when a job fails
+// (docs/contract.md, "Flight record").
 #pragma once
 
 #include <string>

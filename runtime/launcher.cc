@@ -36,7 +36,8 @@ constexpr int kUnknownStatus = 0x7f;
 
 std::atomic<bool> is_to_stop{false};
 
-// Takes SIGTSTP over (the terminal's Ctrl-Z, which does not reach ranks: their process groups are their own) for as long as it lives.
+// Takes SIGTSTP over (the terminal's Ctrl-Z, which does not reach ranks: their process groups are their own)
+// for as long as it lives.
 class StopRequests {
  public:
   StopRequests() {

@@ -35,7 +35,8 @@ struct LaunchOptions {
   std::map<std::string, std::string> environment;  // beside the contract's variables
   // Further variables of one rank. May be empty.
   std::function<std::map<std::string, std::string>(int rank)> environment_of;
-  // The node's rank r runs on core first_core + r, modulo the cores that this process may use; libraries are told to use one thread.
+  // The node's rank r runs on core first_core + r, modulo the cores that this process may use; libraries are
+  // told to use one thread.
   bool pin = true;
   int first_core = 0;
 
@@ -72,8 +73,8 @@ struct LaunchOptions {
 // Returns when every rank has ended and been reaped. When one fails, the others are ended. Ranks inherit
 // standard error. Errors: Failed: names the rank that failed first by itself and how ("rank 1 was killed by
 // signal 9 (Killed); its last operator was …"), or the signal that interrupted this process (SIGINT,
-// SIGTERM and, unless it is ignored, SIGHUP are passed on to the ranks). When the terminal stops this process (SIGTSTP), the ranks stop and
-// go on with it. One call at a time, since it handles signals.
+// SIGTERM and, unless it is ignored, SIGHUP are passed on to the ranks). When the terminal stops this process
+// (SIGTSTP), the ranks stop and go on with it. One call at a time, since it handles signals.
 Status LaunchRanks(const LaunchOptions& options);
 
 }  // namespace windtunnel

@@ -16,7 +16,8 @@ namespace windtunnel {
 //   the last decay       with x = (t - 1 - total + decay) / decay, at most 1: min_lr_factor + (1 - min_lr_factor) f(x)
 //                        linear 1 - x, cosine (1 + cos(pi x)) / 2, sqrt 1 - sqrt(x)
 //
-// decay: step is torch's StepLR after the warm-up: max(gamma ^ ((step - warmup_steps) / step_size), min_lr_factor).
+// decay: step is torch's StepLR after the warm-up: max(gamma ^ ((step - warmup_steps) / step_size),
+// min_lr_factor).
 double LearningRateFactor(const Scenario& scenario, int64_t step);
 
 }  // namespace windtunnel

@@ -1,6 +1,6 @@
-// Live work, as the command line asks for it: measuring a plan's step on this machine, and measuring the costs that a
-// prediction needs. Each function launches the plan's ranks as processes of this binary ("windtunnel rank JOB"), watches them,
-// and leaves none behind.
+// Live work, as the command line asks for it: measuring a plan's step on this machine, and measuring the
+// costs that a prediction needs. Each function launches the plan's ranks as processes of this binary
+// ("windtunnel rank JOB"), watches them, and leaves none behind.
 #pragma once
 
 #include <chrono>
@@ -38,9 +38,9 @@ struct LiveOptions {
   NodeGroup* nodes = nullptr;
 };
 
-// Runs the scenario's warm-up and measured steps. Errors: Failed (a rank died or reported an error: names the rank, how it
-// ended, its last operator and the flight record), InvalidInput (what a rank could not begin with: data, a checkpoint), Unsupported (a
-// device or precision that cannot run here).
+// Runs the scenario's warm-up and measured steps. Errors: Failed (a rank died or reported an error: names the
+// rank, how it ended, its last operator and the flight record), InvalidInput (what a rank could not begin
+// with: data, a checkpoint), Unsupported (a device or precision that cannot run here).
 Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options);
 
 // On the nodes beyond the first: launches this node's ranks for whatever the first one runs or calibrates,
@@ -48,7 +48,8 @@ Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options);
 // record, whose name gets "-node-1"; everything else comes from node 0.
 Status FollowNode(NodeGroup& nodes, const LiveOptions& options = {});
 
-// True when the environment says that this process is one rank of a job that something else launched (runtime/rank_environment.h).
+// True when the environment says that this process is one rank of a job that something else launched
+// (runtime/rank_environment.h).
 bool IsRankOfJob();
 // InvalidInput when a launcher has started this process as one of several, although
 // `command` starts its own ranks.
@@ -58,7 +59,8 @@ bool IsFirstRankOfJob();
 // Runs this process's rank of such a job. The measurement is complete on rank 0 and empty elsewhere.
 Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options);
 
-// Measures what `profile` lacks for `plan` (everything the plan needs when `recalibrate`) and puts it into the profile.
+// Measures what `profile` lacks for `plan` (everything the plan needs when `recalibrate`) and puts it into
+// the profile.
 Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options, Profile& profile);
 
 // How much longer the plan's operators take on this machine now than by `profile`, as a share (CostDrift,
@@ -66,8 +68,8 @@ Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options,
 // InvalidInput where the profile lacks costs.
 Result<double> CheckCosts(const Plan& plan, const LiveOptions& options, const Profile& profile);
 
-// An empty profile of this machine's device ("cpu" or "cuda"): name, fingerprint, libraries, date. Where there is no such
-// device, its cpu's.
+// An empty profile of this machine's device ("cpu" or "cuda"): name, fingerprint, libraries, date. Where
+// there is no such device, its cpu's.
 Profile MachineProfile(const std::string& device = "cpu");
 // Whether scenarios of this cluster.device can be measured here: "cpu", and "cuda" where there is one.
 bool RunsHere(const std::string& device);

@@ -19,7 +19,8 @@
 namespace windtunnel {
 namespace {
 
-// The value of the first "KEY : VALUE" line of /proc/cpuinfo with one of these keys; aarch64 has no "model name".
+// The value of the first "KEY : VALUE" line of /proc/cpuinfo with one of these keys; aarch64 has no "model
+// name".
 std::string CpuModel() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   std::string line, fallback = "unknown";

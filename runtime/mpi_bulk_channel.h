@@ -1,5 +1,5 @@
-// Large messages over MPI: nonblocking sends and receives of pieces of the operands. Between ranks of one machine Open MPI copies a piece
-// straight from the sender's memory, in the receiver's call.
+// Large messages over MPI: nonblocking sends and receives of pieces of the operands. Between ranks of one
+// machine Open MPI copies a piece straight from the sender's memory, in the receiver's call.
 #pragma once
 
 #include <mpi/mpi.h>
@@ -15,7 +15,8 @@ namespace windtunnel {
 // Before an operator begins, its ranks have made sure that they are at the same one (MpiCollectives::Agree).
 class MpiBulkChannel : public BulkChannel {
  public:
-  // Tags that an operator may use: those that every MPI has (MPI_TAG_UB is at least 32,767), less those of other messages.
+  // Tags that an operator may use: those that every MPI has (MPI_TAG_UB is at least 32,767), less those of
+  // other messages.
   static constexpr int kTags = 32'000;
 
   explicit MpiBulkChannel(MpiChannel& channel) : channel_(channel) {}

@@ -28,7 +28,8 @@ class MpiChannel : public MessageChannel {
   // memory (btl_vader_eager_limit, 4 KiB; that of TCP is larger) less its header and the message's.
   static constexpr int64_t kEagerBytes = 4000;
 
-  // Takes over `communicator`. `shares_core`: with other ranks. `should_give_up` is asked about ten times a second while the channel waits.
+  // Takes over `communicator`. `shares_core`: with other ranks. `should_give_up` is asked about ten times a
+  // second while the channel waits.
   MpiChannel(MPI_Comm communicator, bool shares_core, std::function<Status()> should_give_up);
   // Gives what was sent some time to leave.
   ~MpiChannel() override;

@@ -1,5 +1,5 @@
-// The communicator over MPI: small operators go directly (runtime/direct.h), and large sums around a ring (runtime/ring.h), as over Gloo;
-// other large ones are MPI's own (runtime/mpi_collectives.h).
+// The communicator over MPI: small operators go directly (runtime/direct.h), and large sums around a ring
+// (runtime/ring.h), as over Gloo; other large ones are MPI's own (runtime/mpi_collectives.h).
 #include <mpi/mpi.h>
 
 #include <map>

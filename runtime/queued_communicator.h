@@ -9,7 +9,8 @@
 
 namespace windtunnel {
 
-// Rank `rank` of a group of `size`. The runner is destroyed with the communicator, when no operator is in progress any more.
+// Rank `rank` of a group of `size`. The runner is destroyed with the communicator, when no operator is in
+// progress any more.
 std::unique_ptr<Communicator> MakeQueuedCommunicator(std::unique_ptr<OperatorRunner> runner, int rank,
                                                      int size);
 

@@ -194,7 +194,8 @@ Status QueuedRun::Communicate(OpIndex index) {
   return Ok();
 }
 
-// As runtime/imitation.h says, by copies and fills of the device: 0x3C3C… is about 2^-6 in fp32 and bf16, 0x2424 in fp16.
+// As runtime/imitation.h says, by copies and fills of the device: 0x3C3C… is about 2^-6 in fp32 and bf16,
+// 0x2424 in fp16.
 Status QueuedRun::Imitate(OpIndex index) {
   const Op& op = program_.ops[index];
   if (op.writes.empty()) return Ok();
@@ -283,8 +284,8 @@ Status QueuedRun::Compute(OpIndex index) {
   return Ok();
 }
 
-// Operators of a graph are gathered, and issued with the last of them. Nothing else is issued meanwhile (plan/graphs.h), so this is as if each
-// had been issued where it stands.
+// Operators of a graph are gathered, and issued with the last of them. Nothing else is issued meanwhile
+// (plan/graphs.h), so this is as if each had been issued where it stands.
 Status QueuedRun::ComputeInGraph(OpIndex index) {
   const Op& op = program_.ops[index];
   if (op.graph > 0) {
@@ -312,7 +313,8 @@ KernelContext QueuedRun::ContextOn(Queue queue) const {
   return context;
 }
 
-// ---- what the host does: operators on its own memory --------------------------------------------------------------------------
+// ---- what the host does: operators on its own memory
+// --------------------------------------------------------------------------
 
 Status QueuedRun::Drain(Queue queue) {
   WT_ASSIGN_OR_RETURN(const Event now, queues_.Record(queue, DeviceQueues::Timing::kNone));
@@ -390,7 +392,8 @@ Bytes QueuedRun::BytesOf(const Slice& slice, const TensorRef& located) const {
   return SizeOf(executor_.role_.buffers[slice.buffer].dtype) * located.elements;
 }
 
-// ---- batches: made ahead of time in memory that the device reads by itself ---------------------------------------------------
+// ---- batches: made ahead of time in memory that the device reads by itself
+// ---------------------------------------------------
 
 Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::span<const TensorRef> writes) {
   const bool held_out = noted_step_ == FlightRecorder::kEvaluation;
@@ -453,7 +456,8 @@ Status QueuedRun::StageNextStep() {
   return Ok();
 }
 
-// ---- the end -----------------------------------------------------------------------------------------------------------------
+// ---- the end
+// -----------------------------------------------------------------------------------------------------------------
 
 Status QueuedRun::Finish() {
   std::vector<Event> ends;

@@ -1,4 +1,5 @@
-// One run of a program on a device that has queues (runtime/device_queues.h): the host issues operators, the device runs them.
+// One run of a program on a device that has queues (runtime/device_queues.h): the host issues operators, the
+// device runs them.
 //
 // Each stream is a queue: compute, a copy stream of its own, and the communicators'. An operator that depends
 // on one of another stream makes its queue wait for an event behind that one. The host itself waits only

@@ -141,7 +141,8 @@ Result<RankEnvironment> ReadMpirun(const Reader& reader) {
   return result;
 }
 
-// The entry of a list such as "2(x3),1" for one node: of nodes 0 to 2 that is 2, of node 3 it is 1. 0 when there is none.
+// The entry of a list such as "2(x3),1" for one node: of nodes 0 to 2 that is 2, of node 3 it is 1. 0 when
+// there is none.
 int TasksOfNode(const std::string& list, int node) {
   int seen = 0;
   for (size_t at = 0; at < list.size();) {

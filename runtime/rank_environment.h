@@ -1,4 +1,5 @@
-// What a launcher tells a rank through its environment: torchrun's contract, that of Open MPI's mpirun, or Slurm's.
+// What a launcher tells a rank through its environment: torchrun's contract, that of Open MPI's mpirun, or
+// Slurm's.
 #pragma once
 
 #include <functional>
@@ -30,14 +31,16 @@ using Environment = std::function<const char*(const char* name)>;
 // nullopt when no launcher has started this process. Of these launchers, the first whose
 // variables are set counts:
 //
-// |                  | torchrun              | mpirun                         | srun                                                 |
-// | rank             | RANK                  | OMPI_COMM_WORLD_RANK           | SLURM_PROCID                                         |
-// | world_size       | WORLD_SIZE            | OMPI_COMM_WORLD_SIZE (not 1)   | SLURM_NTASKS (more than 1; no interactive shell)     |
-// | local_rank       | LOCAL_RANK            | OMPI_COMM_WORLD_LOCAL_RANK     | SLURM_LOCALID                                        |
-// | local_world_size | LOCAL_WORLD_SIZE      | OMPI_COMM_WORLD_LOCAL_SIZE     | that of SLURM_[STEP_]TASKS_PER_NODE at SLURM_NODEID  |
-// | master_addr      | MASTER_ADDR           | MASTER_ADDR, on one node local | MASTER_ADDR, or the first of SLURM_[STEP_]NODELIST   |
-// | master_port      | MASTER_PORT, or 29500 | MASTER_PORT, or by the job     | MASTER_PORT, or 15000 + the job id's last four digits|
-// | token            | TORCHELASTIC_RUN_ID   | the job's PMIx name            | SLURM_JOB_ID.SLURM_STEP_ID                           |
+// |                  | torchrun              | mpirun                         | srun
+// | | rank             | RANK                  | OMPI_COMM_WORLD_RANK           | SLURM_PROCID
+// | | world_size       | WORLD_SIZE            | OMPI_COMM_WORLD_SIZE (not 1)   | SLURM_NTASKS (more than 1;
+// no interactive shell)     | | local_rank       | LOCAL_RANK            | OMPI_COMM_WORLD_LOCAL_RANK     |
+// SLURM_LOCALID                                        | | local_world_size | LOCAL_WORLD_SIZE      |
+// OMPI_COMM_WORLD_LOCAL_SIZE     | that of SLURM_[STEP_]TASKS_PER_NODE at SLURM_NODEID  | | master_addr
+// | MASTER_ADDR           | MASTER_ADDR, on one node local | MASTER_ADDR, or the first of
+// SLURM_[STEP_]NODELIST   | | master_port      | MASTER_PORT, or 29500 | MASTER_PORT, or by the job     |
+// MASTER_PORT, or 15000 + the job id's last four digits| | token            | TORCHELASTIC_RUN_ID   | the
+// job's PMIx name            | SLURM_JOB_ID.SLURM_STEP_ID                           |
 //
 // For each further step of a job (SLURM_STEP_ID) Slurm's port is 101 more, again from 15000 on after 24999:
 // steps may run at once. Local values that are not set are those of a single node. WINDTUNNEL_JOB_TOKEN goes

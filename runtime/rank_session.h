@@ -50,8 +50,8 @@ struct RankOptions {
 
 class RankSession {
  public:
-  // `plan`, `store` and `recorder` must outlive the session. Errors: Unsupported (a device or backend that cannot run here),
-  // Failed (rendezvous).
+  // `plan`, `store` and `recorder` must outlive the session. Errors: Unsupported (a device or backend that
+  // cannot run here), Failed (rendezvous).
   static Result<std::unique_ptr<RankSession>> Make(const Plan& plan, Store& store, FlightRecorder& recorder,
                                                    const RankOptions& options);
   ~RankSession();
@@ -130,7 +130,8 @@ bool SharesProcess(const Plan& plan);
 bool IsOfCudaDevice(const std::string& device);
 bool IsAtHand(const std::string& device);
 
-// Unsupported, with the reason, when this build or machine cannot run the plan live. Failed: there is no CUDA device.
+// Unsupported, with the reason, when this build or machine cannot run the plan live. Failed: there is no CUDA
+// device.
 Status CheckRunsHere(const Plan& plan);
 
 }  // namespace windtunnel

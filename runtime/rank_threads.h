@@ -21,7 +21,8 @@ struct RankThreads {
   std::function<Result<std::string>(RankSession&, Store&)> work;
 };
 
-// What `work` returned, by rank. When ranks fail, the error of the one that failed first; the others' operators fail with it.
+// What `work` returned, by rank. When ranks fail, the error of the one that failed first; the others'
+// operators fail with it.
 // REQUIRES: SharesProcess(plan).
 Result<std::vector<std::string>> RunRankThreads(const Plan& plan, const RankThreads& ranks);
 

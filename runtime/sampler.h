@@ -5,10 +5,10 @@
 //   for (int64_t sample : sampler.indices()) …
 //
 // All replicas shuffle alike, by seed + epoch, and replica r takes every replicas-th index from r on. So one
-// step of W replicas with micro-batch b sees the samples that one replica with micro-batch W x b sees, within an epoch: at its
-// end each number of replicas fills up or drops to its own multiple, and later epochs begin at other steps. The
-// permutation comes from base/random.h, not from torch's generator: the order differs from torch's, the
-// contract does not.
+// step of W replicas with micro-batch b sees the samples that one replica with micro-batch W x b sees, within
+// an epoch: at its end each number of replicas fills up or drops to its own multiple, and later epochs begin
+// at other steps. The permutation comes from base/random.h, not from torch's generator: the order differs
+// from torch's, the contract does not.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,8 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-// Ignores SIGPIPE for the process from then on, unless it has a handler: for libraries that write to sockets whose peer may have died.
+// Ignores SIGPIPE for the process from then on, unless it has a handler: for libraries that write to sockets
+// whose peer may have died.
 void IgnoreBrokenPipes();
 
 using SocketClock = std::chrono::steady_clock;

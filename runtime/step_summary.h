@@ -1,5 +1,6 @@
-// What is reported of a step as soon as it is done, with torchtitan's names and units (torchtitan, components/metrics.py): values, a line of
-// text, and scalars for TensorBoard. runtime/step_reporter.h gathers and writes them.
+// What is reported of a step as soon as it is done, with torchtitan's names and units (torchtitan,
+// components/metrics.py): values, a line of text, and scalars for TensorBoard. runtime/step_reporter.h
+// gathers and writes them.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,8 @@ StepSummary Summarize(const Plan& plan, const std::vector<StepOfRank>& ranks,
                       std::optional<double> gradient_norm, FlopRate peak,
                       std::optional<LossScaleState> loss_scale = std::nullopt);
 
-// "step:  3  loss:  8.3586  grad_norm:  1.2345  memory: 134 MiB  tps: 3,370  tflops: 0.11  mfu: n/a". Memory is what is reserved.
+// "step:  3  loss:  8.3586  grad_norm:  1.2345  memory: 134 MiB  tps: 3,370  tflops: 0.11  mfu: n/a". Memory
+// is what is reserved.
 std::string StepLine(const StepSummary& summary);
 
 EventFile::Scalars StepScalars(const StepSummary& summary);

@@ -1,5 +1,6 @@
-// The rendezvous store: a small key-value server over TCP through which ranks find each other and hand in results, with the
-// operations of PyTorch's TCPStore that this needs. Peers must present the job's token; messages are bounded.
+// The rendezvous store: a small key-value server over TCP through which ranks find each other and hand in
+// results, with the operations of PyTorch's TCPStore that this needs. Peers must present the job's token;
+// messages are bounded.
 #pragma once
 
 #include <chrono>

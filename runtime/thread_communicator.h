@@ -5,9 +5,11 @@
 //   auto group = MakeThreadGroup({.name = "world", .size = 2});            // once
 //   auto communicator = MakeThreadCommunicator(group, rank);               // in each rank's thread
 //
-// An operator begins when all its ranks have come to it and ends on all of them at once. The order of a sum is that of the ranks.
+// An operator begins when all its ranks have come to it and ends on all of them at once. The order of a sum
+// is that of the ranks.
 //
-// Ranks whose devices have queues do the same in a queue of each device's own: copies between the devices' memories, and sums by a kernel.
+// Ranks whose devices have queues do the same in a queue of each device's own: copies between the devices'
+// memories, and sums by a kernel.
 //
 //   WT_ASSIGN_OR_RETURN(auto communicator, MakeDeviceThreadCommunicator(group, rank, device));
 //
@@ -39,8 +41,8 @@ std::shared_ptr<ThreadGroup> MakeThreadGroup(const ThreadGroupOptions& options);
 // For a rank that ends before it has a communicator: its peers' operators fail instead of waiting for it.
 void LeaveThreadGroup(ThreadGroup& group, int rank);
 
-// Rank `rank` of the group; once for each. It carries every kind of operator. When it is gone, so is the rank: its peers' operators
-// fail.
+// Rank `rank` of the group; once for each. It carries every kind of operator. When it is gone, so is the
+// rank: its peers' operators fail.
 std::unique_ptr<Communicator> MakeThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank);
 
 // The same on devices with queues; every rank of the group calls it. `device` must outlive the communicator.

@@ -1,7 +1,8 @@
 // Each rank's part of an operator whose ranks are threads of one process: which elements it copies and which
 // it sums. How it does so is up to whatever has the memory (the host, a device's queue).
 //
-// The work is in phases. Between the ranks' meeting and the end of a phase nobody writes what another rank reads.
+// The work is in phases. Between the ranks' meeting and the end of a phase nobody writes what another rank
+// reads.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@ class ElementMover {
   virtual ~ElementMover() = default;
   // REQUIRES: elements > 0, and `to` is not `from`.
   virtual Status Copy(const GroupOperator& op, void* to, const void* from, int64_t elements) = 0;
-  // out = the sum (or the maximum) over ranks in their order, of `elements` elements from `first` on of each input. `out` may be in an
-  // input.
+  // out = the sum (or the maximum) over ranks in their order, of `elements` elements from `first` on of each
+  // input. `out` may be in an input.
   virtual Status Reduce(const GroupOperator& op, const std::vector<const void*>& inputs, int64_t first,
                         int64_t elements, void* out) = 0;
 };

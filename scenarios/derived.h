@@ -14,8 +14,8 @@ namespace windtunnel {
 DataParallelKind DerivedKind(int64_t copies);
 
 // FSDP users accumulate gradients in shards: sharding is there to avoid whole gradients of all units. So
-// plain FSDP reduces in every backward, and ZeRO-3 never does otherwise. In a pipeline of several stages its users turn that off until the
-// last backward (as torch.distributed.pipelining does).
+// plain FSDP reduces in every backward, and ZeRO-3 never does otherwise. In a pipeline of several stages its
+// users turn that off until the last backward (as torch.distributed.pipelining does).
 GradientSync DerivedSync(DataParallelKind kind, int64_t pipeline);
 
 // The type in which gradients are reduced: fp32; in DeepSpeed's third stage that of the parameters

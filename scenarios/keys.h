@@ -21,9 +21,9 @@ struct KeySuggestion {
   std::string not_modelled = {};
 };
 // Suggests what the unknown key of the block at `path` (empty: the top level) was meant to be. `known` are
-// the block's own keys. In this order: a known key one edit away, the key that PyTorch, Megatron or DeepSpeed calls
-// so ("optimizer.lr" for "learning_rate", also as an option: "--learning-rate"), a key of the same name further in or, if there is only
-// one, in another block ("model.seq_len"), and a similar known key.
+// the block's own keys. In this order: a known key one edit away, the key that PyTorch, Megatron or DeepSpeed
+// calls so ("optimizer.lr" for "learning_rate", also as an option: "--learning-rate"), a key of the same name
+// further in or, if there is only one, in another block ("model.seq_len"), and a similar known key.
 KeySuggestion SuggestKey(const std::string& path, const std::string& unknown,
                          const std::vector<std::string>& known);
 

@@ -1,5 +1,6 @@
-// Model presets: published models by name. A preset leaves kv_heads (= heads), head_dim (= hidden / heads) and ffn (= 4 x hidden) unset
-// where the model follows the rule, so that a scenario which overrides heads or hidden keeps the rule.
+// Model presets: published models by name. A preset leaves kv_heads (= heads), head_dim (= hidden / heads)
+// and ffn (= 4 x hidden) unset where the model follows the rule, so that a scenario which overrides heads or
+// hidden keeps the rule.
 #pragma once
 
 #include <string>

@@ -19,8 +19,8 @@ double Level(std::span<const CoreClaim> claims) {
 
 void ShareCore(std::span<CoreClaim> claims) {
   for (CoreClaim& claim : claims) claim.share = kUnset;
-  // Each round satisfies the claims whose demand lies below the level that an equal split would reach; what they leave
-  // raises the level for the rest, so no claim satisfied earlier has to give anything back.
+  // Each round satisfies the claims whose demand lies below the level that an equal split would reach; what
+  // they leave raises the level for the rest, so no claim satisfied earlier has to give anything back.
   for (bool satisfied_any = true; satisfied_any;) {
     satisfied_any = false;
     const double level = Level(claims);

@@ -1,10 +1,12 @@
 // One core, shared max-min fairly among the threads that want it.
 //
-// Each claim i has a weight w_i and a demand d_i (a share of the core that it can use at most). The shares x_i solve
+// Each claim i has a weight w_i and a demand d_i (a share of the core that it can use at most). The shares
+// x_i solve
 //
 //   x_i = min(d_i, w_i L),   with the common level L as large as   sum_i x_i <= 1   allows,
 //
-// by progressive filling: L rises from 0; a claim that reaches its demand stops; the others go on until the core is full.
+// by progressive filling: L rises from 0; a claim that reaches its demand stops; the others go on until the
+// core is full.
 //
 //   A computing thread (weight 1, demand 1) alone:                               x = 1
 //   Two computing threads (the operating system's time slices):                  x = 1/2 each

@@ -1,5 +1,5 @@
-// The event engine's queue: events ordered by (time, sequence), so that those at one instant fire in the order in which they were
-// scheduled, on any machine.
+// The event engine's queue: events ordered by (time, sequence), so that those at one instant fire in the
+// order in which they were scheduled, on any machine.
 //
 //   EventQueue<Payload> queue;
 //   EventId finish = queue.Schedule(Microseconds(5), {…});

@@ -15,8 +15,8 @@
 // Transfers that cross links (CostModel::has_links) share them max-min fairly (sim/link_sharing.h). Such a
 // transfer is never faster than its share of its links allows.
 //
-// Whenever the set of activities on a core changes, the speeds there are solved again, the work done so far is settled,
-// and the finish events of the activities whose speed changed are rescheduled.
+// Whenever the set of activities on a core changes, the speeds there are solved again, the work done so far
+// is settled, and the finish events of the activities whose speed changed are rescheduled.
 //
 //   StepExecutor executor(schedule, {.cores_per_node = 2, .ranks_per_node = 2}, traits);
 //   WT_ASSIGN_OR_RETURN(Duration step, executor.Run(work, nullptr));
@@ -68,7 +68,8 @@ class StepExecutor {
                NetworkFlows flows = {});
 
   // The step's time: the latest end over ranks. Fills in `recording` unless it is null.
-  // Errors: Failed when ranks wait for each other for ever (lists who waits for what), InvalidInput for a step of months.
+  // Errors: Failed when ranks wait for each other for ever (lists who waits for what), InvalidInput for a
+  // step of months.
   Result<Duration> Run(const StepWork& work, StepRecording* recording);
 
   // Events of the engine in the last Run.

@@ -40,8 +40,9 @@ struct Prediction {
   // ranks, `breakdown`, has the step time p50.
   std::vector<RankBreakdown> by_rank;
   StepBreakdown breakdown;
-  // Where the compute stream's time goes, by operator kind ("gemm", "wait all_reduce", "dispatch", …): mean over ranks and
-  // over the replicates between p25 and p75. Adds up to their mean step time, but for a picosecond each.
+  // Where the compute stream's time goes, by operator kind ("gemm", "wait all_reduce", "dispatch", …): mean
+  // over ranks and over the replicates between p25 and p75. Adds up to their mean step time, but for a
+  // picosecond each.
   // (AttributeTime of plan/timeline.h.)
   std::map<std::string, Duration> by_operator;
   std::vector<PredictedMemory> memory;  // by role

@@ -42,22 +42,23 @@ bool AreConstant(const StepSchedule& schedule, const StepCosts& costs);
 
 std::vector<TransferTraits> TraitsOf(const StepSchedule& schedule, const StepCosts& costs);
 
-// Shares of the busy time (kernels, dispatch and every rank's transfers, at their medians) by the source of its cost.
+// Shares of the busy time (kernels, dispatch and every rank's transfers, at their medians) by the source of
+// its cost.
 struct SourceShares {
   double measured = 0, interpolated = 0, modelled = 0;
 };
 SourceShares ShareBySource(const StepSchedule& schedule, const StepCosts& costs);
 
-// Draws are functions of (seed, replicate, rank, operator), so no number depends on the order of events or on what else
-// is drawn.
+// Draws are functions of (seed, replicate, rank, operator), so no number depends on the order of events or on
+// what else is drawn.
 class StepSampler {
  public:
   StepSampler(const StepSchedule& schedule, const StepCosts& costs, uint64_t seed);
   ~StepSampler();
 
-  // The work of one replicate: every kernel and every host time draws its own level and is scaled by the replicate's common mode;
-  // every transfer draws one level. The scenario's straggler and jitter apply. Ranks that are not laid out
-  // may come late (sim/lateness.h).
+  // The work of one replicate: every kernel and every host time draws its own level and is scaled by the
+  // replicate's common mode; every transfer draws one level. The scenario's straggler and jitter apply. Ranks
+  // that are not laid out may come late (sim/lateness.h).
   void Draw(int replicate, StepWork& work) const;
 
  private:

@@ -1,16 +1,17 @@
-// A plan's steady step, laid out flat for the executor: what each role's host does, in order, and which operators of which ranks
-// form one transfer (a collective, or a send with its receive).
+// A plan's steady step, laid out flat for the executor: what each role's host does, in order, and which
+// operators of which ranks form one transfer (a collective, or a send with its receive).
 //
-// Where the host computes (a CPU runs kernels in the calling thread), the host thread of a rank is its compute stream. For each
-// operator it pays a dispatch time, waits for the communication operators that it depends on, and then runs it or hands it
-// to a communication stream. Between two points where a host issues or awaits communication, other ranks
-// cannot observe it. So all its work in between is one segment, a single event of the engine, however many
-// operators it has.
+// Where the host computes (a CPU runs kernels in the calling thread), the host thread of a rank is its
+// compute stream. For each operator it pays a dispatch time, waits for the communication operators that it
+// depends on, and then runs it or hands it to a communication stream. Between two points where a host issues
+// or awaits communication, other ranks cannot observe it. So all its work in between is one segment, a single
+// event of the engine, however many operators it has.
 //
-// Where a device computes, the host only issues: every stream (compute, copies, communication) is a queue, and the host
-// waits only at HostWait operators. A kernel is a transfer with one participant.
+// Where a device computes, the host only issues: every stream (compute, copies, communication) is a queue,
+// and the host waits only at HostWait operators. A kernel is a transfer with one participant.
 //
-// In either case an operator in a queue waits there for those before it and for its prerequisites in other queues.
+// In either case an operator in a queue waits there for those before it and for its prerequisites in other
+// queues.
 //
 //   WT_ASSIGN_OR_RETURN(StepSchedule schedule, MakeStepSchedule(plan, {.host = HostRole::kIssues}));
 #pragma once
@@ -83,7 +84,8 @@ struct Participant {
   OpIndex op = -1;
 };
 
-// What a transfer occupies. Kernels share their device; a copy engine moves bytes between host and device beside them.
+// What a transfer occupies. Kernels share their device; a copy engine moves bytes between host and device
+// beside them.
 enum class Engine : uint8_t { kLinks, kKernels, kCopies };
 
 // Operators of several ranks that begin together, when the last has arrived, and end together.

@@ -1,4 +1,5 @@
-// The cluster's network as a graph: devices, network cards and switches are vertices, links are edges with bandwidth and latency.
+// The cluster's network as a graph: devices, network cards and switches are vertices, links are edges with
+// bandwidth and latency.
 //
 //   WT_ASSIGN_OR_RETURN(Topology topology, MakeTopology(cluster, {"nvlink4", GBps(52.8)}));
 //   RouteFinder finder(topology);

@@ -1,4 +1,5 @@
-// One function for each schedule. MakeSchedule (plan/schedule.h) checks what they require and dispatches by name.
+// One function for each schedule. MakeSchedule (plan/schedule.h) checks what they require and dispatches by
+// name.
 // In the comments p is the number of ranks, r a rank, v the stages per rank, m the number of micro-batches.
 #pragma once
 
@@ -26,8 +27,8 @@ Schedule OneForwardOneBackward(int ranks, int64_t micro_batches);
 // `pairs`: warm-up has one more forward, and the forwards after it are paired.
 Schedule Interleaved(int ranks, int virtual_stages, int64_t micro_batches, int64_t group, bool pairs = false);
 
-// Breadth first: all micro-batches through a rank's first stage, then its second, …; backward in exactly the reverse order
-// (Lamy-Poirier 2023).
+// Breadth first: all micro-batches through a rank's first stage, then its second, …; backward in exactly the
+// reverse order (Lamy-Poirier 2023).
 Schedule LoopedBreadthFirst(int ranks, int virtual_stages, int64_t micro_batches);
 
 // 1F1B with the backward split: p-r-1 forwards as warm-up, then forward and input gradient in turn; weight

@@ -1,7 +1,8 @@
 // Multi-head attention with grouped keys and values, eager and flash (operands: plan/ops.h).
 //
 // Both work query block by query block and multiply only with the keys that a block may see, so about half of
-// the square is never computed if attention is causal, and more of it with a window. Eager keeps the probabilities for backward.
+// the square is never computed if attention is causal, and more of it with a window. Eager keeps the
+// probabilities for backward.
 // Flash keeps each row's log-sum-exp and recomputes the probabilities in the workspace, one tile of query
 // block x keys at a time.
 //

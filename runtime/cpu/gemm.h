@@ -19,9 +19,9 @@
 
 namespace windtunnel::cpu {
 
-// C[m,n] = alpha op(A)[m,k] op(B)[k,n] (+ bias[n] on every row) (+ beta C if accumulate), row-major. `lda` is the stride
-// of A's stored rows in elements (rows have length k, or m if transposed); likewise ldb and ldc. Operands may
-// be parts of wider matrices.
+// C[m,n] = alpha op(A)[m,k] op(B)[k,n] (+ bias[n] on every row) (+ beta C if accumulate), row-major. `lda` is
+// the stride of A's stored rows in elements (rows have length k, or m if transposed); likewise ldb and ldc.
+// Operands may be parts of wider matrices.
 struct GemmProblem {
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;

@@ -1,5 +1,6 @@
-// RMS norm of each head of queries and of keys in packed projections (operands: plan/ops.h): y = x / rms * gamma over head_dim
-// (epsilon under the root), with one gamma for all heads of queries and one for all of keys.
+// RMS norm of each head of queries and of keys in packed projections (operands: plan/ops.h): y = x / rms *
+// gamma over head_dim (epsilon under the root), with one gamma for all heads of queries and one for all of
+// keys.
 #pragma once
 
 #include "base/result.h"

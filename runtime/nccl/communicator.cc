@@ -162,7 +162,8 @@ class NcclCommunicator : public IssuingCommunicator {
     return settled ? Ok() : Failed("{} failed: {}", Where(op), settled.error().message);
   }
 
-  // ---- the watching thread ---------------------------------------------------------------------------------------------------
+  // ---- the watching thread
+  // ---------------------------------------------------------------------------------------------------
 
   void Watch() {
     queues_.AttachThread();

@@ -1,4 +1,5 @@
-// A step assembled from actions, a schedule and what a strategy adds, and its memory (step_course.h has its time).
+// A step assembled from actions, a schedule and what a strategy adds, and its memory (step_course.h has its
+// time).
 #pragma once
 
 #include <array>

@@ -192,7 +192,8 @@ Status CheckComposable(const Scenario& s) {
   if (recomputes_some && (s.recompute_every > 1 || !s.model.HasAlikeLayers() || s.model.mtp))
     return Unsupported("layers that are recomputed beside others");
   // Backward ends within the first layer, so that it is none of several units' layers; and behind its
-  // attention, so that it looks like any other from the next layer. (If the MLP takes the same stream, it does not.)
+  // attention, so that it looks like any other from the next layer. (If the MLP takes the same stream, it
+  // does not.)
   if (s.model.lora && (!s.model.HasAlikeLayers() || !AdaptsFirstProducts(s.model) ||
                        s.model.parallel_residual != ParallelResidual::kNone))
     return Unsupported("a first layer with little of a backward");

@@ -16,7 +16,8 @@
 namespace windtunnel {
 
 struct Evaluation {
-  // kInfeasible: needs more memory than the device has; its time is not known. kRefused: cannot be predicted, `reason` says why.
+  // kInfeasible: needs more memory than the device has; its time is not known. kRefused: cannot be predicted,
+  // `reason` says why.
   enum class Outcome : uint8_t { kFeasible, kInfeasible, kRefused };
   Outcome outcome = Outcome::kRefused;
   Duration step_time = {};      // Prediction::p50

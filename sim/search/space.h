@@ -1,5 +1,5 @@
-// The configurations that `windtunnel search` chooses among: every combination of the ranges in the scenario's `search:` block that
-// is legal, in a fixed order.
+// The configurations that `windtunnel search` chooses among: every combination of the ranges in the
+// scenario's `search:` block that is legal, in a fixed order.
 //
 // What the ranges leave open follows from the scenario:
 //   devices       those of the cluster, unless `data` or `devices` is a range; nodes follow

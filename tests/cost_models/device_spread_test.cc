@@ -10,7 +10,8 @@ TEST(DeviceSpread, OneDeviceIsTheMean) { EXPECT_NEAR(SlowestOf(1, 0.5), 1, 1e-12
 
 TEST(DeviceSpread, DevicesThatAreAlikeAreEquallySlow) { EXPECT_EQ(SlowestOf(1'000'000, 0), 1); }
 
-// Within 0.03 of a deviation. E[largest of n] of the standard normal distribution (Harter 1961): 0.564, 1.424, 2.043 (n = 30), 2.746 (n = 200), 3.241 (n = 1,000).
+// Within 0.03 of a deviation. E[largest of n] of the standard normal distribution (Harter 1961): 0.564,
+// 1.424, 2.043 (n = 30), 2.746 (n = 200), 3.241 (n = 1,000).
 TEST(DeviceSpread, FollowsTheExpectedLargestOfSeveral) {
   EXPECT_NEAR(SlowestOf(2, 1) - 1, 0.5642, 0.03);
   EXPECT_NEAR(SlowestOf(8, 1) - 1, 1.4236, 0.03);

@@ -21,7 +21,8 @@ TEST(Distribution, TakesQuantilesOfSamples) {
   EXPECT_EQ(Ramp().Quantile(1), Nanoseconds(1000));
 }
 
-// Type 7: position 0.9 x (4 - 1) = 2.7 of 1, 2, 4, 8 ns: 4 + 0.7 x (8 - 4) = 6.8 ns. The median is 0.5 x 3 = 1.5: 3 ns.
+// Type 7: position 0.9 x (4 - 1) = 2.7 of 1, 2, 4, 8 ns: 4 + 0.7 x (8 - 4) = 6.8 ns. The median is 0.5 x 3 =
+// 1.5: 3 ns.
 TEST(Distribution, InterpolatesBetweenOrderStatistics) {
   const Distribution d =
       Distribution::FromSamples({Nanoseconds(4), Nanoseconds(1), Nanoseconds(8), Nanoseconds(2)});

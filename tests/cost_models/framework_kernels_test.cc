@@ -506,8 +506,8 @@ RC_GTEST_PROP(FrameworkKernelsProperties, NoFrameworkBeatsOneFusedKernel, ()) {
     RC_ASSERT(DeviceMicroseconds(norm, framework) >= DeviceMicroseconds(norm, "windtunnel"));
 }
 
-// Transformer Engine's kernels on a B200, 8192 x 8192 from bf16: 34.84 us for one form of mxfp8, 52.34 for both (ROCm/TransformerEngine pull
-// request 598).
+// Transformer Engine's kernels on a B200, 8192 x 8192 from bf16: 34.84 us for one form of mxfp8, 52.34 for
+// both (ROCm/TransformerEngine pull request 598).
 TEST(FrameworkKernels, BothFormsOfMxfp8TakeWhatTheyWereMeasuredToTake) {
   const DeviceSpec b200 = ParseDeviceSpec(*EmbeddedProfile("b200-sxm-180g"), "b200").value();
   Fp8Cast cast{.rows = 8192, .columns = 8192, .recipe = Fp8Recipe::kMxfp8, .dtype = DType::kBFloat16};

@@ -111,14 +111,15 @@ TEST(KernelRoofline, LongSumsAreSplit) {
 TEST(KernelRoofline, Tf32RunsOnTensorCoresOnlyWhenAskedFor) {
   const Duration fp32 = KernelTime(SquareGemm(4096, DType::kFloat32), A100(), {}).value();
   const Duration tf32 = KernelTime(SquareGemm(4096, DType::kFloat32), A100(), {.tf32 = true}).value();
-  // Five waves of 256 x 128, at 0.836 of 156 TFLOP/s; at 0.95 of 19.5 TFLOP/s, and with k0 = 128 x 2 x 19.5 / 312 = 16.
+  // Five waves of 256 x 128, at 0.836 of 156 TFLOP/s; at 0.95 of 19.5 TFLOP/s, and with k0 = 128 x 2 x 19.5 /
+  // 312 = 16.
   EXPECT_NEAR(tf32.picoseconds() / 1e6, 5 * 65'536.0 * (4096 + 128) / (0.836 * 156e6 / 108) + 3, 1);
   // (Four parts of k are 1 % faster than that, for they leave a smaller part of the last wave empty.)
   EXPECT_NEAR(fp32.picoseconds() / 1e6, 5 * 65'536.0 * (4096 + 16) / (0.95 * 19.5e6 / 108) + 3, 80);
 }
 
-// torch.mm of square matrices in fp32 on a V100 (zzc0721/torch-performance-test-data, issue 140). The ceiling is from
-// the three largest.
+// torch.mm of square matrices in fp32 on a V100 (zzc0721/torch-performance-test-data, issue 140). The ceiling
+// is from the three largest.
 TEST(KernelRoofline, Fp32OnV100sIsWithin8PercentOfMeasuredProducts) {
   const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile("v100-sxm2-16g"), "v100").value();
   for (const auto& [size, tflops] : {std::pair<int64_t, double>{1024, 10.56},

@@ -50,8 +50,8 @@ TEST(NcclCollectives, AnAllReduceByARingIsAReduceScatterAndAnAllGather) {
   EXPECT_NEAR(time.time / Microseconds(1), 56 + 510.6 + 28, 0.1);
 }
 
-// A broadcast or reduction is a pipeline that all 64 MiB pass: one hop, 11.8 us, and 291.8 us. In a gather or a scatter 7/8 of them pass
-// the root's link, and in an all-to-all everyone's.
+// A broadcast or reduction is a pipeline that all 64 MiB pass: one hop, 11.8 us, and 291.8 us. In a gather or
+// a scatter 7/8 of them pass the root's link, and in an all-to-all everyone's.
 TEST(NcclCollectives, CollectivesWithARootAreBoundByIt) {
   for (CollectiveKind kind : {CollectiveKind::kReduce, CollectiveKind::kBroadcast})
     EXPECT_NEAR(MicrosecondsOf(Of(kind, MiB(64)), OneNode()), 11.8 + 291.8 + 28, 0.1);
@@ -59,8 +59,9 @@ TEST(NcclCollectives, CollectivesWithARootAreBoundByIt) {
     EXPECT_NEAR(MicrosecondsOf(Of(kind, MiB(64)), OneNode()), 11.8 + 255.3 + 28, 0.1);
 }
 
-// DeepEP on H100s with a card of 50 GB/s each, 7168 columns of bf16 (8192 tokens), 8 of 256 experts, tokens in at most 4 nodes: GB/s of
-// tokens counted once for each node. Its authors measured 90 and 81 (there and back), 61 and 61 on 2 and 4 nodes (V2); 51 and 50 on 8 (V1).
+// DeepEP on H100s with a card of 50 GB/s each, 7168 columns of bf16 (8192 tokens), 8 of 256 experts, tokens
+// in at most 4 nodes: GB/s of tokens counted once for each node. Its authors measured 90 and 81 (there and
+// back), 61 and 61 on 2 and 4 nodes (V2); 51 and 50 on 8 (V1).
 TEST(NcclCollectives, ATokenExchangeIsAsFastAsDeepEpWasMeasured) {
   const std::pair<int, double> expected[] = {{2, 90}, {4, 60}, {8, 51}};
   const std::map<int, TokenReach> reaches = {
@@ -85,8 +86,8 @@ TEST(NcclCollectives, LittleMessagesGoByTheLowLatencyProtocol) {
   EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kAllGather, Bytes(256)), OneNode()), 38.8, 0.1);
 }
 
-// 16 ranks on 2 nodes: 8 cards of 25 GB/s at 0.94 are 188 GB/s, less than NVLink. Simple: 8.4 + 14 hops of 6 us (the host's
-// overhead, thrice 2 us) + 14 across; 15/16 of 2 GB; 33 us of start.
+// 16 ranks on 2 nodes: 8 cards of 25 GB/s at 0.94 are 188 GB/s, less than NVLink. Simple: 8.4 + 14 hops of 6
+// us (the host's overhead, thrice 2 us) + 14 across; 15/16 of 2 GB; 33 us of start.
 TEST(NcclCollectives, AGroupThatSpansNodesIsBoundByTheirNetworkCards) {
   const GroupLayout layout = TwoNodes();
   EXPECT_EQ(layout.nodes, 2);
@@ -166,7 +167,8 @@ TEST(NcclCollectives, AReductionInTheSwitchMovesTheMessageAndItsPart) {
   EXPECT_NEAR(time.time / Microseconds(1), 27 + 3921.9 + 73.8, 0.1);
 }
 
-// Two nodes of 8 B200s with eight cards of 400 Gb/s: 1 GiB at 0.93 of the cards' 400 GB/s, less than a node's switch carries, 541 x 8/9.
+// Two nodes of 8 B200s with eight cards of 400 Gb/s: 1 GiB at 0.93 of the cards' 400 GB/s, less than a node's
+// switch carries, 541 x 8/9.
 // (Measured: 2,972 us over InfiniBand, 3,230 over RoCE.) Four nodes carry 2 x 3/4 of the message: 248 GB/s.
 TEST(NcclCollectives, BlackwellsSwitchesAndTreesAreBoundByTheCards) {
   const DeviceSpec b200 = ParseDeviceSpec(*EmbeddedProfile("b200-sxm-180g"), "b200").value();
@@ -313,7 +315,8 @@ RC_GTEST_PROP(NcclCollectivesProperties, NothingBeatsTheLinksOrTheirLatency, ())
   RC_ASSERT(time >= Microseconds(0.6));
 }
 
-// A device of a node with eight cards reaches them all through its own PCIe link, which carries 52.8 GB/s: little more than a card of 400 Gb/s.
+// A device of a node with eight cards reaches them all through its own PCIe link, which carries 52.8 GB/s:
+// little more than a card of 400 Gb/s.
 TEST(LayOutGroup, GivesADeviceNoMoreCardsThanItsLinkToTheHostCarries) {
   const auto achieved = [](int64_t devices_per_node, int64_t nics, double gbits) {
     ClusterSpec cluster = Nodes(2);

@@ -80,9 +80,9 @@ TEST(OptimizerKernels, HostsGoThroughMemoryForEveryOperatorOfAnOptimizer) {
   EXPECT_EQ(bytes({.kind = OptimizerKind::kAdamW, .moments = MomentsType::kBf16}, "deepspeed", 2), 20);
 }
 
-// Per parameter, in PyTorch: twelve bytes for the momentum and twelve for Nesterov's sum, six to round, two for the
-// norm, four for the division, by six kernels; then eight to decay, and ten to update. In one kernel each,
-// Windtunnel's read and write fourteen and ten bytes, beside the norm's and the division's four.
+// Per parameter, in PyTorch: twelve bytes for the momentum and twelve for Nesterov's sum, six to round, two
+// for the norm, four for the division, by six kernels; then eight to decay, and ten to update. In one kernel
+// each, Windtunnel's read and write fourteen and ten bytes, beside the norm's and the division's four.
 TEST(OptimizerKernels, MuonMovesWhatTorchsCodeSays) {
   const double billion_bytes = 1e9 / 1794.3e3;  // in us, on an A100
   const OptimizerSpec spec{.kind = OptimizerKind::kMuon, .weight_decay = 0.1, .momentum = 0.95};
@@ -96,8 +96,8 @@ TEST(OptimizerKernels, MuonMovesWhatTorchsCodeSays) {
   EXPECT_NEAR(DeviceMicroseconds(update, "windtunnel"), 10 * billion_bytes + 3, 20);
 }
 
-// Megatron sums a weight's gradient into a buffer after the product, which has the layout of x' x; the optimizer's
-// product of that layout is no such gradient. Nor does autograd issue it.
+// Megatron sums a weight's gradient into a buffer after the product, which has the layout of x' x; the
+// optimizer's product of that layout is no such gradient. Nor does autograd issue it.
 TEST(OptimizerKernels, ProductsOfTheOptimizerAreNotThoseOfBackward) {
   Gemm gradient{4096, 4096, 4096, /*transpose_a=*/true};
   gradient.dtype = DType::kBFloat16;

@@ -27,8 +27,8 @@ TEST(FitOverlap, FollowsTheWorkedNumber) {
   EXPECT_NEAR(fit.compute_efficiency, 0.8, 1e-12);
 }
 
-// Two ranks on the core: s = 0.5 x 0.4 = 0.2 each, 1/2 - 0.2 = 0.3 left: w = 2/3. A computing thread has 0.3 of its 0.5, that is 0.6;
-// q = 0.54: e = 0.9.
+// Two ranks on the core: s = 0.5 x 0.4 = 0.2 each, 1/2 - 0.2 = 0.3 left: w = 2/3. A computing thread has 0.3
+// of its 0.5, that is 0.6; q = 0.54: e = 0.9.
 TEST(FitOverlap, CountsAllRanksOfACore) {
   const OverlapFit fit =
       FitOverlap({.core_share = 0.4, .collective_rate = 0.5, .compute_rate = 0.54, .ranks_per_core = 2});

@@ -153,7 +153,8 @@ TEST(ChooseBalance, CountsStatesInTheirTypes) {
   EXPECT_NEAR(least(Precision::kBf16) / least(Precision::kFp32), 0.5, 0.1);
 }
 
-// Megatron 2021: num_layers must be divisible by the pipeline's size; BLOOM's 70 layers over 12 stages had embedding and head as layers.
+// Megatron 2021: num_layers must be divisible by the pipeline's size; BLOOM's 70 layers over 12 stages had
+// embedding and head as layers.
 TEST(ChooseBalance, CountsLayersAsMegatronAndDeepspeedDo) {
   Scenario s = FourStagesWithLargeVocabulary();
   EXPECT_LT(ChooseBalance(s, {RoughTime})->back(), 4);

@@ -299,7 +299,8 @@ TEST(CompilePlan, EachRecomputedLayerSavesMemory) {
   EXPECT_EQ(peak(), all_named);
 }
 
-// The first bucket's gather begins with the step; the next one's, when the first operator needs the first's values.
+// The first bucket's gather begins with the step; the next one's, when the first operator needs the first's
+// values.
 TEST(CompilePlan, LateGathersAreAwaitedWhereParametersAreFirstNeeded) {
   Scenario s = TinyGpt(2);
   s.parallel.data.kind = DataParallelKind::kZero1;

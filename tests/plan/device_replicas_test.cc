@@ -105,7 +105,8 @@ TEST(DeviceReplicas, BuffersOfTenMebibytesAndTensorsThatAreLargerTravelWhereThey
                           "reduce gradients 1", "reduce gradients 2",       "barrier barrier"};
   for (const Role& role : plan.roles) {
     EXPECT_EQ(Communication(role.steady), expected);
-    // replica 0 is the embedding; replica 1 all the rest, which ends with the head. gradients 0 and 2 are single tensors.
+    // replica 0 is the embedding; replica 1 all the rest, which ends with the head. gradients 0 and 2 are
+    // single tensors.
     EXPECT_EQ(Count(role.steady, "copy"), role.name == "main" ? 2 : 1) << role.name;
   }
 }

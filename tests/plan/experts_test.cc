@@ -250,7 +250,8 @@ int ProductsInFp8(const Plan& plan) {
   return Count<GroupedGemm>(plan, [](const Op&, const GroupedGemm& g) { return g.dtype == DType::kFloat8; });
 }
 
-// Transformer Engine's grouped linear layers convert each expert's rows at a scale of its own, and keep what backward needs in fp8.
+// Transformer Engine's grouped linear layers convert each expert's rows at a scale of its own, and keep what
+// backward needs in fp8.
 TEST(Experts, ComputeInFp8UnderTransformerEngineAlone) {
   Scenario s = DroplessInFp8(2);
   const Plan plan = *CompilePlan(s);
@@ -522,7 +523,8 @@ TEST(ShardedExperts, CountOnceInTheNorm) {
   EXPECT_EQ(split.second, (std::vector<std::string>{"expert"}));
 }
 
-// Mixtral 8x7B has 46,702,792,704 parameters, of which a token sees 12,879,925,248 (published as 46.7B and 12.9B).
+// Mixtral 8x7B has 46,702,792,704 parameters, of which a token sees 12,879,925,248 (published as 46.7B and
+// 12.9B).
 TEST(Experts, CountTheParametersThatATokenSees) {
   Scenario s = TinyLlama();
   s.model.layers = 32;

@@ -23,7 +23,8 @@ Scenario TwoBlocks(int version) {
 
 const Program& Steady(const Plan& plan) { return plan.roles[0].steady; }
 
-// The steady step as a script: gathers "+0", reductions "-0", and a block's compute "F0", "B0" (first operators only).
+// The steady step as a script: gathers "+0", reductions "-0", and a block's compute "F0", "B0" (first
+// operators only).
 std::string Script(const Program& program) {
   std::string script, last;
   auto add = [&](std::string word) {
@@ -207,7 +208,8 @@ TEST(Fsdp, StagesOfVersion2ReshardAfterForwardAndTheLastBackward) {
   EXPECT_EQ(script(2), "+r +0 F0 +0 F0 +0 B0 -0 -r");
 }
 
-// A stage's FSDP knows nothing of the rank's other stages: nothing of theirs is gathered during its forward and backward.
+// A stage's FSDP knows nothing of the rank's other stages: nothing of theirs is gathered during its forward
+// and backward.
 TEST(Fsdp, StagesPrefetchTheirOwnUnits) {
   Scenario s = TwoBlocks(2);
   s.model.layers = 16;
@@ -398,7 +400,8 @@ TEST(Fsdp, SaysThatTiedWeightsCannotBeParted) {
       std::string::npos);
 }
 
-// ---- units ------------------------------------------------------------------------------------------------------------
+// ---- units
+// ------------------------------------------------------------------------------------------------------------
 
 // A root with 10 elements of its own and two children: "a" with 100, and "b" with 20 and a child "b.c" of 60.
 struct Tree {

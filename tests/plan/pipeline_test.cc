@@ -113,7 +113,8 @@ TEST(Pipeline, TheLastGradientIsSentBeforeAnyoneWaitsForDdp) {
   }
 }
 
-// Megatron's torch.cuda.synchronize(): when a pass begins, the host knows that every message before it has arrived.
+// Megatron's torch.cuda.synchronize(): when a pass begins, the host knows that every message before it has
+// arrived.
 TEST(Pipeline, MegatronsHostWaitsForMessages) {
   Scenario s = Pipelined("1f1b", 3, 1, 6);
   s.cluster.device = "a100-sxm-80g";

@@ -170,7 +170,8 @@ TEST(Fp8, TorchaosMxfp8ConvertsEachFactorFromSixteenBits) {
       Count<Collective>(plan, [](const Op&, const Collective& c) { return c.dtype == DType::kMxFloat8; }), 0);
 }
 
-// Transformer Engine makes both forms at once, gathers tokens in each, and keeps inputs and both forms of weights with their scales.
+// Transformer Engine makes both forms at once, gathers tokens in each, and keeps inputs and both forms of
+// weights with their scales.
 TEST(Fp8, MegatronCoreMakesBothFormsOfScaledBlocks) {
   for (const Fp8Recipe recipe : {Fp8Recipe::kBlock, Fp8Recipe::kMxfp8, Fp8Recipe::kNvfp4}) {
     Scenario s = InFp8(TinyLlama(), recipe);

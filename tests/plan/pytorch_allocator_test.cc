@@ -1,4 +1,5 @@
-// Expectations are computed by hand from the rules of plan/pytorch_allocator.h and plan/allocator.h; each test says which.
+// Expectations are computed by hand from the rules of plan/pytorch_allocator.h and plan/allocator.h; each
+// test says which.
 #include "plan/pytorch_allocator.h"
 
 #include <gtest/gtest.h>
@@ -169,7 +170,8 @@ TEST(ExpandableSegments, MapWholePages) {
   EXPECT_EQ(pytorch->reserved(), MiB(2) + MiB(40));
 }
 
-// Rule 5: a request grows into the free end: 3 and 18 MiB need two pages, where segments would have 20 and 18 MiB.
+// Rule 5: a request grows into the free end: 3 and 18 MiB need two pages, where segments would have 20 and 18
+// MiB.
 TEST(ExpandableSegments, GrowFromTheFreeEnd) {
   Pytorch pytorch(kExpandable);
   auto first = pytorch->Allocate(MiB(3));
@@ -180,7 +182,8 @@ TEST(ExpandableSegments, GrowFromTheFreeEnd) {
   EXPECT_EQ(pytorch->reserved(), MiB(40)) << "3 + 18 + 19 fill both";
 }
 
-// Rule 5: of one page, 6 MiB are free before a used block and 5 after it. 5 MiB fit the end best, but the end can grow.
+// Rule 5: of one page, 6 MiB are free before a used block and 5 after it. 5 MiB fit the end best, but the end
+// can grow.
 TEST(ExpandableSegments, PreferAHoleToTheGrowingEnd) {
   Pytorch pytorch(kExpandable);
   auto a = pytorch->Allocate(MiB(6));
@@ -189,8 +192,8 @@ TEST(ExpandableSegments, PreferAHoleToTheGrowingEnd) {
   EXPECT_EQ(pytorch->Allocate(MiB(5))->place, a->place);
 }
 
-// Rules 3 and 5: a takes 0–15 MiB, b 15–35 of two pages. With a free, both pages still hold parts of b; with b free, the second
-// can go to the other stream, and come back when that has no use for it.
+// Rules 3 and 5: a takes 0–15 MiB, b 15–35 of two pages. With a free, both pages still hold parts of b; with
+// b free, the second can go to the other stream, and come back when that has no use for it.
 TEST(ExpandableSegments, GiveFreePagesBack) {
   Pytorch pytorch(kExpandable, MiB(40));
   auto a = pytorch->Allocate(MiB(15)), b = pytorch->Allocate(MiB(20));
@@ -217,7 +220,8 @@ TEST(ExpandableSegments, TakeRequestsOfAnySize) {
   EXPECT_TRUE(with_limit->Allocate(GiB(79)));
 }
 
-// Batches that grow: segments of 12, 14 and 16 MiB, none of which serves the next size, against one page of 20 MiB.
+// Batches that grow: segments of 12, 14 and 16 MiB, none of which serves the next size, against one page of
+// 20 MiB.
 TEST(ExpandableSegments, NeedLessMemoryThanSegmentsForGrowingRequests) {
   Pytorch segments(kSegments), expandable(kExpandable);
   for (Pytorch* pytorch : {&segments, &expandable}) {

@@ -181,8 +181,8 @@ TEST(PromisedActivationsInFlight, AreOneMoreOfPairs) {
   }
 }
 
-// p = 4, m = 8, and a rank's layers take F = I = W = 2; each of two stages per rank takes 1. 1F1B idles 3 x (2+4) = 18,
-// interleaved half of that, ZB-H1 3 x 2 = 6 and ZB-V, with both advantages, 3 x 1 = 3.
+// p = 4, m = 8, and a rank's layers take F = I = W = 2; each of two stages per rank takes 1. 1F1B idles 3 x
+// (2+4) = 18, interleaved half of that, ZB-H1 3 x 2 = 6 and ZB-V, with both advantages, 3 x 1 = 3.
 TEST(Bubble, ShrinksFrom1F1BToInterleavedToZeroBubble) {
   EXPECT_EQ(Bubble(*MakeSchedule("1f1b", 4, 1, 8), Times(2, 2, 2)), Picoseconds(18));
   EXPECT_EQ(Bubble(*MakeSchedule("interleaved", 4, 2, 8), Times(1, 1, 1)), Picoseconds(9));
@@ -190,7 +190,8 @@ TEST(Bubble, ShrinksFrom1F1BToInterleavedToZeroBubble) {
   EXPECT_EQ(Bubble(*MakeSchedule("zb_v", 4, 2, 8), Times(1, 1, 1)), Picoseconds(3));
 }
 
-// The bubble of ZB-H1 grows with the longer of what a rank cannot overlap: F + I - W, F, or I; p = 4, so three hops.
+// The bubble of ZB-H1 grows with the longer of what a rank cannot overlap: F + I - W, F, or I; p = 4, so
+// three hops.
 TEST(ClosedFormBubble, OfZeroBubbleH1TakesTheLargestOfThree) {
   const ScheduleRequest request{"zb_h1", 4, 1, 8};
   EXPECT_EQ(ClosedFormBubble(request, Times(2, 3, 1)), Picoseconds(3 * 4));

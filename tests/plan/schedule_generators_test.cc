@@ -40,7 +40,8 @@ TEST(MakeSchedule, InterleavedIsDepthFirst) {
             "1F0,1F1,3F0,3B0,3F1,3B1,1F2,1B0,1F3,1B1,3F2,3B2,3F3,3B3,1B2,1B3\n");
 }
 
-// Megatron with group = p takes a last group of m mod group micro-batches; torch has rounds of equal size: 6 = 2 rounds of 3.
+// Megatron with group = p takes a last group of m mod group micro-batches; torch has rounds of equal size: 6
+// = 2 rounds of 3.
 TEST(Interleaved, TakesMegatronsGroupsAndTorchsRounds) {
   const auto forwards_of_rank_0 = [](const Schedule& schedule) {
     std::string text;
@@ -180,7 +181,8 @@ TEST(AddCommunication, PutsASendAfterAndAReceiveBefore) {
 }
 
 TEST(AddCommunication, LeavesNeighboursOnOneRankAlone) {
-  // Stages 1 and 2 are both on rank 1 of a V, so only hops 0-1 and 2-3 are messages: 2 hops x 2 directions x 5 micro-batches.
+  // Stages 1 and 2 are both on rank 1 of a V, so only hops 0-1 and 2-3 are messages: 2 hops x 2 directions x
+  // 5 micro-batches.
   const Schedule lowered = AddCommunication(*MakeSchedule("zb_v", 2, 2, 5));
   int sends = 0;
   for (const auto& actions : lowered.ranks) {

@@ -107,7 +107,8 @@ TEST(TensorParallel, GradientsOfWhatSeesOwnTokensOnlyAreSummedOnceAStep) {
   Scenario s = Tensor(TinyGpt(), 2, true);
   s.batch.accumulate = 3;
   const auto sums = [](const Op& op) { return op.name == "tensor sums"; };
-  // Two layers of two norms (weight, bias) and two row-parallel biases, and the final norm: (2 (2 2 + 2) + 2) 32.
+  // Two layers of two norms (weight, bias) and two row-parallel biases, and the final norm: (2 (2 2 + 2) + 2)
+  // 32.
   EXPECT_EQ(Count(*CompilePlan(s), 14 * 32, sums), (Counts{{kAllReduce, 1}}));
   s.parallel.tensor.sequence = false;  // every rank has seen all tokens
   EXPECT_EQ(Count(*CompilePlan(s), 0, sums), Counts{});
@@ -389,15 +390,16 @@ Scenario TensorMlp(std::vector<int64_t> widths, int64_t ranks) {
   return Tensor(s, ranks, false);
 }
 
-// The model of PyTorch's tutorial, torch.nn.Linear(10, 32), ReLU, Linear(32, 5), with {"net1": ColwiseParallel(), "net2":
-// RowwiseParallel()}: one all-reduce of the output, and none backward, since nothing needs the input's
-// gradient.
+// The model of PyTorch's tutorial, torch.nn.Linear(10, 32), ReLU, Linear(32, 5), with {"net1":
+// ColwiseParallel(), "net2": RowwiseParallel()}: one all-reduce of the output, and none backward, since
+// nothing needs the input's gradient.
 TEST(TensorParallelMlp, SumsTheOutputOfEachPair) {
   const auto all = [](const Op&) { return true; };
   const auto in = [](Phase phase) { return [=](const Op& op) { return op.phase == phase; }; };
   const Plan toy = *CompilePlan(TensorMlp({10, 32, 5}, 2));
   EXPECT_EQ(Count(toy, 20 * 5, all), (Counts{{kAllReduce, 1}}));
-  // Between pairs there is a sum in each direction; a layer without a partner is whole, and nothing is sent for it.
+  // Between pairs there is a sum in each direction; a layer without a partner is whole, and nothing is sent
+  // for it.
   const Plan pairs = *CompilePlan(TensorMlp({10, 32, 6, 48, 6}, 2));
   EXPECT_EQ(Count(pairs, 20 * 6, in(Phase::kForward)), (Counts{{kAllReduce, 2}}));
   EXPECT_EQ(Count(pairs, 20 * 6, in(Phase::kBackward)), (Counts{{kAllReduce, 1}}));

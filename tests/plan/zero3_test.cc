@@ -156,8 +156,8 @@ TEST(Zero3, KeepsWhatIsNeededSoon) {
   for (const auto& [name, gathers] : times(s)) EXPECT_EQ(gathers, 1) << name;
 }
 
-// A use that prefetching has passed over, since the parameter was there, counts on it to stay. (Except if it is the
-// next: that is for max_reuse_distance to say.)
+// A use that prefetching has passed over, since the parameter was there, counts on it to stay. (Except if it
+// is the next: that is for max_reuse_distance to say.)
 TEST(Zero3, KeepsWhatPrefetchingCountsOn) {
   Scenario s = Zero3();
   s.parallel.data.zero3.prefetch_bucket_size = kNoLimit;

@@ -219,7 +219,8 @@ TEST(UnitUses, AddUpEveryUnitsTransfers) {
   EXPECT_GT(critical, Duration());
 }
 
-// ZeRO-3 gathers in forward, backward and behind the update, and reduces other parameters together than it gathers.
+// ZeRO-3 gathers in forward, backward and behind the update, and reduces other parameters together than it
+// gathers.
 TEST(ExplainUnits, HaveAColumnForEachOfZero3sGathers) {
   Scenario s = Sharded();
   s.parallel.data.kind = DataParallelKind::kZero3;

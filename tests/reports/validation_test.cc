@@ -21,7 +21,8 @@ ValidatedValue Step(const std::string& id, double predicted, double measured,
           .comparable_to = "same"};
 }
 
-// Errors -10 %, +20 %, -30 % and +40 %: mean 5 %, MAPE 25 %, median (20 + 30) / 2, p90 at 2.7 of three intervals: 37 %.
+// Errors -10 %, +20 %, -30 % and +40 %: mean 5 %, MAPE 25 %, median (20 + 30) / 2, p90 at 2.7 of three
+// intervals: 37 %.
 Validation FourRows() {
   Validation validation;
   validation.sources = {"a"};

@@ -31,9 +31,9 @@ Scenario WithMuon(Scenario s) {
   return s;
 }
 
-// The iterations multiply small singular values by up to 3.4445^5 = 485, and with them what rounding to bf16 adds
-// there. So gradients that differ in their last bits give directions that differ by some per cent, in which the
-// model is as good.
+// The iterations multiply small singular values by up to 3.4445^5 = 485, and with them what rounding to bf16
+// adds there. So gradients that differ in their last bits give directions that differ by some per cent, in
+// which the model is as good.
 constexpr double kLossTolerance = 1e-3, kWeightTolerance = 0.02;
 
 class MuonParity : public testing::TestWithParam<ParityCase> {};

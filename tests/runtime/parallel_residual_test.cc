@@ -1,5 +1,5 @@
-// Blocks whose attention and MLP take the same stream (model.parallel_residual): one device's losses and weights in
-// every strategy, peaks to the byte, and what the MLP reads.
+// Blocks whose attention and MLP take the same stream (model.parallel_residual): one device's losses and
+// weights in every strategy, peaks to the byte, and what the MLP reads.
 #include <gtest/gtest.h>
 
 #include "plan/plan.h"

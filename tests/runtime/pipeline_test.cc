@@ -1,5 +1,6 @@
-// A pipeline changes where layers are and when they run, not what is computed: every schedule, and every combination with data
-// parallelism, gives the losses and the weights of one device with the same global batch.
+// A pipeline changes where layers are and when they run, not what is computed: every schedule, and every
+// combination with data parallelism, gives the losses and the weights of one device with the same global
+// batch.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -155,7 +156,8 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"FsdpLlama", Pipelined(TinyLlama(), "1f1b", 2, 1, With(DataParallelKind::kFsdp))}),
     NameOf);
 
-// ---- memory -----------------------------------------------------------------------------------------------------------
+// ---- memory
+// -----------------------------------------------------------------------------------------------------------
 
 TEST(PipelineMemory, IsPredictedToTheByteOnEveryRank) {
   const std::pair<const char*, int64_t> schedules[] = {{"none", 1},        {"gpipe", 1}, {"1f1b", 1},

@@ -54,8 +54,8 @@ class QuantizedParity : public testing::TestWithParam<ParityCase> {};
 TEST_P(QuantizedParity, LossesWithAdamW) { ExpectLossParity(GetParam().scenario); }
 TEST_P(QuantizedParity, WeightsWithSgd) { ExpectWeightParity(GetParam().scenario); }
 
-// With scales in 8 bits, shards that are not whole groups of 256 blocks have scales of their own: only what is whole
-// on each rank is as on one device.
+// With scales in 8 bits, shards that are not whole groups of 256 blocks have scales of their own: only what
+// is whole on each rank is as on one device.
 INSTANTIATE_TEST_SUITE_P(
     Of, QuantizedParity,
     testing::Values(ParityCase{"Ddp", Kind(Llama(2), kDdp)},

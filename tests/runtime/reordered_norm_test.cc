@@ -1,5 +1,6 @@
-// Blocks with norms behind attention and the MLP instead of before them, and of all heads of queries and keys together
-// (OLMo 2: model.pre_norm, qk_norm_over): one device's losses and weights in every strategy, peaks to the byte.
+// Blocks with norms behind attention and the MLP instead of before them, and of all heads of queries and keys
+// together (OLMo 2: model.pre_norm, qk_norm_over): one device's losses and weights in every strategy, peaks
+// to the byte.
 #include <gtest/gtest.h>
 
 #include "plan/plan.h"

@@ -12,8 +12,8 @@
 namespace windtunnel {
 namespace {
 
-// Bytes of parameters, gradients and optimizer state that a rank holds after a step, as the program asked for them; the largest
-// over ranks.
+// Bytes of parameters, gradients and optimizer state that a rank holds after a step, as the program asked for
+// them; the largest over ranks.
 int64_t SteadyStateBytes(const Plan& plan) {
   int64_t most = 0;
   std::mutex mutex;
@@ -105,7 +105,8 @@ TEST(SteadyState, DdpHoldsGradientsTwiceWithoutViews) {
   EXPECT_EQ(buckets, 4 * plan.model.parameters);
 }
 
-// ---- every combination ------------------------------------------------------------------------------------------------
+// ---- every combination
+// ------------------------------------------------------------------------------------------------
 
 struct Strategy {
   const char* name;

@@ -216,7 +216,8 @@ INSTANTIATE_TEST_SUITE_P(
                                                    [](Scenario& s) { s.framework = Framework::kPytorch; }))}),
     NameOf);
 
-// ---- 16-bit parameters ------------------------------------------------------------------------------------------------
+// ---- 16-bit parameters
+// ------------------------------------------------------------------------------------------------
 
 // Root of the mean squared relative difference of losses over the steps.
 double Distance(const Trained& a, const Trained& b) {
@@ -236,7 +237,8 @@ Scenario InBf16(Scenario s, Precision reduce) {
 
 class Bf16 : public testing::TestWithParam<ParityCase> {};
 
-// One device's runs that differ in the order of their sums: the batch whole or in micro-batches, attention eager or by blocks.
+// One device's runs that differ in the order of their sums: the batch whole or in micro-batches, attention
+// eager or by blocks.
 std::vector<Trained> OneDevicesRuns(const Scenario& s) {
   std::vector<Trained> runs;
   const bool is_mlp = s.model.kind == ModelKind::kMlp;

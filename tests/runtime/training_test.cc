@@ -1,5 +1,5 @@
-// It really trains: data parallelism gives the losses and weights of one device with the same global batch, whatever the
-// reducer's options, and every model learns.
+// It really trains: data parallelism gives the losses and weights of one device with the same global batch,
+// whatever the reducer's options, and every model learns.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// ZeRO-3 trains as one device does, whatever is fetched ahead, kept or reduced where, and needs the memory that is
-// predicted.
+// ZeRO-3 trains as one device does, whatever is fetched ahead, kept or reduced where, and needs the memory
+// that is predicted.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -14,8 +14,8 @@ namespace {
 
 using Change = void (*)(Scenario&);
 
-// Some parameters stay whole, some are fetched ahead, some stay from forward to backward, and gradients fill several
-// buckets.
+// Some parameters stay whole, some are fetched ahead, some stay from forward to backward, and gradients fill
+// several buckets.
 Scenario Zero3(
     Scenario s, Change change = [](Scenario&) {}) {
   s.parallel.data.kind = DataParallelKind::kZero3;

@@ -6,7 +6,8 @@
 namespace windtunnel {
 namespace {
 
-// Writes a framework profile into the test's directory, under a name that no other test has, and returns its path.
+// Writes a framework profile into the test's directory, under a name that no other test has, and returns its
+// path.
 std::string Write(const std::string& text) {
   const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
   const std::string path = testing::TempDir() + test + ".json";

@@ -35,8 +35,8 @@ TEST(ShareCore, LeavesToOthersWhatASmallDemandDoesNotUse) {
 // L + L/3 = 1: L = 3/4, the flow gets 1/4 of its 0.8.
 TEST(ShareCore, HoldsBackALightFlow) { ExpectShares({{}, {.weight = 1.0 / 3, .demand = 0.8}}, {0.75, 0.25}); }
 
-// Two threads and two flows (weight 2, demands 0.1 and 0.9): at L = 1/6 the first flow wants less than 2/6 and gets 0.1; then
-// 2 L + 2 L = 0.9, L = 0.225: threads 0.225 each, the second flow 0.45.
+// Two threads and two flows (weight 2, demands 0.1 and 0.9): at L = 1/6 the first flow wants less than 2/6
+// and gets 0.1; then 2 L + 2 L = 0.9, L = 0.225: threads 0.225 each, the second flow 0.45.
 TEST(ShareCore, FillsProgressively) {
   ExpectShares({{}, {}, {.weight = 2, .demand = 0.1}, {.weight = 2, .demand = 0.9}},
                {0.225, 0.225, 0.1, 0.45});

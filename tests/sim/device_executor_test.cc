@@ -46,8 +46,8 @@ TEST(DeviceExecutor, RunsKernelsBackToBackWhenTheHostRunsAhead) {
   EXPECT_EQ(o.Breakdown(0).host, Microseconds(1));
 }
 
-// backward 1: 1-11, backward 2: 11-21. The scatters follow each other on their stream, 11-31-51, and each reduce its scatter,
-// 31-39 and 51-59. The optimizer, issued at 7, waits for the second: 59-64.
+// backward 1: 1-11, backward 2: 11-21. The scatters follow each other on their stream, 11-31-51, and each
+// reduce its scatter, 31-39 and 51-59. The optimizer, issued at 7, waits for the second: 59-64.
 TEST(DeviceExecutor, ChainsReduceScattersAndAllReducesOfTwoStreams) {
   PlanBuilder b(2);
   OpIndex reduce = -1;
@@ -69,8 +69,8 @@ TEST(DeviceExecutor, ChainsReduceScattersAndAllReducesOfTwoStreams) {
   EXPECT_EQ(o.Step(), 64);
 }
 
-// The host, which has issued "one" at 1, waits for its end at 11 and only then allocates and issues the gather: 12-17. Without
-// the wait the gather would go at 2.
+// The host, which has issued "one" at 1, waits for its end at 11 and only then allocates and issues the
+// gather: 12-17. Without the wait the gather would go at 2.
 TEST(DeviceExecutor, AHostWaitBoundsHowFarTheHostRunsAhead) {
   PlanBuilder b(2);
   const OpIndex one = b.Kernel("one", 10);
@@ -107,7 +107,8 @@ TEST(DeviceExecutor, AGatherIssuedBehindAReduceScatterIsExposed) {
   EXPECT_EQ(early.Breakdown(0).exposed_communication, Microseconds(10));  // the scatter's tail, 20-30
 }
 
-// Beside the collective (10-30) kernels go at 0.8: 16 of 20 until 30, the other 4 after it. Dispatch is not slowed down.
+// Beside the collective (10-30) kernels go at 0.8: 16 of 20 until 30, the other 4 after it. Dispatch is not
+// slowed down.
 TEST(DeviceExecutor, KernelsSlowDownBesideACollective) {
   PlanBuilder b(2);
   b.Collective("bucket", 20, {b.Kernel("one", 10)});

@@ -29,8 +29,9 @@ PlanBuilder OneBucket() {
   return b;
 }
 
-// Dispatch 1 before each. forward 1-11, backward 1 12-22, the bucket is issued at 23 and takes until 43; backward 2 24-34,
-// backward 3 35-45; at 46 the bucket is done: optimizer 46-51; the barrier is issued at 52 and takes 3.
+// Dispatch 1 before each. forward 1-11, backward 1 12-22, the bucket is issued at 23 and takes until 43;
+// backward 2 24-34, backward 3 35-45; at 46 the bucket is done: optimizer 46-51; the barrier is issued at 52
+// and takes 3.
 TEST(Executor, OverlapsABucketWithBackward) {
   const Execution o = Execute(OneBucket(), [] {
     FakeCosts costs;
@@ -50,8 +51,9 @@ TEST(Executor, OverlapsABucketWithBackward) {
   EXPECT_EQ(o.Step(), 55);
 }
 
-// The bucket needs half a core and has weight 1, so beside it the host runs at 1/2, and it is not slowed down itself:
-// 20-40. Until 40 the host has done 10 of its 20: backward 2 ends at 40. backward 3 40-50, optimizer 50-55.
+// The bucket needs half a core and has weight 1, so beside it the host runs at 1/2, and it is not slowed down
+// itself: 20-40. Until 40 the host has done 10 of its 20: backward 2 ends at 40. backward 3 40-50, optimizer
+// 50-55.
 TEST(Executor, SharesACoreBetweenComputationAndCommunication) {
   FakeCosts costs;
   costs.cores = 2;
@@ -64,8 +66,9 @@ TEST(Executor, SharesACoreBetweenComputationAndCommunication) {
   EXPECT_EQ(o.Step(), 55);
 }
 
-// Weight 1/3 beside one thread: the host gets 3/4, the bucket 1/4 of the 0.8 that it needs, a speed of 5/16. Until the host has
-// done its 20 at 20 + 20 / 0.75 = 46.667, the bucket has done 8.333; alone it does the other 11.667 until 58.333.
+// Weight 1/3 beside one thread: the host gets 3/4, the bucket 1/4 of the 0.8 that it needs, a speed of 5/16.
+// Until the host has done its 20 at 20 + 20 / 0.75 = 46.667, the bucket has done 8.333; alone it does the
+// other 11.667 until 58.333.
 TEST(Executor, SlowsDownACollectiveThatLosesItsCore) {
   FakeCosts costs;
   costs.cores = 2;

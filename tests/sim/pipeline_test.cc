@@ -1,5 +1,5 @@
-// Compiled pipelines, executed in virtual time with equal stages and free messages, take as long as their schedule says, whether the
-// host computes or a device does, and hold as many activations.
+// Compiled pipelines, executed in virtual time with equal stages and free messages, take as long as their
+// schedule says, whether the host computes or a device does, and hold as many activations.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -112,7 +112,8 @@ RC_GTEST_PROP(MemoryTrace, HasTheSameEventsInTheSameOrder, ()) {
   RC_ASSERT(trace.events.size() <= events.size());
 }
 
-// In the middle of 1F1B a rank alternates between a forward and a backward; interleaved stages go round together.
+// In the middle of 1F1B a rank alternates between a forward and a backward; interleaved stages go round
+// together.
 TEST(MemoryTrace, OfAScheduleDoesNotGrowWithItsMicroBatches) {
   Scenario s = TinyGpt();
   s.model.layers = 8;

@@ -132,7 +132,8 @@ TEST(Predict, SharesBySourceAreOfTheBusyTime) {
   EXPECT_EQ(p.interpolated_share, 0);
 }
 
-// Rank 1's kernels take twice as long: forward 80, backward 120; the bucket 120-160 while rank 0 waits; optimizer 160-200.
+// Rank 1's kernels take twice as long: forward 80, backward 120; the bucket 120-160 while rank 0 waits;
+// optimizer 160-200.
 TEST(Predict, AStragglerHoldsEverybodyUp) {
   Plan plan = TwoRanks();
   plan.scenario.cluster.straggler = {.rank = 1, .slowdown = 2};
@@ -150,8 +151,8 @@ TEST(Predict, JitterSpreadsTheStepAndKeepsItsMiddle) {
   EXPECT_NEAR(p.p50 / Microseconds(1), 124, 6);  // above 120: a collective waits for the slower of two
 }
 
-// The common mode alone: its levels are the middles of 101 slices, so the median is exactly 1, p10 (the 11th slice, level
-// 10.5 / 101) is 1 + 0.02 (2 x 0.10396 - 1) = 0.98416. It scales kernels, not collectives.
+// The common mode alone: its levels are the middles of 101 slices, so the median is exactly 1, p10 (the 11th
+// slice, level 10.5 / 101) is 1 + 0.02 (2 x 0.10396 - 1) = 0.98416. It scales kernels, not collectives.
 TEST(Predict, TheCommonModeScalesAllKernelsOfAReplicate) {
   PlanBuilder b(1);
   b.Kernel("work", 100);

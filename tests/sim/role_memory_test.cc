@@ -23,8 +23,8 @@ Role MakeRole() {
   return role;
 }
 
-// Start-up: 12 + 20 MiB. Steady: 12 MiB and 1,000 bytes rounded up to 1,024. Reserved stays: segments of 12 and 20 MiB and the 2 MiB
-// that small requests come from.
+// Start-up: 12 + 20 MiB. Steady: 12 MiB and 1,000 bytes rounded up to 1,024. Reserved stays: segments of 12
+// and 20 MiB and the 2 MiB that small requests come from.
 TEST(RoleMemory, KeepsStartUpApartFromTheSteadyStep) {
   const RoleMemory memory = SimulateMemory(MakeRole()).value();
   EXPECT_EQ(memory.initial_peak, MiB(32));
@@ -83,7 +83,8 @@ TEST(RoleMemory, CountsHostMemoryBesideTheDevices) {
   EXPECT_EQ(memory.samples[0].allocated, Bytes(1024)) << "samples are the device's";
 }
 
-// The first bucket's segment of 20 MiB is free when the steady step begins. Without it, 12 MiB and the activations' 2 MiB fit.
+// The first bucket's segment of 20 MiB is free when the steady step begins. Without it, 12 MiB and the
+// activations' 2 MiB fit.
 TEST(RoleMemory, PytorchGivesSegmentsBackWhereTheDeviceIsFull) {
   RoleMemoryOptions options{.device_capacity = MiB(33)};
   auto full = SimulateMemory(MakeRole(), options);

@@ -62,7 +62,8 @@ struct AttentionShape {
 #endif
 };
 
-// Elements of T: queries [.., heads, head_dim] with query_stride, keys and values [.., kv_heads, head_dim] with key_stride.
+// Elements of T: queries [.., heads, head_dim] with query_stride, keys and values [.., kv_heads, head_dim]
+// with key_stride.
 template <typename T>
 struct AttentionInputs {
   const T *queries = nullptr, *keys = nullptr, *values = nullptr;

@@ -12,8 +12,8 @@
 //   };
 //   queue.Launch(Doubled{n, x}, {queue.BlocksFor(n, 256)});      // kernels/queue.h
 //
-// Instructions that only GPUs have (mma.sync, ldmatrix, cp.async) are emulated with the layout of PTX ISA 8.x, section "Matrix
-// Fragments for mma.m16n8k16 with floating point type".
+// Instructions that only GPUs have (mma.sync, ldmatrix, cp.async) are emulated with the layout of PTX ISA
+// 8.x, section "Matrix Fragments for mma.m16n8k16 with floating point type".
 #pragma once
 
 #include <cmath>

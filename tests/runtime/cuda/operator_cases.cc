@@ -393,7 +393,8 @@ void AddRearrangements(Cases& c) {
       c.Add("split columns", SplitColumns{2, rows, blocks, join, c.dtype}).Read(c.dtype, n).Write(c.dtype, n);
     }
   }
-  // More tensors than one launch takes, of lengths that do not divide evenly; the last shards are short or empty.
+  // More tensors than one launch takes, of lengths that do not divide evenly; the last shards are short or
+  // empty.
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 130; ++i) lengths.push_back(1 + (i * 37) % 91 + (i == 7 ? 20'000 : 0));
   auto& copies = c.Add("copy tensors", CopyTensors{0, static_cast<int64_t>(lengths.size()), c.dtype});

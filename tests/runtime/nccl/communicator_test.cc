@@ -221,7 +221,8 @@ TEST(NcclCommunicator, SplitsGroupsOffTheWorld) {
   });
 }
 
-// ---- what goes wrong -----------------------------------------------------------------------------------------------------------
+// ---- what goes wrong
+// -----------------------------------------------------------------------------------------------------------
 
 TEST(NcclCommunicator, ATimeOutNamesTheOperatorItsNumberAndWhoDidNotCome) {
   WithNccl(
