@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 
 #include "base/check.h"
 #include "plan/data_parallel.h"
@@ -13,11 +14,12 @@ namespace windtunnel {
 namespace {
 
 // The names of what an optimizer keeps for a target between steps, as in torch.optim.
-std::vector<std::string> StatesOf(const OptimizerSpec& spec, bool is_muons) {
-  if (is_muons) return {"momentum"};
-  if (spec.kind == OptimizerKind::kSgd)
-    return spec.momentum != 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>();
-  return {"exp_avg", "exp_avg_sq"};
+std::span<const char* const> StatesOf(const OptimizerSpec& spec, bool is_muons) {
+  static constexpr const char* kMomentum[] = {"momentum"};
+  static constexpr const char* kMoments[] = {"exp_avg", "exp_avg_sq"};
+  if (is_muons) return kMomentum;
+  if (spec.kind != OptimizerKind::kSgd) return kMoments;
+  return std::span(kMomentum).first(spec.momentum != 0 ? 1 : 0);
 }
 
 // The rule of what Muon leaves to AdamW.
@@ -59,7 +61,7 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, Collective
   const DType dtype = MomentsOf(spec);
   for (size_t state = 0; state < Piece().states.size(); ++state) {
     for (Piece& piece : pieces_) {
-      const std::vector<std::string> names = StatesOf(spec, piece.parameter >= 0);
+      const std::span<const char* const> names = StatesOf(spec, piece.parameter >= 0);
       if (state >= names.size()) continue;
       const Slice values = ValuesOf(piece);
       piece.states[state] = NewBuffer(role, piece.name + "." + names[state], values.elements,

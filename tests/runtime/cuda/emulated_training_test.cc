@@ -110,6 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"Context", With(Dropping(Flash(TinyLlama())),
                                    [](Scenario& s) {
                                      s.model.layers = 1;
+                                     s.batch = {.micro = 1, .accumulate = 1};
                                      s.parallel.context.size = 2;
                                      s.cluster.devices_per_node = 2;
                                    })}),
