@@ -75,13 +75,17 @@ void AddDataKeys(const Scenario& scenario, std::vector<std::string>& lines) {
   version.AppendTo(lines);
 }
 
-void AddOptimizerKeys(const OptimizerSpec& optimizer, std::vector<std::string>& lines) {
-  const OptimizerSpec unset;
+void AddOptimizerKeys(const Scenario& scenario, std::vector<std::string>& lines) {
+  const OptimizerSpec &optimizer = scenario.optimizer, unset;
   const bool is_muon = optimizer.kind == OptimizerKind::kMuon;
   Unused kind(fmt::format("optimizer.kind: {}", WordOf(optimizer.kind)));
   kind.Add("optimizer.ns_steps", optimizer.ns_steps, unset.ns_steps, is_muon);
   kind.Add("optimizer.adjust_lr", optimizer.adjust_lr, unset.adjust_lr, is_muon);
   kind.AppendTo(lines);
+  const bool has_hidden = scenario.model.kind == ModelKind::kTransformer || scenario.model.widths.size() > 3;
+  if (is_muon && !has_hidden)
+    lines.emplace_back(
+        "optimizer.kind: muon is AdamW here: model.widths has no layer between the first and the last");
 }
 
 }  // namespace
@@ -92,7 +96,7 @@ std::vector<std::string> KeysWithoutEffect(const Scenario& scenario) {
   const ParallelSpec& parallel = scenario.parallel;
   const ParallelSpec unset;
   AddDataKeys(scenario, lines);
-  AddOptimizerKeys(scenario.optimizer, lines);
+  AddOptimizerKeys(scenario, lines);
   Unused pipeline("parallel.pipeline.size: 1");
   pipeline.Add("parallel.pipeline.schedule", parallel.pipeline.schedule, unset.pipeline.schedule,
                parallel.pipeline.size > 1);

@@ -48,6 +48,17 @@ TEST(KeysWithoutEffect, AreThoseOfAnotherOptimizer) {
   EXPECT_EQ(Unused("{}", "optimizer: {kind: muon, ns_steps: 4, adjust_lr: original}\n"), "");
 }
 
+TEST(KeysWithoutEffect, SayThatAnMlpHasNoMatrixForMuon) {
+  const auto lines = [](const std::string& widths) {
+    const std::string text = "model: {kind: mlp, widths: " + widths + "}\noptimizer: {kind: muon}\n";
+    return KeysWithoutEffect(*ParseScenario(text, "s.yaml", ".", {}));
+  };
+  EXPECT_EQ(lines("[10, 100, 10]"),
+            std::vector<std::string>{"optimizer.kind: muon is AdamW here: model.widths has no layer between "
+                                     "the first and the last"});
+  EXPECT_TRUE(lines("[10, 100, 100, 10]").empty());
+}
+
 TEST(KeysWithoutEffect, AreThoseOfAnAxisOfOneRank) {
   EXPECT_EQ(Unused("{pipeline: {schedule: gpipe}, tensor: {sequence: true}, context: {kind: ulysses}}"),
             "parallel.pipeline.schedule has no effect with parallel.pipeline.size: 1\n"
