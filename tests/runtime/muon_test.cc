@@ -31,6 +31,12 @@ Scenario WithMuon(Scenario s) {
   return s;
 }
 
+Scenario WithExperts(Scenario s, int64_t ranks) {
+  s.model.experts = ExpertsSpec{.count = 4, .top_k = 1, .capacity_factor = 4};
+  s.parallel.expert.size = ranks;
+  return s;
+}
+
 // The iterations multiply small singular values by up to 3.4445^5 = 485, and with them what rounding to bf16
 // adds there. So gradients that differ in their last bits give directions that differ by some per cent, in
 // which the model is as good.
@@ -56,6 +62,8 @@ INSTANTIATE_TEST_SUITE_P(
     Of, MuonParity,
     testing::Values(ParityCase{"Ddp", WithMuon(TinyGpt(2))}, ParityCase{"Llama", WithMuon(TinyLlama(2))},
                     ParityCase{"Ring", WithMuon(Context(Kind(TinyGpt(), kDdp), ContextKind::kRing))},
+                    ParityCase{"DataParallel", WithMuon(Dp(TinyGpt(2)))},
+                    ParityCase{"Experts", WithMuon(WithExperts(TinyLlama(2), 2))},
                     ParityCase{"Staged", WithMuon(Staged(TinyGpt(), "1f1b"))},
                     ParityCase{"Halves", WithMuon(Staged(TinyLlama(), "zb_h1"))},
                     ParityCase{"Adapted", WithMuon(Adapted(TinyLlama(2)))},
@@ -76,9 +84,9 @@ Scenario HiddenLayers() {
   return s;
 }
 
-std::vector<float> WeightAfterOneStep(Scenario s, const OptimizerSpec& optimizer, int64_t parameter) {
+std::vector<std::vector<float>> WeightsAfterOneStep(Scenario s, const OptimizerSpec& optimizer) {
   s.optimizer = optimizer;
-  return Train(*CompilePlan(s), 1).weights[parameter];
+  return Train(*CompilePlan(s), 1).weights;
 }
 
 MatrixXd Rounded(const MatrixXd& x) {
@@ -161,40 +169,53 @@ TEST(Muon, IteratesOnTheDirection) {
   }
 }
 
-// The first step's direction is the gradient's, which a step of gradient descent shows.
-TEST(Muon, MovesMatricesByTheIteratedDirectionOfTheGradient) {
-  const Scenario s = HiddenLayers();
-  const Plan plan = *CompilePlan(WithMuon(s));
+// How much a weight lost in a step, as a matrix of the rows [first, first + rows).
+MatrixXd Lost(const std::vector<float>& before, const std::vector<float>& after, int64_t first, int64_t rows,
+              int64_t columns) {
+  MatrixXd lost(rows, columns);
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const size_t at = static_cast<size_t>(first * columns + i);
+    lost(i / columns, i % columns) = double{before[at]} - after[at];
+  }
+  return lost;
+}
+
+// Expects that a step moves each matrix of the model by the iterated direction of its gradient, which a step of
+// gradient descent shows. Returns the number of matrices.
+int ExpectIteratedDirections(const Scenario& s, RateAdjustment adjustment) {
   const OptimizerSpec none{.kind = OptimizerKind::kSgd, .lr = 0},
-      descent{.kind = OptimizerKind::kSgd, .lr = 1};
+      descent{.kind = OptimizerKind::kSgd, .lr = 1},
+      muon{.kind = OptimizerKind::kMuon, .lr = 0.5, .momentum = 0.95, .adjust_lr = adjustment};
+  const auto before = WeightsAfterOneStep(s, none), descended = WeightsAfterOneStep(s, descent),
+             after = WeightsAfterOneStep(s, muon);
+  const Plan plan = *CompilePlan(WithMuon(s));
   int matrices = 0;
   for (const Parameter& parameter : plan.roles[0].parameters) {
-    if (parameter.matrices.empty()) continue;
-    ++matrices;
-    const int64_t rows = parameter.shape[0], columns = parameter.shape[1], i = parameter.ordinal;
-    const auto before = WeightAfterOneStep(s, none, i), descended = WeightAfterOneStep(s, descent, i);
-    for (const RateAdjustment adjustment : {RateAdjustment::kOriginal, RateAdjustment::kMatchRmsAdamW}) {
-      const OptimizerSpec muon{
-          .kind = OptimizerKind::kMuon, .lr = 0.5, .momentum = 0.95, .adjust_lr = adjustment};
-      const auto after = WeightAfterOneStep(s, muon, i);
-      const double rate = 0.5 * AdjustmentOf(adjustment, rows, columns);
-      MatrixXd gradient(rows, columns), moved(rows, columns);
-      for (int64_t row = 0; row < rows; ++row) {
-        for (int64_t column = 0; column < columns; ++column) {
-          const size_t at = static_cast<size_t>(row * columns + column);
-          gradient(row, column) = double{before[at]} - descended[at];
-          moved(row, column) = (double{before[at]} - after[at]) / rate;
-        }
-      }
+    const int64_t columns = parameter.shape.back(), i = parameter.ordinal;
+    int64_t first = 0;
+    for (const int64_t rows : parameter.matrices) {
+      const MatrixXd gradient = Lost(before[i], descended[i], first, rows, columns);
+      const MatrixXd moved =
+          Lost(before[i], after[i], first, rows, columns) / (0.5 * AdjustmentOf(adjustment, rows, columns));
       const MatrixXd expected = Iterated(gradient, muon.ns_steps);
       const double cosine = (moved.array() * expected.array()).sum() / moved.norm() / expected.norm();
-      ASSERT_GT(cosine, 0.95) << parameter.name;
-      ASSERT_NEAR(moved.norm() / expected.norm(), 1, 0.05) << parameter.name;
-      const Eigen::JacobiSVD<MatrixXd> svd(moved);
-      ASSERT_LT(svd.singularValues().maxCoeff(), 1.3) << parameter.name;
+      EXPECT_GT(cosine, 0.95) << parameter.name << " from row " << first;
+      EXPECT_NEAR(moved.norm() / expected.norm(), 1, 0.05) << parameter.name << " from row " << first;
+      EXPECT_LT(Eigen::JacobiSVD<MatrixXd>(moved).singularValues().maxCoeff(), 1.3) << parameter.name;
+      first += rows;
+      ++matrices;
     }
   }
-  EXPECT_EQ(matrices, 3) << "neither the first layer nor the last";
+  return matrices;
+}
+
+TEST(Muon, MovesMatricesByTheIteratedDirectionOfTheGradient) {
+  for (const RateAdjustment adjustment : {RateAdjustment::kOriginal, RateAdjustment::kMatchRmsAdamW}) {
+    EXPECT_EQ(ExpectIteratedDirections(HiddenLayers(), adjustment), 3)
+        << "neither the first layer nor the last";
+    // Queries, keys, values and the projection; gate, up and down.
+    EXPECT_EQ(ExpectIteratedDirections(TinyLlama(), adjustment), 7 * TinyLlama().model.layers);
+  }
 }
 
 TEST(Muon, QueriesKeysAndValuesAreMatricesOfTheirOwn) {
@@ -216,6 +237,20 @@ TEST(Muon, QueriesKeysAndValuesAreMatricesOfTheirOwn) {
   EXPECT_EQ(matrices_of(split, "blocks.0.attn.qkv.weight"),
             (std::vector<int64_t>{queries / 2, keys / 2, keys / 2}))
       << "each tensor rank its own part";
+}
+
+TEST(Muon, ExpertsAreMatricesOfTheirOwn) {
+  const Scenario s = WithMuon(WithExperts(TinyLlama(2), 2));
+  const Plan plan = *CompilePlan(s);
+  for (const Parameter& parameter : plan.roles[0].parameters) {
+    // Two experts on each rank, each with a gate.
+    if (parameter.name == "blocks.0.mlp.experts.up.weight") {
+      EXPECT_EQ(parameter.matrices, std::vector<int64_t>(4, s.model.ffn));
+    }
+    if (parameter.name == "blocks.0.mlp.experts.down.weight") {
+      EXPECT_EQ(parameter.matrices, std::vector<int64_t>(2, s.model.hidden));
+    }
+  }
 }
 
 // Momentum alone for matrices, two moments for the rest.
