@@ -20,16 +20,16 @@ std::string WithDashes(std::string argument) {
 
 // The commands that may be typed, except the hidden "rank".
 const std::vector<std::string>& Commands() {
-  static const std::vector<std::string> commands = {"predict", "run",        "compare",   "calibrate",
-                                                    "search",  "validate",   "explain",   "list",
-                                                    "profile", "checkpoint", "completion"};
+  static const std::vector<std::string> commands = {"predict", "run",        "compare", "calibrate",
+                                                    "search",  "validate",   "explain", "list",
+                                                    "profile", "checkpoint", "import",  "completion"};
   return commands;
 }
 
 bool TakesOneFile(Command command) {
   return command == Command::kPredict || command == Command::kRun || command == Command::kExplain ||
          command == Command::kSearch || command == Command::kCheckpointExport ||
-         command == Command::kCompletion || command == Command::kRank;
+         command == Command::kCompletion || command == Command::kImport || command == Command::kRank;
 }
 
 class Parser {
@@ -194,7 +194,12 @@ Result<Options> ParseCommandLine(const std::vector<std::string>& arguments) {
         "unknown command '{}', {} (see `windtunnel --help`)", command,
         meant.empty() ? "expected " + JoinWithOr(Commands()) : fmt::format("did you mean '{}'?", meant));
   }
-  return Parser().Parse(arguments);
+  if (command != "import") return Parser().Parse(arguments);
+  // What follows "--" is another program's command, with options of its own.
+  const auto end = std::find(arguments.begin(), arguments.end(), "--");
+  WT_ASSIGN_OR_RETURN(Options options, Parser().Parse({arguments.begin(), end}));
+  if (end != arguments.end()) options.launch.assign(end + 1, arguments.end());
+  return options;
 }
 
 }  // namespace windtunnel

@@ -70,6 +70,7 @@ class Commands {
     AddValidate();
     AddProfileCommands();
     AddCheckpointCommands();
+    AddImport();
     CLI::App* completion =
         AddCommand(app_, "completion", Command::kCompletion,
                    "Print a script with which a shell completes commands, options and files.");
@@ -433,6 +434,47 @@ class Commands {
     list->add_option("WHAT", options_.files,
                      "devices, models, networks, links, topologies, frameworks or schedules (default: all)")
         ->type_name("");
+  }
+
+  void AddImport() {
+    CLI::App* import =
+        AddCommand(app_, "import", Command::kImport,
+                   "Write a scenario from what Megatron-LM, DeepSpeed or torchtitan is told to train.");
+    import
+        ->add_option(
+            "FILE", options_.files,
+            "A launch script of Megatron-LM, a ds_config.json, or a torchtitan configuration (TOML); instead "
+            "of it, a command of Megatron-LM may follow --")
+        ->type_name("")
+        ->expected(0, 1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    Examples(*import, {{"windtunnel import train.sh --set cluster.device=h100-sxm-80g --out s.yaml",
+                        "then: predict s.yaml"},
+                       {"windtunnel import ds_config.json --set model.preset=llama3-8b --set cluster.nodes=2 "
+                        "--set cluster.devices_per_node=8",
+                        "DeepSpeed's file has neither"},
+                       {"windtunnel import --set cluster.device=h100-sxm-80g -- torchrun … pretrain_gpt.py …",
+                        "a command, of which the shell expands the variables"}});
+    import
+        ->add_option(
+            "--from", options_.from,
+            "Whose settings FILE holds (default: by its ending, .toml torchtitan, .json DeepSpeed, others "
+            "Megatron)")
+        ->type_name("PROGRAM")
+        ->check(CLI::IsMember({"megatron", "deepspeed", "torchtitan"}));
+    const auto add_repeatable = [&](const char* name, std::vector<std::string>& values, const char* what) {
+      return import->add_option(name, values, what)
+          ->expected(1)
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+          ->allow_extra_args(false);
+    };
+    add_repeatable("--set", options_.sets, "Give a scenario key, as in --set cluster.nodes=4; repeatable")
+        ->type_name("KEY=VALUE");
+    add_repeatable("--define", options_.defines,
+                   "The value of a variable that the script takes from outside; repeatable")
+        ->type_name("NAME=VALUE");
+    import->add_option("--out", options_.out, "The file to write; - is standard output (the default)")
+        ->type_name("FILE");
   }
 
   void AddProfileCommands() {

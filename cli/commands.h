@@ -24,6 +24,7 @@ Result<int> CompletionCommand(const Options& options);
 Result<int> CheckpointShowCommand(const Options& options);
 Result<int> CheckpointCheckCommand(const Options& options);
 Result<int> CheckpointExportCommand(const Options& options);
+Result<int> ImportCommand(const Options& options);
 
 // The whole program except main(): parses, runs and reports. Returns the exit status.
 int RunCommandLine(int argc, char** argv);

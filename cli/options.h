@@ -26,6 +26,7 @@ enum class Command {
   kCheckpointShow,
   kCheckpointCheck,
   kCheckpointExport,
+  kImport,
   kRank,  // hidden: one rank of a job that this program launched
 };
 
@@ -41,10 +42,14 @@ struct Options {
   std::optional<double> cross_fit;
   int64_t seeds = 5;                   // of cross_fit: number of draws
   std::string json, html, trace, svg;  // empty: not asked for; "-": standard output
-  std::string out;                     // calibrate, profile merge, checkpoint export
+  std::string out;                     // calibrate, import, profile merge, checkpoint export
   std::string tensorboard;             // run: a directory for event files; empty: none
   int64_t log_every = 1;               // run: report the first step and every step that this number divides
   std::vector<std::string> sets;       // KEY=VALUE
+  // import: whose settings the file holds (empty: its ending says it), NAME=VALUE of the shell's variables,
+  // and the words of a command instead of a file.
+  std::string from;
+  std::vector<std::string> defines, launch;
   std::optional<uint64_t> seed;
   bool recalibrate = false;
   int top = 10;                           // search: how many of the fastest to show

@@ -43,7 +43,8 @@ std::vector<NamedPath> OutputsOf(const Options& options) {
   for (const NamedPath& output : all)
     if (!output.path.empty() && output.path != "-") outputs.push_back(output);
   // Without --steps, calibrate adds to an existing profile.
-  const bool writes_anew = !options.steps.empty() || options.command == Command::kProfileMerge;
+  const bool writes_anew = !options.steps.empty() || options.command == Command::kProfileMerge ||
+                           options.command == Command::kImport;
   if (writes_anew && !options.out.empty() && options.out != "-") outputs.push_back({"--out", options.out});
   return outputs;
 }

@@ -51,6 +51,8 @@ Result<int> RunCommand(const Options& options) {
       return CheckpointCheckCommand(options);
     case Command::kCheckpointExport:
       return CheckpointExportCommand(options);
+    case Command::kImport:
+      return ImportCommand(options);
     case Command::kRank:
       return RunRank(options.files.front());
   }

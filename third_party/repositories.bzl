@@ -16,6 +16,7 @@ _SYSTEM = {
     "onednn": "/usr/include/oneapi",
     "protobuf": "/usr/include/google/protobuf",
     "rapidcheck": "/usr/include/rapidcheck",
+    "tomlplusplus": "/usr/include/toml++",
     "yaml_cpp": "/usr/include/yaml-cpp",
 }
 

@@ -55,12 +55,22 @@ TEST(ParseCommandLine, KnowsEveryCommand) {
       {{"profile", "show", "f"}, Command::kProfileShow},
       {{"profile", "merge", "f", "g", "--out", "h"}, Command::kProfileMerge},
       {{"profile", "check", "f"}, Command::kProfileCheck},
+      {{"import", "train.sh"}, Command::kImport},
       {{"rank", "job"}, Command::kRank}};
   for (const auto& [arguments, command] : commands) {
     auto options = ParseCommandLine(arguments);
     ASSERT_TRUE(options) << options.error().message;
     EXPECT_EQ(options->command, command) << arguments.front();
   }
+}
+
+TEST(ParseCommandLine, LeavesACommandBehindDashesAsItIs) {
+  auto options =
+      ParseCommandLine({"import", "--set", "a=1", "--", "torchrun", "--nproc_per_node", "8", "", "-q"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->launch, (std::vector<std::string>{"torchrun", "--nproc_per_node", "8", "", "-q"}));
+  EXPECT_TRUE(options->files.empty());
+  EXPECT_FALSE(options->quiet);
 }
 
 TEST(ParseCommandLine, PrintsHelpWithoutTheHiddenCommand) {

@@ -1,0 +1,94 @@
+#include "scenarios/importers/launch_command.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace windtunnel {
+namespace {
+
+bool IsFlag(const std::string& word) {
+  return word.size() > 2 && word.starts_with("--") && std::isalpha(static_cast<unsigned char>(word[2])) != 0;
+}
+
+bool IsProgram(const std::string& word) { return word.ends_with(".py"); }
+
+// "-m", "-np"; not "-1".
+bool IsShortFlag(const std::string& word) {
+  return word.size() > 1 && word[0] == '-' && std::isalpha(static_cast<unsigned char>(word[1])) != 0;
+}
+
+// ">", "2>&1", "|&", ";": of a command that was a text.
+bool IsShellOperator(const std::string& word) {
+  return word.find_first_of("<>|&;") != std::string::npos &&
+         word.find_first_not_of("<>|&;12") == std::string::npos;
+}
+
+bool EndsValues(const std::string& word) {
+  return IsFlag(word) || IsShortFlag(word) || IsProgram(word) || IsShellOperator(word);
+}
+
+// A command within a command's word (`bash -c "…"`) as words of its own.
+ShellCommand Flattened(const ShellCommand& words) {
+  ShellCommand flat;
+  for (const std::string& word : words) {
+    const bool holds_command =
+        word.find(" --") != std::string::npos || word.find("\n--") != std::string::npos;
+    if (!holds_command) flat.push_back(word);
+    else
+      for (const std::string& part : SplitWords(word)) flat.push_back(part);
+  }
+  return flat;
+}
+
+std::string NameOf(std::string flag) {
+  flag.erase(0, flag.find_first_not_of('-'));
+  for (char& c : flag) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return flag;
+}
+
+void AddFlags(const ShellCommand& words, Settings& settings) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!IsFlag(words[i])) continue;
+    const size_t equals = words[i].find('=');
+    Setting setting{NameOf(words[i].substr(0, equals)), words[i].substr(0, equals), {}};
+    if (equals != std::string::npos) setting.values.push_back(words[i].substr(equals + 1));
+    for (; i + 1 < words.size() && !EndsValues(words[i + 1]); ++i)
+      if (equals == std::string::npos) setting.values.push_back(words[i + 1]);
+    settings.Add(std::move(setting));
+  }
+}
+
+size_t FlagsIn(const ShellCommand& words) {
+  return static_cast<size_t>(std::count_if(words.begin(), words.end(), IsFlag));
+}
+
+}  // namespace
+
+Result<LaunchCommand> ReadLaunchCommand(const ShellCommand& words, const std::string& source) {
+  const ShellCommand flat = Flattened(words);
+  LaunchCommand command{"", Settings(source), {}};
+  // The last one: launchers may be Python programs, too.
+  for (const std::string& word : flat)
+    if (IsProgram(word)) command.program = word.substr(word.find_last_of("/\\") + 1);
+  AddFlags(flat, command.settings);
+  if (command.settings.empty())
+    return InvalidInput("{}: no flags (--num-layers …) are there, expected the command of a training",
+                        source);
+  return command;
+}
+
+Result<LaunchCommand> FindLaunchCommand(const std::string& script, const std::string& source,
+                                        const std::map<std::string, std::string>& definitions) {
+  const ShellScript read = ReadShellScript(script, definitions);
+  ShellCommand longest;
+  for (const ShellCommand& command : read.commands) {
+    ShellCommand flat = Flattened(command);
+    if (FlagsIn(flat) > FlagsIn(longest)) longest = std::move(flat);
+  }
+  WT_ASSIGN_OR_RETURN(LaunchCommand command, ReadLaunchCommand(longest, source));
+  AddFlags(read.slurm_options, command.settings);
+  command.left_out = read.conditional;
+  return command;
+}
+
+}  // namespace windtunnel

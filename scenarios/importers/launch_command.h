@@ -1,0 +1,30 @@
+// Settings from the command that launches a training: the flags of torchrun and those of the training script.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "scenarios/importers/settings.h"
+#include "scenarios/importers/shell_script.h"
+
+namespace windtunnel {
+
+// The program that trains, "pretrain_gpt.py", and its settings, those of launchers among them. Names are in
+// lower case with underscores: "tensor_model_parallel_size", "nproc_per_node".
+struct LaunchCommand {
+  std::string program;
+  Settings settings;
+  std::vector<std::string> left_out;  // flags under conditions that are not known
+};
+
+// `words` are a command after expansion by a shell. Errors: InvalidInput if it has no flags.
+Result<LaunchCommand> ReadLaunchCommand(const ShellCommand& words, const std::string& source);
+
+// The command of a script (ReadShellScript) that has the most flags, with the options of sbatch. Errors:
+// InvalidInput if no command has any.
+Result<LaunchCommand> FindLaunchCommand(const std::string& script, const std::string& source,
+                                        const std::map<std::string, std::string>& definitions);
+
+}  // namespace windtunnel

@@ -1,0 +1,235 @@
+#include "scenarios/importers/megatron.h"
+
+#include <string>
+
+#include "scenarios/importers/cluster_size.h"
+#include "scenarios/importers/megatron_flags.h"
+#include "scenarios/importers/rest.h"
+
+namespace windtunnel {
+namespace {
+
+// What changes nothing in a step's time or memory here, or has the only value that is modelled. '*' stands
+// for any end.
+constexpr std::string_view kWithoutEffect =
+    "no_position_embedding decoupled_* empty_unused_memory_level tiktoken_* "
+    "max_absolute_position_embeddings deepspeed_* no_pipeline_parallel log_* data_* train_* valid_* "
+    "test_* save* load* wandb* tensorboard* eval_* tokenizer_* vocab_* merge_file split seed num_workers "
+    "lr_* min_lr override_* use_checkpoint_* ckpt_* dist_ckpt* async_save no_load_* no_save_* exit_* "
+    "timing_* master_* node_rank rdzv_* standalone max_restarts tee redirects local_ranks_filter "
+    "distributed_backend distributed_timeout_minutes init_method_std use_mcore_models "
+    "attention_softmax_in_fp32 no_masked_softmax_fusion no_bias_* no_gradient_accumulation_fusion "
+    "no_create_attention_mask_in_dataloader no_mmap_bin_files mock_data finetune reset_position_ids "
+    "eod_mask_loss manual_gc* no_check_for_nan_in_loss_and_grad check_for_nan_in_loss_and_grad "
+    "check_weight_hash_across_dp_replicas_interval apply_layernorm_1p moe_grouped_gemm "
+    "moe_use_legacy_grouped_gemm moe_permute_fusion moe_router_* moe_aux_loss_coeff moe_z_loss_coeff "
+    "moe_token_drop_policy moe_pad_expert_input_to_capacity moe_per_layer_logging moe_input_jitter_eps "
+    "deterministic_mode weight_decay_incr_style start_weight_decay end_weight_decay global_batch_size "
+    "rampup_batch_size decrease_batch_size_if_needed use_cpu_initialization no_initialization profile* "
+    "record_memory_history nccl_* enable_experimental disable_gloo_process_groups adlr_autoresume* "
+    "fp8_amax_* fp8_margin fp8_interval transformer_impl te_rng_tracker inference_* dataloader_type "
+    "attention_mask_in_dataloader hidden_dropout no_persist_layer_norm dist_url use_distributed_optimizer "
+    "overlap_grad_reduce overlap_param_gather job_name account partition time output error exclusive mem "
+    "cpus_per_task gres container_* sequence_parallel export mpi kill_on_bad_exit bash DDP_impl ddp_impl "
+    "short_seq_prob inspect* original_max_position_embeddings rotary_scaling_factor mscale* beta_* rope_* "
+    "use_rope_scaling calculate_per_token_loss ddp_* align_param_gather align_grad_reduce "
+    "untie_embeddings_and_output_weights no_rope_fusion apply_rope_fusion cuda_graph_warmup_steps";
+
+class Importer : MegatronFlags {
+ public:
+  Importer(LaunchCommand& command, Draft& draft) : MegatronFlags(command, draft), command_(command) {}
+
+  Status Import() {
+    WT_RETURN_IF_ERROR(RefuseOtherModels());
+    ImportMegatronModel(command_, draft_);
+    ImportMegatronTraining(command_, draft_);
+    Parallel();
+    Framework();
+    for (const std::string& flags : command_.left_out)
+      draft_.Note(fmt::format("Left out, since it is not known whether they are given: {}.",
+                              WithUnknownShown(flags)));
+    NoteRest(flags_, kWithoutEffect, draft_);
+    return flags_.status();
+  }
+
+ private:
+  // Training scripts and flags of models that scenarios cannot express.
+  Status RefuseOtherModels() {
+    for (const char* program : {"t5", "mamba", "vlm", "vision", "retro", "ict", "biencoder", "multimodal"})
+      if (program_.find(program) != std::string::npos)
+        return Unsupported("{}: models of {} cannot be expressed; GPT's and BERT's can", flags_.source(),
+                           program_);
+    for (const char* flag : {"hybrid_override_pattern", "hybrid_attention_ratio", "is_hybrid_model",
+                             "decoder_seq_length", "encoder_num_layers", "heterogeneous_layers_config_path"})
+      if (flags_.Has(flag))
+        return Unsupported("{}: {}: such models cannot be expressed", flags_.source(), flags_.Shown(flag));
+    return Ok();
+  }
+
+  void Framework() {
+    const bool is_deepspeed = flags_.Flag("deepspeed");
+    if (is_deepspeed || flags_.Has("deepspeed_config")) {
+      flags_.Has("deepspeed_config");
+      draft_.Set("framework", "deepspeed", flags_.Shown("deepspeed"));
+      draft_.Note("--deepspeed_config is not read: ZeRO's stage is that of --zero-stage.");
+    }
+    // Flags that were given up in 2022.
+    for (const char* old : {"checkpoint_activations", "ddp_impl"})
+      if (flags_.Has(old)) draft_.Set("framework", "megatron", flags_.Shown(old) + ", a flag of 2021");
+    draft_.Set("framework", "megatron_core");
+  }
+
+  void Parallel() {
+    const std::optional<int64_t> world = SetCluster(flags_, draft_);
+    if (tensor_ > 1) {
+      Integer("parallel.tensor.size", "tensor_model_parallel_size");
+      Sets("parallel.tensor.sequence", "sequence_parallel", "true");
+      Sets("parallel.tensor.overlap", "tp_comm_overlap", "true");
+    } else {
+      for (const char* flag : {"sequence_parallel", "tp_comm_overlap"}) flags_.Flag(flag);
+    }
+    if (pipeline_ > 1) Pipeline();
+    if (context_ > 1) Context();
+    if (flags_.Integer("num_experts").value_or(0) > 0) Experts();
+    const std::optional<int64_t> data =
+        world ? DataRanks(*world, tensor_, pipeline_, context_, flags_) : std::nullopt;
+    if (data) Data(*data);
+  }
+
+  void Experts() {
+    const std::string dispatcher = flags_.Text("moe_token_dispatcher_type").value_or("allgather");
+    const bool deepep = dispatcher == "flex" || flags_.Flag("moe_enable_deepep");
+    flags_.Has("moe_flex_dispatcher_backend");
+    Integer("parallel.expert.size", "expert_model_parallel_size");
+    Integer("parallel.expert.tensor", "expert_tensor_parallel_size");
+    if (deepep) draft_.Set("parallel.expert.dispatcher", "deepep", flags_.Shown("moe_token_dispatcher_type"));
+    if (dispatcher == "allgather" && flags_.Integer("expert_model_parallel_size").value_or(1) > 1)
+      draft_.Note(
+          "Tokens are exchanged by all-to-alls here: gathering all of them (Megatron's default, "
+          "--moe-token-dispatcher-type allgather) is not modelled.");
+    Sets("parallel.expert.overlap", "overlap_moe_expert_parallel_comm", "true");
+    Sets("parallel.expert.delay_wgrad", "delay_wgrad_compute", "true");
+  }
+
+  void Pipeline() {
+    Integer("parallel.pipeline.size", "pipeline_model_parallel_size");
+    int64_t stages = 1;
+    std::string remark;
+    if (const auto layers = flags_.Integer("num_layers_per_virtual_pipeline_stage"); layers && *layers > 0) {
+      stages = layers_ / (pipeline_ * *layers);
+      remark = flags_.Shown("num_layers_per_virtual_pipeline_stage");
+    } else if (const auto virtual_stages = flags_.Integer("num_virtual_stages_per_pipeline_rank")) {
+      stages = *virtual_stages;
+      remark = flags_.Shown("num_virtual_stages_per_pipeline_rank");
+    }
+    if (stages > 1) {
+      draft_.Set("parallel.pipeline.schedule", "interleaved", remark);
+      draft_.Set("parallel.pipeline.virtual_stages", stages, remark);
+    }
+    Balance(stages);
+  }
+
+  // The layers of each stage, where the first and the last have a number of their own.
+  void Balance(int64_t virtual_stages) {
+    const std::optional<int64_t> first = flags_.Integer("decoder_first_pipeline_num_layers");
+    const std::optional<int64_t> last = flags_.Integer("decoder_last_pipeline_num_layers");
+    if (!first && !last) return;
+    const int64_t inner = pipeline_ - (first ? 1 : 0) - (last ? 1 : 0);
+    const int64_t left = layers_ - first.value_or(0) - last.value_or(0);
+    if (virtual_stages > 1 || left < 0 || (inner == 0 ? left != 0 : left % inner != 0 || left == 0)) {
+      draft_.Note(
+          fmt::format("Layers are divided over {} stages as Windtunnel does it: {} and {} are left out.",
+                      pipeline_ * virtual_stages, flags_.Shown("decoder_first_pipeline_num_layers"),
+                      flags_.Shown("decoder_last_pipeline_num_layers")));
+      return;
+    }
+    std::string list;
+    for (int64_t stage = 0; stage < pipeline_; ++stage) {
+      const bool is_first = stage == 0 && first, is_last = stage == pipeline_ - 1 && last;
+      list += fmt::format("{}{}", stage > 0 ? ", " : "", is_first ? *first : is_last ? *last : left / inner);
+    }
+    draft_.Set("parallel.pipeline.balance", std::string_view("[" + list + "]"),
+               "--decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers");
+  }
+
+  void Context() {
+    Integer("parallel.context.size", "context_parallel_size");
+    const std::string kind = flags_.Text("cp_comm_type").value_or("p2p");
+    const std::string remark =
+        flags_.Has("cp_comm_type") ? flags_.Shown("cp_comm_type") : std::string(kDefault);
+    if (kind == "p2p") draft_.Set("parallel.context.kind", "ring", remark);
+    else if (kind == "all_gather") draft_.Set("parallel.context.kind", "all_gather", remark);
+    else if (kind == "a2a") draft_.Set("parallel.context.kind", "ulysses", remark);
+    else flags_.Refuse("cp_comm_type", "p2p, all_gather or a2a, since combinations are not modelled");
+  }
+
+  void Data(int64_t data) {
+    const bool fsdp = flags_.Flag("use_torch_fsdp2"), zero1 = flags_.Flag("use_distributed_optimizer");
+    const int64_t stage = flags_.Integer("zero_stage").value_or(0);  // Megatron-DeepSpeed
+    const char* kind = fsdp                  ? "fsdp"
+                       : zero1 || stage == 1 ? "zero1"
+                       : stage == 2          ? "zero2"
+                       : stage == 3          ? "zero3"
+                                             : "ddp";
+    const bool alone = data == 1 && context_ == 1 && !fsdp;
+    if (!alone)
+      draft_.Set("parallel.data.kind", kind,
+                 fsdp    ? flags_.Shown("use_torch_fsdp2")
+                 : zero1 ? flags_.Shown("use_distributed_optimizer")
+                         : kDefault);
+    draft_.Set("parallel.data.size", data, "the ranks that are left");
+    const bool overlaps = flags_.Flag("overlap_grad_reduce"), gathers = flags_.Flag("overlap_param_gather");
+    const std::optional<int64_t> instances = flags_.Integer("num_distributed_optimizer_instances");
+    if (!alone && !fsdp) {
+      draft_.Set("parallel.data.overlap", overlaps,
+                 overlaps ? flags_.Shown("overlap_grad_reduce") : std::string("no --overlap-grad-reduce"));
+      if (zero1 && gathers)
+        draft_.Set("parallel.data.overlap_param_gather", "true", flags_.Shown("overlap_param_gather"));
+      if (zero1 && instances && *instances > 1)
+        draft_.Set("parallel.data.shard_size", data * context_ / *instances,
+                   flags_.Shown("num_distributed_optimizer_instances"));
+      Bucket();
+    }
+    if (flags_.Flag("optimizer_cpu_offload"))
+      draft_.Set("parallel.data.offload", "optimizer", "--optimizer-cpu-offload");
+    Batch(data);
+  }
+
+  // --ddp-bucket-size counts parameters, whose gradients are reduced in fp32 or 16 bits.
+  void Bucket() {
+    const std::optional<int64_t> elements = flags_.Integer("ddp_bucket_size");
+    if (!elements || *elements <= 0) return;
+    const std::string* reduce = draft_.Find("precision.reduce");
+    const double bytes = static_cast<double>(*elements) * (reduce == nullptr || *reduce == "fp32" ? 4 : 2);
+    draft_.Set("parallel.data.bucket_cap_mb", bytes / (1 << 20), flags_.Shown("ddp_bucket_size"));
+  }
+
+  void Batch(int64_t data) {
+    if (!flags_.Has("micro_batch_size")) {
+      if (!draft_.Has("batch.micro"))
+        flags_.Fail("--micro-batch-size is missing, expected it or --set batch.micro=N");
+      return;
+    }
+    Integer("batch.micro", "micro_batch_size");
+    const int64_t micro = flags_.Integer("micro_batch_size").value_or(0);
+    const std::optional<int64_t> global = flags_.Integer("global_batch_size");
+    if (!global || micro <= 0) return;
+    if (*global % (micro * data) != 0 || *global <= 0)
+      return flags_.Refuse(
+          "global_batch_size",
+          fmt::format("a multiple of {} ({} data ranks x micro-batches of {})", micro * data, data, micro));
+    draft_.Set("batch.accumulate", *global / (micro * data),
+               flags_.Shown("global_batch_size") + " / (micro-batch x data)");
+    if (flags_.Has("rampup_batch_size")) draft_.Note("The step is one after the batch's ramp-up.");
+  }
+
+  LaunchCommand& command_;
+  const int64_t layers_ = flags_.Integer("num_layers").value_or(0), tensor_ = tensor_ranks(),
+                pipeline_ = stages(), context_ = context_ranks();
+};
+
+}  // namespace
+
+Status ImportMegatron(LaunchCommand& command, Draft& draft) { return Importer(command, draft).Import(); }
+
+}  // namespace windtunnel

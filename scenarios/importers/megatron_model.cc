@@ -1,0 +1,214 @@
+// The model that Megatron-LM's flags describe.
+#include <algorithm>
+#include <regex>
+
+#include "scenarios/importers/megatron_flags.h"
+
+namespace windtunnel {
+namespace {
+
+class ModelImporter : MegatronFlags {
+ public:
+  using MegatronFlags::MegatronFlags;
+
+  void Import() {
+    Model();
+    Attention();
+    Experts();
+  }
+
+ private:
+  void Model() {
+    if (flags_.Has("encoder_seq_length") && !flags_.Has("seq_length"))
+      Integer("model.seq_len", "encoder_seq_length");
+    Required("model.layers", "num_layers");
+    Required("model.hidden", "hidden_size");
+    Required("model.heads", "num_attention_heads");
+    const bool has_positions_only = flags_.Has("max_position_embeddings") && !flags_.Has("seq_length");
+    Required("model.seq_len", has_positions_only ? "max_position_embeddings" : "seq_length");
+    const bool groups = flags_.Flag("group_query_attention");
+    if (groups) Integer("model.kv_heads", "num_query_groups", 1);
+    else flags_.Has("num_query_groups");
+    Integer("model.head_dim", "kv_channels");
+    Vocabulary();
+    ActivationAndFfn();
+    const std::string norm = flags_.Text("normalization").value_or("LayerNorm");
+    draft_.Set("model.norm", norm == "RMSNorm" ? "rmsnorm" : "layernorm",
+               flags_.Has("normalization") ? flags_.Shown("normalization") : kDefault);
+    Number("model.norm_epsilon", flags_.Has("layernorm_epsilon") ? "layernorm_epsilon" : "norm_epsilon");
+    Positions();
+    const bool biased = !flags_.Flag("disable_bias_linear") && flags_.Flag("add_bias_linear", true);
+    draft_.Set("model.bias", biased, biased ? kDefault : flags_.Shown("disable_bias_linear"));
+    Sets("model.qkv_bias", "add_qkv_bias", "true");
+    // With latents, the flag is of their norms, which there always are.
+    if (flags_.Flag("qk_layernorm") && !flags_.Flag("multi_latent_attention"))
+      draft_.Set("model.qk_norm", "true", flags_.Shown("qk_layernorm"));
+    const bool untied = flags_.Flag("untie_embeddings_and_output_weights");
+    draft_.Set("model.tie_embeddings", !untied,
+               untied ? flags_.Shown("untie_embeddings_and_output_weights") : kDefault);
+    if (program_.find("bert") != std::string::npos) {
+      draft_.Set("model.causal", "false", program_);
+      Number("model.masked_share", "mask_prob");
+      flags_.Flag("bert_no_binary_head");
+    }
+    Sets("model.residual_from_norm", "apply_residual_connection_post_layernorm", "true");
+    Dropout();
+    if (flags_.Integer("mtp_num_layers").value_or(0) > 0) {
+      Integer("model.mtp.layers", "mtp_num_layers");
+      Number("model.mtp.loss_weight", "mtp_loss_scaling_factor");
+    }
+  }
+
+  // The vocabulary is padded to a multiple of a number times the tensor ranks.
+  void Vocabulary() {
+    const int64_t multiple = flags_.Integer("make_vocab_size_divisible_by").value_or(128) * tensor_ranks();
+    const std::string tokenizer = flags_.Text("tokenizer_type").value_or("");
+    if (draft_.Has("model.vocab")) return;
+    if (flags_.Has("padded_vocab_size")) return Integer("model.vocab", "padded_vocab_size");
+    std::optional<int64_t> words = flags_.Integer("vocab_size");
+    std::string source = flags_.Shown("vocab_size");
+    if (!words && tokenizer == "GPT2BPETokenizer") words = 50257, source = tokenizer;
+    if (!words && program_.find("bert") != std::string::npos) words = 30522, source = "BERT's, uncased";
+    if (!words && tokenizer == "BertWordPieceLowerCase") words = 30522, source = tokenizer;
+    if (tokenizer == "BertWordPieceCase") words = 28996, source = tokenizer;
+    if (!words && tokenizer == "Llama2Tokenizer") words = 32000, source = tokenizer;
+    if (!words && tokenizer.empty() && flags_.Has("merge_file"))
+      words = 50257, source = "GPT-2's (--merge-file)";
+    if (!words) return flags_.Fail("the size of the vocabulary is not said, expected --set model.vocab=N");
+    // NullTokenizer counts the end of a document beyond --vocab-size.
+    if (tokenizer == "NullTokenizer") ++*words;
+    if (*words < 1 || multiple < 1) return flags_.Refuse("vocab_size", "at least 1");
+    draft_.Set("model.vocab", (*words + multiple - 1) / multiple * multiple,
+               fmt::format("{}, {}, to a multiple of {}", source, *words, multiple));
+  }
+
+  void ActivationAndFfn() {
+    const bool gated = Sets("model.activation", "swiglu", "swiglu");
+    Sets("model.activation", "squared_relu", "squared_relu");
+    draft_.Set("model.activation", "gelu", kDefault);
+    flags_.Flag("openai_gelu");
+    const char* ffn = flags_.Integer("num_experts").value_or(0) > 0 ? "model.experts.dense_ffn" : "model.ffn";
+    if (flags_.Has("moe_ffn_hidden_size")) {
+      Integer("model.ffn", "moe_ffn_hidden_size");
+      if (flags_.Has("ffn_hidden_size")) Integer(ffn, "ffn_hidden_size");
+    } else if (flags_.Has("ffn_hidden_size")) {
+      Integer("model.ffn", "ffn_hidden_size");
+    } else if (const auto hidden = flags_.Integer("hidden_size")) {
+      // arguments.py: two thirds of 4 x hidden if gated, in multiples of 64.
+      draft_.Set("model.ffn", gated ? *hidden * 4 * 2 / 3 / 64 * 64 : 4 * *hidden, kDefault);
+    }
+  }
+
+  void Positions() {
+    std::string kind = flags_.Text("position_embedding_type").value_or("learned_absolute");
+    if (flags_.Flag("use_rotary_position_embeddings")) kind = "rope";
+    if (kind == "yarn") kind = "rope";
+    if (kind == "absolute") kind = "learned_absolute";  // Megatron-DeepSpeed
+    if (kind != "learned_absolute" && kind != "rope")
+      return flags_.Refuse("position_embedding_type",
+                           "learned_absolute or rope, since others are not modelled");
+    draft_.Set("model.position", kind == "rope" ? "rope" : "learned",
+               flags_.Has("position_embedding_type") ? flags_.Shown("position_embedding_type") : kDefault);
+    if (kind != "rope") return;
+    Number("model.rope_theta", "rotary_base");
+    const double share = flags_.Number("rotary_percent").value_or(1);
+    const int64_t heads = flags_.Integer("num_attention_heads").value_or(1);
+    const int64_t head_dim = flags_.Integer("kv_channels")
+                                 .value_or(heads > 0 ? flags_.Integer("hidden_size").value_or(0) / heads : 0);
+    if (share < 1)
+      draft_.Set("model.rope_dim", static_cast<int64_t>(share * static_cast<double>(head_dim)),
+                 flags_.Shown("rotary_percent"));
+  }
+
+  void Dropout() {
+    const double hidden = flags_.Number("hidden_dropout").value_or(0.1);
+    const double attention = flags_.Number("attention_dropout").value_or(0.1);
+    const bool given = flags_.Has("hidden_dropout") || flags_.Has("attention_dropout");
+    draft_.Set("model.dropout", std::max(hidden, attention),
+               given ? flags_.Shown("hidden_dropout") + ", " + flags_.Shown("attention_dropout") : kDefault);
+    if (hidden != attention)
+      draft_.Note(fmt::format(
+          "model.dropout is one for all: {} for the hidden state, and {} in attention, become {}.", hidden,
+          attention, std::max(hidden, attention)));
+  }
+
+  void Attention() {
+    const std::string backend = flags_.Text("attention_backend").value_or("auto");
+    const bool local = flags_.Text("transformer_impl").value_or("transformer_engine") == "local";
+    const bool flash = flags_.Flag("use_flash_attn");
+    if ((local && !flash && backend == "auto") || backend == "unfused" || backend == "local")
+      draft_.Set("model.attention", "eager",
+                 backend == "auto" ? flags_.Shown("transformer_impl") + " local"
+                                   : flags_.Shown("attention_backend"));
+    if (backend == "flash")
+      draft_.Set("model.flash_kernels", "flash_attention_2", flags_.Shown("attention_backend"));
+    if (flags_.Flag("multi_latent_attention")) LatentAttention();
+    const std::vector<std::string> window = flags_.List("window_size");
+    if (!window.empty()) Window(window);
+  }
+
+  void LatentAttention() {
+    if (flags_.Has("q_lora_rank") && flags_.Text("q_lora_rank") != "None")
+      Integer("model.latent_attention.q_rank", "q_lora_rank");
+    Integer("model.latent_attention.kv_rank", "kv_lora_rank", 32);
+    Integer("model.latent_attention.rope_dim", "qk_pos_emb_head_dim", 64);
+    Integer("model.latent_attention.value_dim", "v_head_dim", 128);
+    const int64_t plain = flags_.Integer("qk_head_dim").value_or(128);
+    const int64_t rotated = flags_.Integer("qk_pos_emb_head_dim").value_or(64);
+    draft_.Set("model.head_dim", plain + rotated, "--qk-head-dim plus --qk-pos-emb-head-dim");
+  }
+
+  void Window(std::vector<std::string> window) {
+    std::string text;  // "128,0", "(128, 0)", or two words
+    for (const std::string& word : window) text += word + ",";
+    std::smatch match;
+    if (!std::regex_search(text, match, std::regex(R"((\d{1,9})\D+0\b)")))
+      return flags_.Refuse("window_size", "a window to the left, as in 127,0");
+    draft_.Set("model.sliding_window.tokens", std::stoll(match[1]) + 1, flags_.Shown("window_size"));
+    Integer("model.sliding_window.full_every", "window_attn_skip_freq");
+  }
+
+  // --- Experts ---
+
+  void Experts() {
+    const int64_t count = flags_.Integer("num_experts").value_or(0);
+    if (count == 0) return;
+    Integer("model.experts.count", "num_experts");
+    Integer("model.experts.top_k", "moe_router_topk", 2);
+    if (flags_.Has("moe_expert_capacity_factor"))
+      Number("model.experts.capacity_factor", "moe_expert_capacity_factor");
+    else
+      draft_.Set("model.experts.capacity_factor", int64_t{0},
+                 "no --moe-expert-capacity-factor: no token is dropped");
+    Integer("model.experts.shared_ffn", "moe_shared_expert_intermediate_size");
+    Integer("model.experts.groups", "moe_router_num_groups");
+    Integer("model.experts.top_k_groups", "moe_router_group_topk");
+    LayersWithExperts();
+  }
+
+  // --moe-layer-freq: a number, or a list such as ([0]*3+[1]*58).
+  void LayersWithExperts() {
+    const std::optional<std::string> text =
+        flags_.Has("moe_layer_freq") ? flags_.Text("moe_layer_freq") : std::nullopt;
+    if (!text) return;
+    std::smatch match;
+    const auto matches = [&](const char* pattern) {
+      return std::regex_match(*text, match, std::regex(pattern));
+    };
+    if (matches(R"(\s*(\d{1,9})\s*)")) {
+      if (match[1] != "1")
+        draft_.Set("model.experts.every", std::stoll(match[1]), flags_.Shown("moe_layer_freq"));
+    } else if (matches(R"([(\s]*\[0\]\s*\*\s*(\d{1,9})\s*\+\s*\[1\]\s*\*\s*\d{1,9}[)\s]*)")) {
+      draft_.Set("model.experts.first_dense", std::stoll(match[1]), flags_.Shown("moe_layer_freq"));
+    } else if (!matches(R"([(\s]*\[1\]\s*\*\s*\d{1,9}[)\s]*)")) {
+      flags_.Refuse("moe_layer_freq",
+                    "a number, ([0]*A+[1]*B) or ([1]*B), since other orders are not modelled");
+    }
+  }
+};
+
+}  // namespace
+
+void ImportMegatronModel(LaunchCommand& command, Draft& draft) { ModelImporter(command, draft).Import(); }
+
+}  // namespace windtunnel

@@ -1,0 +1,308 @@
+#include "scenarios/importers/torchtitan.h"
+
+#include <algorithm>
+#include <string>
+
+#include "scenarios/importers/cluster_size.h"
+#include "scenarios/importers/rest.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr char kDefault[] = "torchtitan's default";
+
+// Models of torchtitan that have presets.
+struct Flavor {
+  std::string_view name, flavor, preset;
+};
+constexpr Flavor kFlavors[] = {
+    {"llama3", "8B", "llama3-8b"},
+    {"llama3", "70B", "llama3-70b"},
+    {"llama3", "405B", "llama3-405b"},
+    {"llama3_simple_fsdp", "8B", "llama3-8b"},
+    {"llama2", "7B", "llama2-7b"},
+    {"llama2", "13B", "llama2-13b"},
+    {"llama2", "70B", "llama2-70b"},
+    {"llama4", "17bx16e", "llama4-scout"},
+    {"llama4", "17bx128e", "llama4-maverick"},
+    {"deepseek_v3", "16B", "deepseek-v2-lite"},
+    {"deepseek_v3", "671B", "deepseek-v3"},
+    {"qwen3", "0.6B", "qwen3-0.6b"},
+    {"qwen3", "8B", "qwen3-8b"},
+    {"qwen3", "32B", "qwen3-32b"},
+    {"qwen3", "30B-A3B", "qwen3-30b-a3b"},
+    {"qwen3", "235B-A22B", "qwen3-235b-a22b"},
+    {"gpt_oss", "20b", "gpt-oss-20b"},
+    {"gpt_oss", "120b", "gpt-oss-120b"},
+};
+
+// What changes nothing in a step's time or memory here, or has the only value that is modelled. '*' stands
+// for any end.
+constexpr std::string_view kWithoutEffect =
+    "job.* profiling.* metrics.* model.tokenizer_path model.hf_assets_path model.print_after_conversion "
+    "lr_scheduler.* checkpoint.* comm.* fault_tolerance.* validation.* memory_estimation.* debug.* "
+    "training.steps training.dataset* training.seed training.deterministic training.gc_* "
+    "training.warmup_steps training.data_parallel_* training.tensor_parallel_degree "
+    "optimizer.early_step_in_backward optimizer.eps optimizer.beta1 parallelism.disable_loss_parallel "
+    "experimental.custom_* float8.* quantize.* activation_checkpoint.* "
+    "parallelism.enable_async_tensor_parallel experimental.enable_async_tensor_parallel model.norm_type "
+    "parallelism.context_parallel_rotate_method experimental.context_parallel_rotate_method "
+    "parallelism.pipeline_parallel_* experimental.pipeline_parallel_* "
+    "parallelism.expert_tensor_parallel_degree training.enable_cpu_offload "
+    "parallelism.fsdp_reshard_after_forward compile.*";
+
+class Importer {
+ public:
+  Importer(Settings& config, Draft& draft) : config_(config), draft_(draft) {}
+
+  Status Import() {
+    tensor_ = Degree("tensor_parallel_degree");
+    pipeline_ = Degree("pipeline_parallel_degree");
+    context_ = Degree("context_parallel_degree");
+    const bool compiles = config_.Flag("compile.enable") || config_.Flag("training.compile");
+    Model();
+    const std::optional<int64_t> world = SetCluster(config_, draft_);
+    if (world) Parallel(*world);
+    Precision();
+    Optimizer();
+    Recomputation();
+    const std::vector<std::string> components = config_.List("compile.components");
+    const bool compiles_loss =
+        components.empty() || std::find(components.begin(), components.end(), "loss") != components.end();
+    if (compiles && compiles_loss) draft_.Set("cross_entropy", "fused", "the loss is compiled");
+    draft_.Set("framework", compiles ? "pytorch_compile" : "pytorch",
+               compiles ? "compile.enable" : "not compiled");
+    NoteRest(config_, kWithoutEffect, draft_);
+    return config_.status();
+  }
+
+ private:
+  // A key of [parallelism], which older versions had in [experimental] and [training].
+  std::string Name(std::string_view key) {
+    for (const char* block : {"parallelism.", "experimental.", "training."})
+      if (config_.Has(block + std::string(key))) return block + std::string(key);
+    return "parallelism." + std::string(key);
+  }
+  int64_t Degree(std::string_view key) {
+    return std::max<int64_t>(config_.Integer(Name(key)).value_or(1), 1);
+  }
+  std::string Text(std::string_view name, std::string_view missing) {
+    return config_.Has(name) ? config_.Text(name).value_or(std::string(missing)) : std::string(missing);
+  }
+
+  void Model() {
+    const std::string name = Text("model.name", ""), flavor = Text("model.flavor", "");
+    if (const auto tokens = config_.Integer("training.seq_len"))
+      draft_.Set("model.seq_len", *tokens, "training.seq_len");
+    else draft_.Set("model.seq_len", int64_t{2048}, kDefault);
+    if (draft_.Has("model.preset") || draft_.Has("model.config") || draft_.Has("model.layers")) return;
+    for (const Flavor& known : kFlavors)
+      if (known.name == name && known.flavor == flavor)
+        return draft_.Set("model.preset", known.preset,
+                          fmt::format("model.name {}, model.flavor {}", name, flavor));
+    config_.Fail(
+        "model.name {}, model.flavor {} has no preset, expected --set model.preset=NAME or --set "
+        "model.config=CONFIG.json",
+        name.empty() ? "(none)" : name, flavor.empty() ? "(none)" : flavor);
+  }
+
+  void Parallel(int64_t world) {
+    if (tensor_ > 1) {
+      draft_.Set("parallel.tensor.size", tensor_, Name("tensor_parallel_degree"));
+      draft_.Set("parallel.tensor.sequence", "true", kDefault);
+      if (config_.Flag(Name("enable_async_tensor_parallel")))
+        draft_.Set("parallel.tensor.overlap", "true", Name("enable_async_tensor_parallel"));
+    }
+    if (context_ > 1) {
+      draft_.Set("parallel.context.size", context_, Name("context_parallel_degree"));
+      const std::string method = Text(Name("context_parallel_rotate_method"), "allgather");
+      draft_.Set("parallel.context.kind", method == "alltoall" ? "ring" : "all_gather",
+                 config_.Has(Name("context_parallel_rotate_method")) ? Name("context_parallel_rotate_method")
+                                                                     : kDefault);
+    }
+    if (pipeline_ > 1) Pipeline();
+    if (const int64_t experts = Degree("expert_parallel_degree"); experts > 1) {
+      draft_.Set("parallel.expert.size", experts, Name("expert_parallel_degree"));
+      draft_.Set("parallel.expert.tensor", Degree("expert_tensor_parallel_degree"),
+                 config_.Has(Name("expert_tensor_parallel_degree")) ? Name("expert_tensor_parallel_degree")
+                                                                    : kDefault);
+    }
+    if (const auto data = DataRanks(world, tensor_, pipeline_, context_, config_)) Data(*data);
+  }
+
+  void Data(int64_t data) {
+    const int64_t replicas = Degree("data_parallel_replicate_degree");
+    int64_t shards = config_.Integer(Name("data_parallel_shard_degree")).value_or(-1);
+    if (shards < 0) shards = data / replicas;
+    if (replicas * shards != data)
+      return config_.Fail(
+          "{} data ranks cannot be {} replicas of {} shards; expected another --set cluster.nodes=N", data,
+          replicas, shards);
+    const bool is_sharded = shards * context_ > 1;
+    if (is_sharded) {
+      draft_.Set("parallel.data.kind", "fsdp", Name("data_parallel_shard_degree"));
+      if (replicas > 1) {
+        draft_.Set("parallel.data.sharding", "hybrid_shard", Name("data_parallel_replicate_degree"));
+        draft_.Set("parallel.data.shard_size", shards * context_, Name("data_parallel_shard_degree"));
+      }
+      Resharding();
+      if (config_.Flag("training.enable_cpu_offload"))
+        draft_.Set("parallel.data.offload", "param", "training.enable_cpu_offload");
+    } else if (replicas > 1) {
+      draft_.Set("parallel.data.kind", "ddp", Name("data_parallel_replicate_degree"));
+    }
+    is_sharded_ = is_sharded;
+    draft_.Set("parallel.data.size", data, "the ranks that are left");
+    Batch(data);
+  }
+
+  void Resharding() {
+    const std::string policy = Text(Name("fsdp_reshard_after_forward"), "default");
+    if (policy == "default" && pipeline_ == 1) return;
+    draft_.Set("parallel.data.reshard_after_forward", policy == "always",
+               policy == "default" ? kDefault : Name("fsdp_reshard_after_forward"));
+  }
+
+  void Pipeline() {
+    draft_.Set("parallel.pipeline.size", pipeline_, Name("pipeline_parallel_degree"));
+    struct Schedule {
+      std::string_view name, word;
+      bool has_two_stages;
+    };
+    constexpr Schedule kSchedules[] = {{"GPipe", "gpipe", false},
+                                       {"1F1B", "1f1b", false},
+                                       {"Interleaved1F1B", "interleaved", true},
+                                       {"LoopedBFS", "looped_bfs", true},
+                                       {"ZBVZeroBubble", "zb_v", true},
+                                       {"DualPipeV", "dualpipe_v", true}};
+    const std::string given = Text(Name("pipeline_parallel_schedule"), "1F1B");
+    const auto* found =
+        std::find_if(std::begin(kSchedules), std::end(kSchedules), [&](const Schedule& schedule) {
+          return std::equal(
+              schedule.name.begin(), schedule.name.end(), given.begin(), given.end(),
+              [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
+        });
+    if (found == std::end(kSchedules))
+      return config_.Refuse(Name("pipeline_parallel_schedule"),
+                            "GPipe, 1F1B, Interleaved1F1B, LoopedBFS, ZBVZeroBubble or DualPipeV");
+    draft_.Set("parallel.pipeline.schedule", found->word, Name("pipeline_parallel_schedule"));
+    if (found->has_two_stages) draft_.Set("parallel.pipeline.virtual_stages", int64_t{2}, kDefault);
+    if (config_.Has(Name("pipeline_parallel_layers_per_stage")) ||
+        config_.Has(Name("pipeline_parallel_split_points")))
+      draft_.Note(
+          "Layers are divided over the stages by Windtunnel; pipeline_parallel_layers_per_stage and split "
+          "points are left out.");
+  }
+
+  void Batch(int64_t data) {
+    const std::string local_name =
+        config_.Has("training.batch_size") ? "training.batch_size" : "training.local_batch_size";
+    const int64_t local = config_.Integer(local_name).value_or(8);
+    const int64_t global = config_.Integer("training.global_batch_size").value_or(-1);
+    const std::string remark = config_.Has(local_name) ? local_name : std::string(kDefault);
+    if (local <= 0) return config_.Refuse(local_name, "at least 1");
+    int64_t accumulate = 1;
+    if (global > 0) {
+      if (global % (local * data) != 0)
+        return config_.Refuse("training.global_batch_size", fmt::format("a multiple of {}", local * data));
+      accumulate = global / (local * data);
+    }
+    int64_t micro = local;
+    if (pipeline_ > 1) {
+      micro = config_.Integer(Name("pipeline_parallel_microbatch_size")).value_or(1);
+      if (const auto count = config_.Integer(Name("pipeline_parallel_microbatches")); count && *count > 0)
+        micro = local / *count;
+      if (micro <= 0 || local % micro != 0)
+        return config_.Refuse(Name("pipeline_parallel_microbatch_size"),
+                              fmt::format("a divisor of {}", local));
+      accumulate *= local / micro;
+    }
+    draft_.Set("batch.micro", micro, remark);
+    draft_.Set("batch.accumulate", accumulate, global > 0 ? "training.global_batch_size" : remark);
+  }
+
+  // Parameters are in fp32 and FSDP gathers them in bf16; without FSDP kernels run under autocast.
+  void Precision() {
+    const std::string param = TypeOf("training.mixed_precision_param", "bfloat16");
+    const std::string reduce = TypeOf("training.mixed_precision_reduce", "float32");
+    const std::string remark =
+        config_.Has("training.mixed_precision_param") ? "training.mixed_precision_param" : kDefault;
+    if (is_sharded_) {
+      draft_.SetText("precision.param", param, remark);
+      draft_.Set(
+          "precision.reduce", std::string_view(reduce),
+          config_.Has("training.mixed_precision_reduce") ? "training.mixed_precision_reduce" : kDefault);
+    } else if (param != "fp32") {
+      draft_.Set("precision.param", "fp32", kDefault);
+      draft_.SetText("precision.compute", param, remark);
+    }
+    Float8();
+  }
+
+  std::string TypeOf(std::string_view name, std::string_view missing) {
+    const std::string type = Text(name, missing);
+    return type == "bfloat16" ? "bf16" : type == "float32" ? "fp32" : type;
+  }
+
+  void Float8() {
+    const std::vector<std::string> converters = config_.List("model.converters");
+    const auto converts = [&](std::string_view name) {
+      return std::find(converters.begin(), converters.end(), name) != converters.end();
+    };
+    const bool enabled = converts("float8") || converts("quantize.linear.float8") ||
+                         config_.Flag("float8.enable_float8_linear");
+    const std::string block = config_.Has("quantize.linear.float8.recipe_name") ||
+                                      config_.Has("quantize.linear.float8.enable_fsdp_float8_all_gather")
+                                  ? "quantize.linear.float8."
+                                  : "float8.";
+    const std::string recipe = Text(block + "recipe_name", "tensorwise");
+    const bool gathers = config_.Flag(block + "enable_fsdp_float8_all_gather");
+    if (!enabled) return;
+    draft_.Set("precision.compute", "fp8", "model.converters");
+    if (recipe != "tensorwise" && recipe != "rowwise")
+      return config_.Refuse(block + "recipe_name", "tensorwise or rowwise");
+    draft_.Set("precision.fp8_recipe", std::string_view(recipe), block + "recipe_name");
+    if (gathers && is_sharded_)
+      draft_.Set("precision.fp8_param_gather", "true", block + "enable_fsdp_float8_all_gather");
+  }
+
+  void Optimizer() {
+    const std::string name = Text("optimizer.name", "AdamW");
+    if (name != "Adam" && name != "AdamW") return config_.Refuse("optimizer.name", "Adam or AdamW");
+    draft_.Set("optimizer.kind", name == "Adam" ? "adam" : "adamw",
+               config_.Has("optimizer.name") ? "optimizer.name" : kDefault);
+    draft_.Set("optimizer.lr", config_.Number("optimizer.lr").value_or(8e-4),
+               config_.Has("optimizer.lr") ? "optimizer.lr" : kDefault);
+    draft_.Set("optimizer.beta2", config_.Number("optimizer.beta2").value_or(0.95), kDefault);
+    draft_.Set("optimizer.weight_decay", config_.Number("optimizer.weight_decay").value_or(0.1), kDefault);
+    if (Text("optimizer.implementation", "fused") == "fused")
+      draft_.Set("optimizer.fused", "true", "optimizer.implementation");
+    draft_.Set("optimizer.clip_norm", config_.Number("training.max_norm").value_or(1.0),
+               config_.Has("training.max_norm") ? "training.max_norm" : kDefault);
+  }
+
+  void Recomputation() {
+    const std::string mode = Text("activation_checkpoint.mode", "selective");
+    const std::string remark =
+        config_.Has("activation_checkpoint.mode") ? "activation_checkpoint.mode" : kDefault;
+    const std::string option = Text("activation_checkpoint.selective_ac_option", "op");
+    if (mode == "none") return;
+    if (mode == "full") return draft_.Set("recompute", "full", remark);
+    if (mode != "selective") return config_.Refuse("activation_checkpoint.mode", "none, selective or full");
+    if (option == "op") return draft_.Set("recompute", "selective_op", remark);
+    draft_.Set("recompute", "full", remark);
+    if (const auto every = config_.Integer("activation_checkpoint.selective_ac_option"); every && *every > 1)
+      draft_.Set("recompute_every", *every, "activation_checkpoint.selective_ac_option");
+  }
+
+  Settings& config_;
+  Draft& draft_;
+  int64_t tensor_ = 1, pipeline_ = 1, context_ = 1;
+  bool is_sharded_ = false;
+};
+
+}  // namespace
+
+Status ImportTorchtitan(Settings& config, Draft& draft) { return Importer(config, draft).Import(); }
+
+}  // namespace windtunnel

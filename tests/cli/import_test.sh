@@ -1,0 +1,46 @@
+#!/bin/sh
+# `import`: from a launch script to a prediction, from a command behind --, and what it asks for.
+# Usage: import_test.sh BINARY
+set -u
+windtunnel=$(realpath "$1")
+. "$(realpath "$(dirname "$0")")/expect.sh"
+work=${TEST_TMPDIR:?}
+cd "$work" || exit 1
+
+cat > train.sh << 'SCRIPT'
+#!/bin/bash
+GPUS=8
+ARGS="--num-layers 4 --hidden-size 1024 --num-attention-heads 16 --seq-length 512 --micro-batch-size 2
+      --vocab-size 50257 --bf16 --use-distributed-optimizer --overlap-grad-reduce"
+torchrun --nproc_per_node $GPUS --nnodes 1 pretrain_gpt.py $ARGS --tensor-model-parallel-size $TP
+SCRIPT
+cat > ds_config.json << 'CONFIG'
+{"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 1}
+CONFIG
+
+# A script becomes a file that predict takes.
+expect 0 '' import train.sh --set cluster.device=h100-sxm-80g --define TP=2 --out s.yaml
+expect 0 'data 4 (zero1)' predict s.yaml
+expect 0 '^    size: 2  *# --tensor-model-parallel-size$' import train.sh --set cluster.device=h100-sxm-80g --define TP=2
+# A command behind --, with options that this program has, too.
+expect 0 '^  devices_per_node: 4  *# --nproc_per_node$' import --set cluster.device=h100-sxm-80g -- \
+  torchrun --nproc_per_node 4 --nnodes 1 pretrain_gpt.py --num-layers 2 --hidden-size 256 --num-attention-heads 4 \
+  --seq-length 128 --micro-batch-size 1 --vocab-size 512 --seed 3
+# The program is known by the file's ending, or said.
+expect 0 '^framework: pytorch  ' import ds_config.json --set model.preset=llama3-8b --set cluster.nodes=1 \
+  --set cluster.devices_per_node=8 --set cluster.device=h100-sxm-80g
+cp ds_config.json config.txt
+expect 0 '^framework: pytorch  ' import config.txt --from deepspeed --set model.preset=llama3-8b --set cluster.nodes=1 \
+  --set cluster.devices_per_node=8 --set cluster.device=h100-sxm-80g
+
+expect_line 2 '^windtunnel: train.sh: --tensor-model-parallel-size is .\$TP., which is not known here, expected --define TP=VALUE$' \
+  import train.sh --set cluster.device=h100-sxm-80g
+expect_line 2 'the device is not said, expected --set cluster.device=NAME' import train.sh --define TP=2
+expect_line 2 'expected either a file or a command behind --' import
+expect_line 2 'expected either a file or a command behind --' import train.sh -- torchrun
+expect_line 2 '^windtunnel: --from deepspeed: a command can only be' import --from deepspeed -- torchrun --a
+expect_line 2 '^windtunnel: --define TP: expected NAME=VALUE' import train.sh --define TP
+expect_line 2 'missing.sh: cannot be read' import missing.sh
+expect_line 2 'which the command reads, expected another file' import train.sh --out train.sh
+
+[ "$failures" = 0 ] && echo "all claims hold"

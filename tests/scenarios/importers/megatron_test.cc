@@ -1,0 +1,204 @@
+#include "tests/scenarios/importers/importing.h"
+
+namespace windtunnel {
+namespace {
+
+// A small run on one node, with flags behind it.
+std::string Script(const std::string& flags, const std::string& program = "pretrain_gpt.py") {
+  return "torchrun --nproc_per_node 8 --nnodes 1 " + program +
+         " --num-layers 4 --hidden-size 1024 --num-attention-heads 16 --seq-length 512 "
+         "--max-position-embeddings 512"
+         " --micro-batch-size 2 --vocab-size 50257 " +
+         flags;
+}
+const std::vector<std::string> kOneNode = {"cluster.device=a100-sxm-80g"};
+
+Scenario ImportedScript(const std::string& flags, std::vector<std::string> sets = kOneNode) {
+  return Imported("train.sh", Script(flags), sets);
+}
+std::string MistakesOfScript(const std::string& flags, const std::string& program = "pretrain_gpt.py") {
+  return MistakesOf("train.sh", Script(flags, program), kOneNode);
+}
+
+// GPT-3 as Megatron's authors ran it, by their flags: the scenario that this project ships.
+TEST(ImportMegatron, MakesOfAScriptTheScenarioThatOneWouldWrite) {
+  const std::string script = R"(#!/bin/bash
+#SBATCH --nodes=128
+GPUS_PER_NODE=8
+TP=8; PP=16
+GPT_ARGS=(
+    --num-layers 96
+    --hidden-size 12288 --num-attention-heads 96  # d_model
+    --seq-length 2048
+    --max-position-embeddings 2048
+    --attention-dropout 0.0 --hidden-dropout 0.0
+)
+TRAINING_ARGS="
+    --micro-batch-size 1
+    --global-batch-size $((8 * 192))
+    --lr 6e-5 --clip-grad 1.0 --weight-decay 0.0 \
+    --bf16 --checkpoint-activations --optimizer adam"
+torchrun --nnodes $SLURM_NNODES --nproc_per_node $GPUS_PER_NODE pretrain_gpt.py \
+    ${GPT_ARGS[@]} $TRAINING_ARGS \
+    --tensor-model-parallel-size ${TP} --pipeline-model-parallel-size $PP --overlap-grad-reduce \
+    --vocab-file v.json --merge-file m.txt --data-path $DATA > log 2>&1
+)";
+  const Scenario imported = Imported("train_gpt3.sh", script,
+                                     {"cluster.device=a100-sxm-80g",
+                                      "cluster.network={intra_node: nvlink3, inter_node: {kind: infiniband, "
+                                      "gbits_per_nic: 200}, nics_per_node: 8}",
+                                      "optimizer.kind=adam"});
+  const auto shipped = LoadScenario("scenarios/gpt3_175b_1024xa100_3d.yaml", {});
+  ASSERT_TRUE(shipped) << shipped.error().message;
+  Scenario expected = *shipped;
+  expected.name = imported.name;
+  expected.description = imported.description;
+  expected.model.preset = imported.model.preset;
+  EXPECT_EQ(ResolvedYaml(imported), ResolvedYaml(expected));
+}
+
+TEST(ImportMegatron, SaysWhereEachKeyComesFromAndWhatItLeavesOut) {
+  const auto yaml = Import("runs/tiny.sh",
+                           Script("--bf16 --save ckpt --log-interval 10 --sharp --strange-flag 1"), kOneNode);
+  ASSERT_TRUE(yaml) << yaml.error().message;
+  EXPECT_NE(yaml->find("# Not known, and left out: --strange-flag 1.\n"), std::string::npos) << *yaml;
+  EXPECT_NE(yaml->find("# Without effect here: --save, --log-interval.\n"), std::string::npos) << *yaml;
+  EXPECT_NE(yaml->find("# Not modelled: --sharp (reductions in switches"), std::string::npos) << *yaml;
+  EXPECT_NE(yaml->find("name: tiny\n"), std::string::npos) << *yaml;
+  EXPECT_NE(yaml->find("  param: bf16                             # --bf16\n"), std::string::npos) << *yaml;
+}
+
+TEST(ImportMegatron, HasMegatronsDefaults) {
+  const Scenario scenario = ImportedScript("");
+  EXPECT_EQ(scenario.model.dropout, 0.1);
+  EXPECT_EQ(scenario.model.ffn, 4096);
+  EXPECT_EQ(scenario.model.vocab, 50304) << "to a multiple of 128";
+  EXPECT_TRUE(scenario.model.bias && scenario.model.tie_embeddings);
+  EXPECT_EQ(scenario.optimizer.clip_norm, 1.0);
+  EXPECT_EQ(scenario.parallel.data.kind, DataParallelKind::kDdp);
+  EXPECT_FALSE(scenario.parallel.data.overlap);
+  EXPECT_EQ(scenario.framework, Framework::kMegatronCore);
+  EXPECT_EQ(ImportedScript("--swiglu").model.ffn, 2688)
+      << "two thirds of 4 x 1,024, 2,730, in multiples of 64";
+}
+
+TEST(ImportMegatron, DividesTheRanksAndTheBatch) {
+  const Scenario scenario = ImportedScript(
+      "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+      "--global-batch-size 32 "
+      "--num-layers-per-virtual-pipeline-stage 1 --use-distributed-optimizer --overlap-grad-reduce "
+      "--overlap-param-gather "
+      "--bf16");
+  EXPECT_EQ(scenario.parallel.data.size, 2);
+  EXPECT_EQ(scenario.batch.accumulate, 8) << "32 / (2 x 2)";
+  EXPECT_EQ(scenario.parallel.pipeline.virtual_stages, 2) << "4 / (2 x 1)";
+  EXPECT_EQ(scenario.parallel.data.kind, DataParallelKind::kZero1);
+  EXPECT_TRUE(scenario.parallel.data.overlap && scenario.parallel.data.overlap_param_gather);
+  EXPECT_TRUE(scenario.parallel.tensor.sequence);
+  EXPECT_EQ(scenario.model.vocab, 50432) << "to a multiple of 2 x 128";
+}
+
+TEST(ImportMegatron, ReadsExpertsAndLatentAttention) {
+  const Scenario scenario = ImportedScript(
+      "--num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 512 --ffn-hidden-size 4096 --moe-layer-freq "
+      "([0]*1+[1]*3) "
+      "--expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall --multi-latent-attention "
+      "--kv-lora-rank 128 "
+      "--qk-head-dim 64 --qk-pos-emb-head-dim 32 --v-head-dim 64 --position-embedding-type rope --swiglu "
+      "--normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights --bf16");
+  ASSERT_TRUE(scenario.model.experts && scenario.model.latent_attention);
+  EXPECT_EQ(scenario.model.experts->count, 8);
+  EXPECT_EQ(scenario.model.experts->first_dense, 1);
+  EXPECT_EQ(scenario.model.experts->dense_ffn, 4096);
+  EXPECT_EQ(scenario.model.experts->capacity_factor, 0);
+  EXPECT_EQ(scenario.model.ffn, 512);
+  EXPECT_EQ(scenario.parallel.expert.size, 4);
+  EXPECT_EQ(scenario.model.latent_attention->kv_rank, 128);
+  EXPECT_EQ(scenario.model.head_dim, 96);
+}
+
+TEST(ImportMegatron, ReadsUnequalStagesPrecisionAndRecomputation) {
+  const Scenario scenario = ImportedScript(
+      "--num-layers 10 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 2 "
+      "--decoder-last-pipeline-num-layers 2 --bf16 --fp8-format hybrid --fp8-recipe tensorwise "
+      "--grad-reduce-in-bf16 "
+      "--recompute-granularity full --recompute-method block --recompute-num-layers 1 --global-batch-size "
+      "64");
+  EXPECT_EQ(scenario.parallel.pipeline.balance, (std::vector<int64_t>{2, 3, 3, 2}));
+  EXPECT_EQ(scenario.precision.compute, Precision::kFp8);
+  EXPECT_EQ(scenario.precision.reduce, Precision::kBf16);
+  EXPECT_EQ(scenario.recompute_layers, 1);
+}
+
+TEST(ImportMegatron, AsksForWhatAScriptDoesNotSay) {
+  EXPECT_EQ(
+      MistakesOf("train.sh", "torchrun --nnodes $N pretrain_gpt.py --num-layers 4 --hidden-size $H", {}),
+      "train.sh: --hidden-size is '$H', which is not known here, expected --define H=VALUE\n"
+      "train.sh: --num-attention-heads is missing, expected it or --set model.heads=N\n"
+      "train.sh: --seq-length is missing, expected it or --set model.seq_len=N\n"
+      "train.sh: the size of the vocabulary is not said, expected --set model.vocab=N\n"
+      "train.sh: --nnodes is '$N', which is not known here, expected --set cluster.nodes=N\n"
+      "train.sh: how many devices a node has is not said, expected --set cluster.devices_per_node=N\n"
+      "train.sh: the device is not said, expected --set cluster.device=NAME (see `windtunnel list devices`)");
+  EXPECT_EQ(MistakesOf("train.sh", "echo hello", {}),
+            "train.sh: no flags (--num-layers …) are there, expected the command of a training");
+}
+
+TEST(ImportMegatron, NamesWhatDoesNotFitOrCannotBeExpressed) {
+  EXPECT_EQ(MistakesOfScript("--tensor-model-parallel-size 3"),
+            "train.sh: 8 ranks cannot be divided among 3 tensor x 1 pipeline x 1 context ranks; expected a "
+            "multiple of 3, "
+            "as in --set cluster.nodes=N");
+  EXPECT_EQ(
+      MistakesOfScript("--global-batch-size 24"),
+      "train.sh: --global-batch-size is '24', expected a multiple of 16 (8 data ranks x micro-batches of 2)");
+  EXPECT_EQ(MistakesOfScript("--micro-batch-size two"),
+            "train.sh: --micro-batch-size is 'two', expected a whole number");
+  EXPECT_EQ(MistakesOfScript("--position-embedding-type alibi"),
+            "train.sh: --position-embedding-type is 'alibi', expected learned_absolute or rope, since others "
+            "are not modelled");
+  EXPECT_EQ(MistakesOfScript("", "pretrain_t5.py"),
+            "train.sh: models of pretrain_t5.py cannot be expressed; GPT's and BERT's can");
+  // What the loader refuses has its place in the scenario.
+  EXPECT_EQ(MistakesOfScript("--num-attention-heads 7").substr(0, 29), "the scenario of train.sh:6:10");
+}
+
+TEST(ImportMegatron, ReadsTheArgumentsOfFunctionalTestsAndOfACommand) {
+  const std::vector<std::string> sets = {"cluster.device=a100-sxm-80g", "cluster.nodes=1",
+                                         "cluster.devices_per_node=4"};
+  const Scenario scenario =
+      Imported("model_config.yaml",
+               "ENV_VARS: {A: 1}\nMODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n"
+               "  --num-attention-heads: 8\n  --seq-length: 1024\n  --micro-batch-size: 4\n"
+               "  --global-batch-size: 32\n  --vocab-size: 1024\n  --bf16: true\n  --swiglu: false\n"
+               "  --recompute-modules: [core_attn]\n  --recompute-granularity: selective\n",
+               sets);
+  EXPECT_EQ(scenario.model.layers, 12);
+  EXPECT_EQ(scenario.batch.accumulate, 2);
+  EXPECT_EQ(scenario.model.activation, ActivationKind::kGelu);
+  ImportRequest request;
+  request.source = "the command";
+  request.command = {"torchrun",
+                     "--nnodes=1",
+                     "--nproc-per-node",
+                     "2",
+                     "pretrain_gpt.py",
+                     "--num-layers",
+                     "2",
+                     "--hidden-size=256",
+                     "--num-attention-heads",
+                     "4",
+                     "--seq-length",
+                     "128",
+                     "--micro-batch-size",
+                     "1",
+                     "--vocab-size",
+                     "512"};
+  request.sets = {{"cluster.device", "a100-sxm-80g"}};
+  const auto yaml = ImportScenario(request);
+  ASSERT_TRUE(yaml) << yaml.error().message;
+  EXPECT_NE(yaml->find("devices_per_node: 2"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,82 @@
+#include "scenarios/importers/shell_script.h"
+
+#include <gtest/gtest.h>
+
+namespace windtunnel {
+namespace {
+
+// The words of the only command that would run, with spaces between them and what is not known as "<NAME>".
+std::string CommandOf(const std::string& script, const std::map<std::string, std::string>& definitions = {}) {
+  const ShellScript read = ReadShellScript(script, definitions);
+  if (read.commands.size() != 1) return std::to_string(read.commands.size()) + " commands";
+  std::string text;
+  for (const std::string& word : read.commands[0]) text += (text.empty() ? "[" : " [") + word + "]";
+  for (char& c : text) c = c == '\x01' ? '<' : c == '\x02' ? '>' : c;
+  return text;
+}
+
+TEST(ShellScript, ExpandsVariablesAsShellsDo) {
+  EXPECT_EQ(CommandOf("A=1\nB=\"$A 2\"\nrun $B \"$B\" '$B' ${A}x"), "[run] [1] [2] [1 2] [$B] [1x]");
+  EXPECT_EQ(CommandOf("run ${X:-7} ${Y-} \"${Y-}\" z"), "[run] [7] [] [z]");
+  EXPECT_EQ(CommandOf("export N=4 M=2; run $((N * (M + 1) / 3)) $(( $N - 6 ))"), "[run] [4] [-2]");
+  EXPECT_EQ(CommandOf("A=x\nA+=y\nrun --a=$A"), "[run] [--a=xy]");
+}
+
+TEST(ShellScript, KnowsArraysContinuedLinesAndComments) {
+  const std::string script =
+      "ARGS=(\n  --a 1  # one\n  --b \"x y\"\n)\nARGS+=(--c)\n# run nothing\nrun \\\n  \"${ARGS[@]}\" "
+      "${ARGS[@]}\n";
+  EXPECT_EQ(CommandOf(script), "[run] [--a] [1] [--b] [x y] [--c] [--a] [1] [--b] [x] [y] [--c]");
+  // In an assignment the elements become one text.
+  EXPECT_EQ(CommandOf("A=(--a 1)\nB=\"run ${A[@]} --b\"\n$B"), "[run] [--a] [1] [--b]");
+}
+
+TEST(ShellScript, DecidesTestsOfKnownValues) {
+  const std::string script =
+      "if [ $SIZE = big ]; then H=8; elif [[ $SIZE == small ]]; then H=2; else H=0; fi\nrun $H";
+  EXPECT_EQ(CommandOf(script, {{"SIZE", "big"}}), "[run] [8]");
+  EXPECT_EQ(CommandOf(script, {{"SIZE", "small"}}), "[run] [2]");
+  EXPECT_EQ(CommandOf(script, {{"SIZE", "other"}}), "[run] [0]");
+  EXPECT_EQ(CommandOf(script), "[run] [<H>]");
+  EXPECT_EQ(CommandOf("N=3\nif [ $N -gt 2 ]; then\n  if [ -z \"\" ]; then A=1; fi\nelse\n  A=2\nfi\nrun $A"),
+            "[run] [1]");
+  EXPECT_EQ(CommandOf("X=a\n[ $X = b ] && Y=1\n[ $X = a ] && Y=2\nrun $Y"), "[run] [2]");
+}
+
+TEST(ShellScript, LeavesOutWhatUnknownConditionsAddAndSaysSo) {
+  const ShellScript read =
+      ReadShellScript("ARGS=\"--a 1\"\nif [ $P = 1 ]; then\n  ARGS=\"$ARGS --profile\"\nfi\nrun $ARGS", {});
+  ASSERT_EQ(read.commands.size(), 1u);
+  EXPECT_EQ(read.commands[0], (ShellCommand{"run", "--a", "1"}));
+  EXPECT_EQ(read.conditional, std::vector<std::string>{"--profile"});
+}
+
+TEST(ShellScript, MarksWhatItCannotKnow) {
+  EXPECT_EQ(CommandOf("run $X ${1} $(nproc) `date`"), "[run] [<X>] [<1>] [<(nproc)>] [<`date`>]");
+  EXPECT_EQ(CommandOf("for N in 1 2; do A=$N; done\nrun $A"), "[run] [<A>]");
+  EXPECT_EQ(CommandOf("A=1\nA=2\nrun $A", {{"A", "3"}}), "[run] [3]") << "a definition comes first";
+}
+
+TEST(ShellScript, SkipsHereDocumentsAndRedirections) {
+  EXPECT_EQ(CommandOf("A=1\ncat <<EOF > conf.json\n{\"a\": $A, \"run\": 1}\nEOF\n").substr(0, 5), "[cat]");
+  EXPECT_EQ(CommandOf("run --a 1 > log.txt 2>&1"), "[run] [--a] [1]");
+}
+
+TEST(ShellScript, TakesSlurmsOptionsAndTheVariablesOfThem) {
+  const ShellScript read = ReadShellScript(
+      "#!/bin/bash\n#SBATCH --nodes=4 --exclusive\n#SBATCH --gpus-per-node=8\nrun $SLURM_NNODES", {});
+  EXPECT_EQ(read.slurm_options, (std::vector<std::string>{"--nodes=4", "--exclusive", "--gpus-per-node=8"}));
+  EXPECT_EQ(read.commands[0], (ShellCommand{"run", "4"}));
+}
+
+TEST(ShellScript, EndsOnAnyInput) {
+  for (const char* script :
+       {"${", "$((", "\"", "'", "`", "A=(", "if", "fi", "done", "<<", "$(", "[ ", "A=${B:-${C:-$((", "\\"})
+    ReadShellScript(script, {});
+  std::string nested;
+  for (int i = 0; i < 1000; ++i) nested += "${A:-";
+  EXPECT_EQ(ReadShellScript("run " + nested, {}).commands.size(), 1u);
+}
+
+}  // namespace
+}  // namespace windtunnel

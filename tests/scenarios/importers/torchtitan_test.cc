@@ -1,0 +1,116 @@
+#include "tests/scenarios/importers/importing.h"
+
+namespace windtunnel {
+namespace {
+
+const std::vector<std::string> kEightNodes = {"cluster.device=h100-sxm-80g", "cluster.nodes=8",
+                                              "cluster.devices_per_node=8", "cluster.network=dgx-h100"};
+
+TEST(ImportTorchtitan, ReadsFsdpWithTensorParallelism) {
+  const Scenario scenario = Imported("llama3_70b.toml", R"([model]
+name = "llama3"
+flavor = "70B"
+converters = ["float8"]
+[optimizer]
+name = "AdamW"
+lr = 1.5e-4
+[training]
+local_batch_size = 8
+seq_len = 8_192
+max_norm = 1.0
+[parallelism]
+data_parallel_replicate_degree = 1
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 8
+enable_async_tensor_parallel = true
+[compile]
+enable = true
+components = ["model", "loss"]
+[activation_checkpoint]
+mode = "full"
+[float8]
+enable_fsdp_float8_all_gather = true
+[metrics]
+log_freq = 10
+)",
+                                     kEightNodes);
+  EXPECT_EQ(scenario.model.preset, "llama3-70b");
+  EXPECT_EQ(scenario.model.seq_len, 8192);
+  EXPECT_EQ(scenario.parallel.data.kind, DataParallelKind::kFsdp);
+  EXPECT_EQ(scenario.parallel.data.size, 8);
+  EXPECT_TRUE(scenario.parallel.tensor.sequence && scenario.parallel.tensor.overlap);
+  EXPECT_EQ(scenario.batch.micro, 8);
+  EXPECT_EQ(scenario.precision.param, Precision::kBf16);
+  EXPECT_EQ(scenario.precision.compute, Precision::kFp8);
+  EXPECT_TRUE(scenario.precision.fp8_param_gather);
+  EXPECT_EQ(scenario.recompute, Recompute::kFull);
+  EXPECT_EQ(scenario.cross_entropy, CrossEntropyKind::kFused);
+  EXPECT_EQ(scenario.framework, Framework::kPytorchCompile);
+  EXPECT_TRUE(scenario.optimizer.fused);
+}
+
+TEST(ImportTorchtitan, ReadsReplicasAndPipelines) {
+  const Scenario scenario = Imported("job.toml", R"([model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 16
+global_batch_size = 512
+[parallelism]
+data_parallel_replicate_degree = 2
+pipeline_parallel_degree = 4
+pipeline_parallel_schedule = "interleaved1F1B"
+pipeline_parallel_microbatch_size = 2
+)",
+                                     kEightNodes);
+  EXPECT_EQ(scenario.parallel.data.size, 16);
+  EXPECT_EQ(scenario.parallel.data.sharding, Sharding::kHybridShard);
+  EXPECT_EQ(scenario.parallel.data.shard_size, 8);
+  EXPECT_EQ(scenario.parallel.pipeline.virtual_stages, 2);
+  EXPECT_EQ(scenario.batch.micro, 2);
+  EXPECT_EQ(scenario.batch.accumulate, 16) << "512 / (16 x 16) local batches of 16 / 2";
+  EXPECT_EQ(scenario.recompute, Recompute::kSelectiveOp) << "torchtitan's default";
+  EXPECT_EQ(scenario.framework, Framework::kPytorch);
+}
+
+// [experimental] and [training] had the degrees until 2025.
+TEST(ImportTorchtitan, KnowsOlderNames) {
+  const Scenario scenario = Imported("old.toml", R"([model]
+name = "llama2"
+flavor = "13B"
+[training]
+batch_size = 2
+seq_len = 4096
+tensor_parallel_degree = 4
+compile = true
+[experimental]
+pipeline_parallel_degree = 2
+pipeline_parallel_microbatches = 2
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "2"
+)",
+                                     kEightNodes);
+  EXPECT_EQ(scenario.parallel.tensor.size, 4);
+  EXPECT_EQ(scenario.parallel.data.size, 8);
+  EXPECT_EQ(scenario.batch.micro, 1);
+  EXPECT_EQ(scenario.batch.accumulate, 2);
+  EXPECT_EQ(scenario.recompute_every, 2);
+  EXPECT_EQ(scenario.framework, Framework::kPytorchCompile);
+}
+
+TEST(ImportTorchtitan, NamesWhatIsMissingOrWrong) {
+  EXPECT_EQ(MistakesOf("job.toml", "[model]\nname = \"llama3\"\nflavor = \"debugmodel\"\n", kEightNodes),
+            "job.toml: model.name llama3, model.flavor debugmodel has no preset, expected --set "
+            "model.preset=NAME or --set "
+            "model.config=CONFIG.json");
+  EXPECT_EQ(
+      MistakesOf("job.toml",
+                 "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[activation_checkpoint]\nmode = \"some\"\n",
+                 kEightNodes),
+      "job.toml: activation_checkpoint.mode is 'some', expected none, selective or full");
+  EXPECT_EQ(MistakesOf("job.toml", "[model\n", kEightNodes).substr(0, 13), "job.toml:1:7:");
+}
+
+}  // namespace
+}  // namespace windtunnel
