@@ -51,7 +51,7 @@ inline void WithRanksOfMpi(Plan plan, const std::function<Status(RankSession&, S
     FlightRecorder recorder = FlightRecorder::Private();
     const auto run = [&]() -> Status {
       RankOptions options{.rank = rank};
-      options.shares_core = plan.world_size > UsableCores();
+      options.shares_core = true;
       WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, store, recorder, options));
       WT_RETURN_IF_ERROR(session->Initialize());
       return work(*session, store);
@@ -83,6 +83,7 @@ inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&,
                             ConnectStore("127.0.0.1", (*server)->port(), "test", std::chrono::seconds(20)));
         FlightRecorder recorder = FlightRecorder::Private();
         RankOptions options{.rank = rank, .threads = group};
+        options.shares_core = true;  // with other tests, if not with other ranks
         options.equipment = equipment;
         WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, options));
         WT_RETURN_IF_ERROR(session->Initialize());
