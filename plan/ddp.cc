@@ -34,6 +34,8 @@ DdpReducer::DdpReducer(Role& role, const Scenario& scenario, CollectiveStream& c
       trained_(TrainedOf(role.parameters)),
       holds_value_(role.parameters.size(), false) {
   WT_CHECK(!spec_.gradient_as_bucket_view || type_ == reduce_);
+  // DeepSpeed's stage 0 reduces behind backward (runtime/engine.py, allreduce_gradients).
+  if (scenario.framework == Framework::kDeepspeed) spec_.overlap = false;
   if (!spec_.gradient_as_bucket_view) own_gradients_ = std::make_unique<ParameterGradients>(role, type_);
   if (spec_.find_unused_parameters) {
     used_map_ = NewBuffer(role, "used parameters", static_cast<int64_t>(trained_.size()),

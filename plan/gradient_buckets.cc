@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scenarios/derived.h"
+
 namespace windtunnel {
 
 Bytes BucketCap(const Scenario& scenario, Bytes of_one) {
@@ -13,7 +15,8 @@ Bytes BucketCap(const Scenario& scenario, Bytes of_one) {
       return of_one * std::max<int64_t>(40'000'000, 1'000'000 * data.size * scenario.parallel.context.size);
     const bool is_zero3 =
         data.kind == DataParallelKind::kZero3 && scenario.framework != Framework::kWindtunnel;
-    if (is_zero3 || scenario.framework == Framework::kDeepspeed) return of_one * 500'000'000;
+    if (is_zero3 || IsDeepspeedsZero(scenario) || scenario.framework == Framework::kDeepspeed)
+      return of_one * 500'000'000;
   }
   const double mib = data.bucket_cap_mb.value_or(kPytorchBucketMib);
   return Bytes(static_cast<int64_t>(mib * static_cast<double>(MiB(1).count())));

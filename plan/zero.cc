@@ -22,6 +22,7 @@ Zero::Zero(const StrategyContext& context)
       norm_ranks_(NormRanksOf(context)),
       copies_(context.copies) {
   const DataParallelSpec& spec = context.scenario.parallel.data;
+  is_deepspeeds_ = IsDeepspeedsZero(context.scenario);
   // A single replica reduces nothing, whenever it were to.
   const bool reduces = IsSharded(spec.kind) || data_.ranks() > 1;
   keeps_whole_ =
@@ -42,7 +43,13 @@ Zero::Zero(const StrategyContext& context)
 }
 
 Zero::Launches Zero::LaunchesOf(const StrategyContext& context) const {
-  if (!context.scenario.parallel.data.overlap) return Launches::kBehindBackwards;
+  const bool overlaps = context.scenario.parallel.data.overlap;
+  if (is_deepspeeds_) {
+    if (context.scenario.parallel.pipeline.size > 1) return Launches::kBehindBackwards;
+    if (overlaps) return Launches::kInBackward;
+    return keeps_whole_ ? Launches::kBehindBackwards : Launches::kBlockingBackward;
+  }
+  if (!overlaps) return Launches::kBehindBackwards;
   if (!is_aligned_) return Launches::kInBackward;
   if (first_parameters_.size() > 1) return Launches::kWithSchedule;
   return pipeline_rank_ == 0 ? Launches::kInBackward : Launches::kBehindBackwards;
@@ -65,7 +72,8 @@ std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
     std::vector<Bytes> sizes;
     for (int parameter : run) sizes.push_back(SizeOf(reduce_) * role_.parameters[parameter].elements);
     const Bytes limit = run.empty() ? cap : CapOf(StageOf(run.front()), cap);
-    for (const std::vector<int>& positions : AssignBuckets(sizes, {limit})) {
+    for (const std::vector<int>& positions :
+         is_deepspeeds_ ? TakeTensors(sizes, limit) : AssignBuckets(sizes, {limit})) {
       buckets.emplace_back();
       for (int position : positions) buckets.back().push_back(run[position]);
     }
@@ -102,7 +110,9 @@ std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
 void Zero::MakeBuckets(const StrategyContext& context) {
   bucket_of_.assign(role_.parameters.size(), -1);
   offset_.resize(role_.parameters.size());
-  for (const std::vector<int>& parameters : InBuckets(BucketCap(context.scenario, SizeOf(reduce_)))) {
+  const Bytes cap = BucketCap(context.scenario, SizeOf(reduce_));
+  if (is_deepspeeds_) bucket_elements_ = cap / SizeOf(reduce_);
+  for (const std::vector<int>& parameters : InBuckets(cap)) {
     ZeroBucket bucket;
     for (int parameter : parameters) {
       bucket.parameters.push_back(parameter);
@@ -121,6 +131,10 @@ void Zero::MakeBuckets(const StrategyContext& context) {
     MakeBuffers(bucket, fmt::format("bucket {}", buckets_.size()));
     buckets_.push_back(std::move(bucket));
   }
+  if (!is_deepspeeds_ || !keeps_whole_ || data_.ranks() == 1) return;
+  for (int i = 0; i < (launches_ == Launches::kInBackward ? 2 : 1); ++i)
+    reduce_buckets_.push_back(NewBuffer(role_, fmt::format("reduce bucket {}", i),
+                                        bucket_elements_ + data_.ranks(), Category::kCommunication, reduce_));
 }
 
 void Zero::MakeBuffers(ZeroBucket& bucket, const std::string& name) {
@@ -165,6 +179,7 @@ void Zero::MakeFrozen(const StrategyContext& context) {
 
 void Zero::Initialize(ProgramBuilder& b) {
   for (ZeroBucket& bucket : buckets_) InitializeBucket(b, bucket);
+  for (const Slice& bucket : reduce_buckets_) b.Alloc(bucket.buffer);
   for (size_t i = 0; i < frozen_.size(); ++i) {
     const auto& [values, all] = frozen_[i];
     if (values.buffer < 0) continue;

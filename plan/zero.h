@@ -21,9 +21,14 @@
 // the first bucket's begins with the step, each other one's when the bucket before it is first needed.
 // Frameworks differ from Windtunnel's own implementation: they all-gather values after the whole update, and
 //   megatron, megatron_core  keep zero1's gradients from step to step (grad_data is made once)
-//   deepspeed                sums whole buckets in an all-reduce, of which each rank takes its shard
-//                            (use_multi_rank_bucket_allreduce: twice a reduce-scatter's traffic)
-//   pytorch, pytorch_compile have no other difference
+//   deepspeed, pytorch, pytorch_compile   are DeepSpeed's engine (runtime/zero/stage_1_and_2.py):
+//     - gradients are copied into a bucket of reduce_bucket_size elements, and a bucket ends before a gradient
+//       that would not fit
+//     - whole buckets are summed in an all-reduce, of which each rank takes its shard
+//       (use_multi_rank_bucket_allreduce: twice a reduce-scatter's traffic)
+//     - overlap: false (overlap_comm): zero2 still reduces in backward, which waits for each bucket; zero1
+//       reduces behind it
+//     - pipelines reduce behind their last backward (pipe/engine.py, _exec_reduce_grads)
 // precision.fp8_param_gather (Transformer Engine, tensor/utils.py, quantize_master_weights; Megatron-Core,
 // param_and_grad_buffer.py): weights of fp8 products are in buckets of their own. After the update each rank
 // rounds its masters to 16 bits, all agree on the largest magnitudes in one all-reduce (except for delayed
@@ -31,8 +36,8 @@
 // needs two forms, so shards are gathered in 16 bits into the gradients' buffers, and converted whole
 // (reuse_grad_buf_for_mxfp8_param_ag).
 // Frozen parameters are in no bucket: every rank has them whole, in the type that the model computes with.
-// With 16-bit parameters the optimizer's fp32 masters are sharded as well. offload: optimizer keeps masters and
-// state in host memory: the gradients' shard is copied there, and the new values are copied back.
+// With 16-bit parameters the optimizer's fp32 masters are sharded as well. offload: optimizer keeps masters
+// and state in host memory: the gradients' shard is copied there, and the new values are copied back.
 #pragma once
 
 #include <memory>
@@ -89,7 +94,7 @@ class Zero : public DataParallel {
   void ReduceStage(int stage) override;
 
  private:
-  enum class Launches { kInBackward, kWithSchedule, kBehindBackwards };
+  enum class Launches { kInBackward, kBlockingBackward, kWithSchedule, kBehindBackwards };
   Launches LaunchesOf(const StrategyContext& context) const;
   // Which of the rank's stages the parameter belongs to; 0 if reductions are not aligned.
   int StageOf(int parameter) const;
@@ -109,13 +114,13 @@ class Zero : public DataParallel {
   bool gathers_in_16_bits(const ZeroBucket& bucket) const {
     return bucket.is_of_factors && recipe_ == Fp8Recipe::kMxfp8;
   }
-  bool writes_into_bucket() const { return type_ == reduce_; }  // else gradients are converted into it
+  // Else gradients are converted or copied into it.
+  bool writes_into_bucket() const { return type_ == reduce_ && (keeps_whole_ || !is_deepspeeds_); }
   // Whether buffers of whole gradients live across steps.
   bool keeps_buffers() const {
     return keeps_whole_ && (framework_ == Framework::kMegatron || framework_ == Framework::kMegatronCore);
   }
   bool gathers_beside_update() const { return framework_ == Framework::kWindtunnel; }
-  bool sums_whole_buckets() const { return framework_ == Framework::kDeepspeed; }
 
   std::vector<std::vector<int>> InBuckets(Bytes cap) const;
   void MakeBuckets(const StrategyContext& context);
@@ -130,6 +135,7 @@ class Zero : public DataParallel {
   void LaunchReady();
   void LaunchNext();
   void Launch(ZeroBucket& bucket, const std::string& name);
+  Slice Reduced(ZeroBucket& bucket, const std::string& name);
   void Settle(ZeroBucket& bucket);
   std::vector<OptimizerTarget> Targets();
   void CopyGradients(const char* where, MemorySpace space);
@@ -146,7 +152,12 @@ class Zero : public DataParallel {
   DType type_, reduce_;
   Fp8Recipe recipe_;
   std::vector<int> trained_;
-  bool keeps_whole_, gathers_late_, offloads_;
+  bool is_deepspeeds_, keeps_whole_, gathers_late_, offloads_;
+  int64_t bucket_elements_ = 0;  // is_deepspeeds_: of the buffer that a bucket is in
+  // DeepSpeed's first stage: where gradients are copied to be reduced, two if that overlaps with backward.
+  // They live all the time here; there, from the beginning of backward, which is when memory is fullest, to
+  // its end.
+  std::vector<Slice> reduce_buckets_;
   Launches launches_;
   bool is_aligned_ = false;
   int pipeline_rank_;

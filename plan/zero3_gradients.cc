@@ -44,8 +44,8 @@ void Zero3::Ready(int index, bool) {
   parameter.holds_gradient = false;
 }
 
-// The gradients with their parts of each rank together, as reduce_scatter_coalesced has them. A gradient that is
-// alone and divides evenly is reduced where it is.
+// The gradients with their parts of each rank together, as reduce_scatter_coalesced has them. A gradient that
+// is alone and divides evenly is reduced where it is.
 Slice Zero3::InOrder(OpIndex& ready) {
   if (in_bucket_.size() == 1 && in_bucket_[0].gradient.elements % ranks() == 0) {
     ready = in_bucket_[0].ready;

@@ -157,7 +157,8 @@ Copy Zero3::ToDevice(int64_t elements) const {
   return {.elements = elements, .from = type_, .to = type_, .crosses = Copy::Crosses::kToDevice};
 }
 
-// The rank's part of a parameter, behind operator `ready`, which becomes the copy from the host if there is one.
+// The rank's part of a parameter, behind operator `ready`, which becomes the copy from the host if there is
+// one.
 Slice Zero3::PartOnDevice(int index, OpIndex& ready) {
   const ParameterState& parameter = parameters_[index];
   if (offload_ != Offload::kParam) return parameter.values;

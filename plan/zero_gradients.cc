@@ -1,4 +1,6 @@
 // ZeRO's gradients: when buckets are reduced, and what the optimizer then reads.
+#include <algorithm>
+
 #include "base/check.h"
 #include "plan/zero.h"
 
@@ -17,8 +19,10 @@ Slice Zero::WholeGradient(ZeroBucket& bucket) {
   if (keeps_whole_) {
     if (!keeps_buffers()) b_->Alloc(bucket.whole_gradient.buffer);
   } else {
+    const int64_t padded = bucket.shard * bucket.shard_axis->ranks();
     bucket.whole_gradient =
-        b_->Temporary(name, bucket.shard * bucket.shard_axis->ranks(), Category::kGradients, reduce_);
+        b_->Temporary(name, std::max(padded, bucket_elements_), Category::kGradients, reduce_);
+    bucket.whole_gradient.elements = padded;
   }
   const int64_t padding = bucket.whole_gradient.elements - bucket.elements;
   if (padding > 0) {
@@ -52,7 +56,7 @@ void Zero::Ready(int index, bool is_last) {
   if (!is_last && keeps_whole_) return;
   if (ready_++ == 0) BeginReduction();
   --bucket.pending;
-  if (launches_ == Launches::kInBackward) LaunchReady();
+  if (launches_ == Launches::kInBackward || launches_ == Launches::kBlockingBackward) LaunchReady();
 }
 
 // Buckets are in the order of backwards: those of the last stage first.
@@ -70,35 +74,47 @@ void Zero::LaunchReady() {
 void Zero::LaunchNext() {
   // At most one reduction is in flight besides the bucket that is being filled.
   if (next_ > 0 && !keeps_whole_) Settle(buckets_[next_ - 1]);
+  // The next copy is into a reduce bucket whose last sum has been taken out of it.
+  if (const size_t room = reduce_buckets_.size(); room > 0 && next_ >= room) Settle(buckets_[next_ - room]);
   Launch(buckets_[next_], fmt::format("bucket {}", next_));
+  if (launches_ == Launches::kBlockingBackward) Settle(buckets_[next_]);
   ++next_;
 }
 
+// The gradients where they are summed: in a reduce bucket of DeepSpeed's first stage, unless they are more
+// than fit there.
+Slice Zero::Reduced(ZeroBucket& bucket, const std::string& name) {
+  const Slice whole = bucket.whole_gradient;
+  if (reduce_buckets_.empty() || whole.elements > reduce_buckets_[0].elements) return whole;
+  const Slice copy{reduce_buckets_[next_ % reduce_buckets_.size()].buffer, 0, whole.elements};
+  b_->Add(Copy{.elements = whole.elements, .from = reduce_, .to = reduce_}, name, {whole}, {copy});
+  return copy;
+}
+
 void Zero::Launch(ZeroBucket& bucket, const std::string& name) {
+  const Slice whole = Reduced(bucket, name);
   if (data_.ranks() > 1) {  // the mean is over all data-parallel ranks, also for experts
-    b_->Add(Scale{bucket.whole_gradient.elements, 1.0 / static_cast<double>(data_.ranks()), reduce_}, name,
-            {bucket.whole_gradient}, {bucket.whole_gradient});
+    b_->Add(Scale{whole.elements, 1.0 / static_cast<double>(data_.ranks()), reduce_}, name, {whole}, {whole});
   }
+  const bool sums_whole = is_deepspeeds_ && bucket.shard_axis->ranks() > 1;
   bucket.arriving = bucket.own_gradient;
+  if (sums_whole || whole.buffer != bucket.whole_gradient.buffer) {
+    bucket.arriving = OwnShard(*bucket.shard_axis, whole, bucket.shard);
+  } else if (!keeps_whole_ && (bucket.own_holds || reduce_ != DType::kFloat32)) {
+    bucket.arriving = b_->Temporary(name + ".grad (shard)", bucket.shard, Category::kCommunication, reduce_);
+  }
   if (!keeps_whole_) {
-    if (sums_whole_buckets() && bucket.shard_axis->ranks() > 1) {
-      bucket.arriving = OwnShard(*bucket.shard_axis, bucket.whole_gradient, bucket.shard);
-    } else if (bucket.own_holds || reduce_ != DType::kFloat32) {
-      bucket.arriving =
-          b_->Temporary(name + ".grad (shard)", bucket.shard, Category::kCommunication, reduce_);
-    }
     if (!bucket.own_alive) b_->Alloc(bucket.own_gradient.buffer);
     bucket.own_alive = true;
   }
   if (bucket.shard_axis->ranks() == 1 && !keeps_whole_) {
     b_->Add(
         Copy{.elements = bucket.shard, .from = reduce_, .to = role_.buffers[bucket.arriving.buffer].dtype},
-        name, {bucket.whole_gradient}, {bucket.arriving});
+        name, {whole}, {bucket.arriving});
   }
-  const OpIndex op = sums_whole_buckets()
-                         ? bucket.shard_axis->AllReduce(*b_, bucket.whole_gradient, name, {b_->LastCompute()})
-                         : bucket.shard_axis->ReduceScatter(*b_, bucket.whole_gradient, bucket.arriving, name,
-                                                            {b_->LastCompute()});
+  const OpIndex op =
+      sums_whole ? bucket.shard_axis->AllReduce(*b_, whole, name, {b_->LastCompute()})
+                 : bucket.shard_axis->ReduceScatter(*b_, whole, bucket.arriving, name, {b_->LastCompute()});
   b_->Carries(op, bucket.parameters);
   const OpIndex sum =
       bucket.replicate->AllReduce(*b_, bucket.arriving, name, {op, op < 0 ? b_->LastCompute() : -1});
@@ -111,7 +127,10 @@ void Zero::Settle(ZeroBucket& bucket) {
   if (bucket.arriving.buffer < 0) return;
   b_->WaitBeforeNextCompute(bucket.reduced);
   if (bucket.arriving.buffer != bucket.own_gradient.buffer) {
-    b_->Add(Copy{.elements = bucket.shard, .from = reduce_, .accumulate = bucket.own_holds},
+    b_->Add(Copy{.elements = bucket.shard,
+                 .from = reduce_,
+                 .to = role_.buffers[bucket.own_gradient.buffer].dtype,
+                 .accumulate = bucket.own_holds},
             role_.buffers[bucket.own_gradient.buffer].name, {bucket.arriving}, {bucket.own_gradient});
   }
   bucket.own_holds = true;

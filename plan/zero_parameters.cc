@@ -110,7 +110,8 @@ void Zero::ConvertMasters(ProgramBuilder& b) {
   }
 }
 
-// Finds the largest magnitude of each weight, or of each of its blocks, over all ranks that have a part of it.
+// Finds the largest magnitude of each weight, or of each of its blocks, over all ranks that have a part of
+// it.
 void Zero::AgreeOnMagnitudes(ProgramBuilder& b, const std::vector<size_t>& buckets,
                              const std::vector<Slice>& rounded, std::vector<Slice>& magnitudes) {
   constexpr int64_t kBlock = 128 * 128;

@@ -14,9 +14,12 @@ GradientSync DerivedSync(DataParallelKind kind, int64_t pipeline) {
 }
 
 Precision DerivedReduce(const Scenario& scenario) {
-  const bool is_deepspeeds =
-      scenario.parallel.data.kind == DataParallelKind::kZero3 && scenario.framework != Framework::kWindtunnel;
-  return is_deepspeeds ? scenario.precision.param : Precision::kFp32;
+  const DataParallelKind kind = scenario.parallel.data.kind;
+  const bool is_zero3 = kind == DataParallelKind::kZero3 && scenario.framework != Framework::kWindtunnel;
+  const bool is_ddp = kind == DataParallelKind::kDdp &&
+                      (IsPytorch(scenario.framework) || scenario.framework == Framework::kDeepspeed);
+  const bool is_of_params = is_zero3 || is_ddp || IsDeepspeedsZero(scenario);
+  return is_of_params ? scenario.precision.param : Precision::kFp32;
 }
 
 bool DerivedReshardAfterForward(Sharding sharding) { return !KeepsParameters(sharding); }

@@ -18,8 +18,8 @@ DataParallelKind DerivedKind(int64_t copies);
 // users turn that off until the last backward (as torch.distributed.pipelining does).
 GradientSync DerivedSync(DataParallelKind kind, int64_t pipeline);
 
-// The type in which gradients are reduced: fp32; in DeepSpeed's third stage that of the parameters
-// (communication_data_type of its engine).
+// The type in which gradients are reduced: fp32; that of the parameters in DeepSpeed's engine
+// (communication_data_type) and in PyTorch's DDP, whose buckets have the gradients' type.
 Precision DerivedReduce(const Scenario& scenario);
 
 bool DerivedReshardAfterForward(Sharding sharding);
@@ -36,6 +36,12 @@ constexpr bool Divides(int64_t divisor, int64_t value) { return divisor > 0 && v
 // ZeRO-1 or ZeRO-2.
 constexpr bool IsZero(DataParallelKind kind) {
   return kind == DataParallelKind::kZero1 || kind == DataParallelKind::kZero2;
+}
+// Whether ZeRO-1 and 2 are DeepSpeed's: in its own framework, and with PyTorch's kernels (Hugging Face's
+// models).
+inline bool IsDeepspeedsZero(const Scenario& scenario) {
+  return IsZero(scenario.parallel.data.kind) &&
+         (IsPytorch(scenario.framework) || scenario.framework == Framework::kDeepspeed);
 }
 // Whether each rank keeps only a part of the parameters, too.
 constexpr bool ShardsParameters(DataParallelKind kind) {

@@ -93,18 +93,74 @@ TEST(Zero, MegatronCoresPipelinesReduceTogether) {
   EXPECT_EQ(LastBackwards(CompilePlan(s)->roles[1], 4), " B3.2 B3.3 B1.2 B1.3 -");
 }
 
+// DeepSpeed's engine, also where the kernels are PyTorch's: no reduce-scatters, and buckets that end before a
+// gradient that would not fit.
 TEST(Zero, DeepspeedSumsWholeBuckets) {
   for (DataParallelKind kind : {DataParallelKind::kZero1, DataParallelKind::kZero2}) {
-    const Plan own = *CompilePlan(Zero(kind, Framework::kWindtunnel)),
-               theirs = *CompilePlan(Zero(kind, Framework::kDeepspeed));
-    const auto count = [](const Plan& plan, CollectiveKind collective) {
-      const Program& steady = plan.roles[0].steady;
-      return CountCollectives(steady, collective, Phase::kBackward) +
-             CountCollectives(steady, collective, Phase::kGradientSync);
-    };
-    EXPECT_GT(count(own, CollectiveKind::kReduceScatter), 2);
-    EXPECT_EQ(count(theirs, CollectiveKind::kReduceScatter), 0);
-    EXPECT_EQ(count(theirs, CollectiveKind::kAllReduce), count(own, CollectiveKind::kReduceScatter));
+    for (Framework framework : {Framework::kDeepspeed, Framework::kPytorch, Framework::kPytorchCompile}) {
+      const Plan plan = *CompilePlan(Zero(kind, framework));
+      const Role& role = plan.roles[0];
+      const Bytes cap = BucketCap(plan.scenario, Bytes(4));
+      int sums = 0;
+      for (const Op& op : role.steady.ops) {
+        const auto* collective = std::get_if<Collective>(&op.kind);
+        if (collective == nullptr || (op.phase != Phase::kBackward && op.phase != Phase::kGradientSync))
+          continue;
+        EXPECT_EQ(collective->kind, CollectiveKind::kAllReduce);
+        const bool fits = Bytes(4) * collective->elements <= cap;
+        EXPECT_TRUE(fits || op.parameters.size() == 1) << collective->elements;
+        ++sums;
+      }
+      EXPECT_GT(sums, 2);
+    }
+  }
+}
+
+// reduce_bucket_size elements, twice where reductions overlap with backward. Gradients are copied there.
+TEST(Zero, DeepspeedsFirstStageHasReduceBuckets) {
+  const auto buckets_of = [](Framework framework, bool overlap) {
+    Scenario s = Zero(DataParallelKind::kZero1, framework);
+    s.parallel.data.overlap = overlap;
+    const Plan plan = *CompilePlan(s);
+    int64_t elements = 0, count = 0;
+    for (const Buffer& buffer : plan.roles[0].buffers) {
+      if (!buffer.name.starts_with("reduce bucket")) continue;
+      ++count;
+      elements = buffer.bytes / Bytes(4);
+    }
+    return std::pair(count, elements);
+  };
+  const int64_t cap = static_cast<int64_t>(0.02 * 1024 * 1024) / 4;
+  EXPECT_EQ(buckets_of(Framework::kDeepspeed, true), (std::pair<int64_t, int64_t>(2, cap + 2)));
+  EXPECT_EQ(buckets_of(Framework::kPytorch, false), (std::pair<int64_t, int64_t>(1, cap + 2)));
+  EXPECT_EQ(buckets_of(Framework::kWindtunnel, true).first, 0);
+}
+
+// Whether a reduction is issued before the last operator of a backward.
+bool ReducesInBackward(const Scenario& s) {
+  const std::vector<Op> ops = CompilePlan(s)->roles[0].steady.ops;
+  size_t first_sum = ops.size(), last_backward = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const bool is_sum = std::holds_alternative<Collective>(ops[i].kind);
+    if (is_sum && ops[i].phase != Phase::kOptimizer) first_sum = std::min(first_sum, i);
+    if (!is_sum && ops[i].phase == Phase::kBackward && !std::holds_alternative<Copy>(ops[i].kind))
+      last_backward = i;
+  }
+  return first_sum < last_backward;
+}
+
+// overlap_comm: false is the second stage's reduction in backward, which waits for it, and the first one's
+// behind.
+// Pipelines and stage 0 always reduce behind.
+TEST(Zero, DeepspeedReducesInBackwardWhereItsEngineDoes) {
+  for (bool overlap : {true, false}) {
+    for (DataParallelKind kind :
+         {DataParallelKind::kDdp, DataParallelKind::kZero1, DataParallelKind::kZero2}) {
+      Scenario s = Zero(kind, Framework::kDeepspeed);
+      s.parallel.data.overlap = overlap;
+      const bool expected = kind == DataParallelKind::kZero2 || (kind == DataParallelKind::kZero1 && overlap);
+      EXPECT_EQ(ReducesInBackward(s), expected) << static_cast<int>(kind) << " " << overlap;
+    }
   }
 }
 

@@ -35,6 +35,7 @@ void EveryMicroBatch(Scenario& s) {
   s.parallel.data.sync = GradientSync::kEveryMicroBatch;
 }
 void Clipped(Scenario& s) { s.optimizer.clip_norm = 0.5; }
+void NoOverlap(Scenario& s) { s.parallel.data.overlap = false; }
 void Tied(Scenario& s) { s.model.tie_embeddings = true; }
 
 Change Both(Change a, Change b) {
@@ -97,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"OneEveryMicroBatch", Zero(2, kZero1, EveryMicroBatch)},
         ParityCase{"OneClipped", Zero(2, kZero1, Clipped)},
         ParityCase{"TwoClipped", Zero(3, kZero2, Clipped)},
-        ParityCase{"NoOverlap", Zero(2, kZero2, [](Scenario& s) { s.parallel.data.overlap = false; })},
+        ParityCase{"NoOverlap", Zero(2, kZero2, NoOverlap)},
         ParityCase{"OneGatherLate", Zero(2, kZero1, GatherLate)},
         ParityCase{"OneGatherLateClippedAccumulate",
                    Zero(3, kZero1, Both(GatherLate, Both(Clipped, Accumulate)))},
@@ -112,6 +113,10 @@ INSTANTIATE_TEST_SUITE_P(
                    Zero(4, kZero2, Both(As(Framework::kDeepspeed), SetSharding({}, 2)))},
         ParityCase{"TwoOfDeepspeedAccumulates",
                    Zero(3, kZero2, Both(As(Framework::kDeepspeed), Both(Accumulate, Clipped)))},
+        ParityCase{"TwoOfPytorchNoOverlap", Zero(2, kZero2, Both(As(Framework::kPytorch), NoOverlap))},
+        ParityCase{"OneOfPytorchAccumulates", Zero(3, kZero1, Both(As(Framework::kPytorch), Accumulate))},
+        ParityCase{"OneOfDeepspeedNoOverlapClipped",
+                   Zero(2, kZero1, Both(As(Framework::kDeepspeed), Both(NoOverlap, Clipped)))},
         ParityCase{"OneOfMegatronAccumulates",
                    Zero(2, kZero1, Both(As(Framework::kMegatronCore), Accumulate))},
         ParityCase{"OneOfMegatronEveryMicroBatch",

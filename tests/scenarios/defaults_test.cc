@@ -78,7 +78,7 @@ TEST(PrecisionDefaults, ComputeIsParamAndTheRestIsFp32) {
 }
 
 // communication_data_type, which is the parameters' type where a ds_config.json has none.
-TEST(PrecisionDefaults, Zero3ReducesAsDeepSpeedDoes) {
+TEST(PrecisionDefaults, GradientsAreReducedAsDeepSpeedAndDdpDo) {
   const auto reduce = [](const std::string& kind, const std::string& more) {
     return Parsed(std::string(kMlp) + "precision: {param: bf16}\nparallel: {data: {size: 2, kind: " + kind +
                   "}}\n" + more)
@@ -87,7 +87,12 @@ TEST(PrecisionDefaults, Zero3ReducesAsDeepSpeedDoes) {
   EXPECT_EQ(reduce("zero3", "framework: deepspeed\n"), Precision::kBf16);
   EXPECT_EQ(reduce("zero3", "framework: pytorch\n"), Precision::kBf16);
   EXPECT_EQ(reduce("zero3", ""), Precision::kFp32);
-  EXPECT_EQ(reduce("zero2", "framework: deepspeed\n"), Precision::kFp32);
+  for (const char* kind : {"zero1", "zero2", "ddp"})
+    for (const char* framework : {"framework: deepspeed\n", "framework: pytorch\n"})
+      EXPECT_EQ(reduce(kind, framework), Precision::kBf16) << kind << " " << framework;
+  for (const char* kind : {"zero1", "ddp", "fsdp"}) EXPECT_EQ(reduce(kind, ""), Precision::kFp32);
+  EXPECT_EQ(reduce("zero1", "framework: megatron_core\n"), Precision::kFp32);
+  EXPECT_EQ(reduce("fsdp", "framework: pytorch\n"), Precision::kFp32);
 }
 
 // torch.amp.GradScaler's numbers.
@@ -228,7 +233,8 @@ TEST(RunDefaults, FollowTheDevice) {
 }
 
 TEST(FrameworkDefaults, MegatronCoreDropsNoTokens) {
-  const std::string experts = "model: {preset: gpt2-124m, experts: {count: 4}}\ncluster: {device: h100-sxm-80g}\n";
+  const std::string experts =
+      "model: {preset: gpt2-124m, experts: {count: 4}}\ncluster: {device: h100-sxm-80g}\n";
   EXPECT_EQ(Parsed(experts).model.experts->capacity_factor, 1);
   EXPECT_EQ(Parsed(experts + "framework: megatron_core\n").model.experts->capacity_factor, 0);
   const std::vector<std::string> sets = {"model.experts.capacity_factor=2"};
