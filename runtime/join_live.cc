@@ -109,7 +109,8 @@ std::string DescribeForPeers(const RunOptions& run) {
       run.evaluates ? "yes" : "no", run.reporting.any() ? "yes" : "no", run.reporting.every);
 }
 
-Result<Meeting> MeetOthers(const Plan& plan, const LiveOptions& options, const RankEnvironment& environment) {
+Result<MemberMeeting> MeetOthers(const Plan& plan, const LiveOptions& options,
+                                 const RankEnvironment& environment) {
   Rendezvous rendezvous;
   rendezvous.member = environment.rank;
   rendezvous.members = environment.world_size;
@@ -127,7 +128,7 @@ Result<Meeting> MeetOthers(const Plan& plan, const LiveOptions& options, const R
 // Runs a process that is one rank.
 Result<Measurement> JoinAsRank(const Plan& plan, const LiveOptions& options,
                                const RankEnvironment& environment) {
-  WT_ASSIGN_OR_RETURN(const Meeting meeting, MeetOthers(plan, options, environment));
+  WT_ASSIGN_OR_RETURN(const MemberMeeting meeting, MeetOthers(plan, options, environment));
   Store* store = meeting.store.get();
   FlightRecorder recorder = FlightRecorder::Private();
   const std::string cores = UsableCoresText();

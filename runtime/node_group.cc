@@ -31,7 +31,7 @@ Result<std::unique_ptr<NodeGroup>> NodeGroup::Meet(const NodeOptions& options, c
   rendezvous.scenario = scenario;
   rendezvous.deadline = options.deadline;
   rendezvous.interfaces = GlooInterfaces();
-  WT_ASSIGN_OR_RETURN(Meeting meeting, windtunnel::Meet(rendezvous));
+  WT_ASSIGN_OR_RETURN(MemberMeeting meeting, windtunnel::Meet(rendezvous));
   std::unique_ptr<NodeGroup> group(new NodeGroup(options));
   group->store_ = std::move(meeting.store);
   group->interface_ = std::move(meeting.interface);

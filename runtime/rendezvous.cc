@@ -143,8 +143,8 @@ Status Come(const Rendezvous& rendezvous, Store& store) {
 
 }  // namespace
 
-Result<Meeting> Meet(const Rendezvous& rendezvous) {
-  Meeting meeting;
+Result<MemberMeeting> Meet(const Rendezvous& rendezvous) {
+  MemberMeeting meeting;
   if (rendezvous.member == 0) {
     WT_ASSIGN_OR_RETURN(meeting.store, ServeStore(rendezvous.host, rendezvous.port, rendezvous.token));
     WT_RETURN_IF_ERROR(First(rendezvous, *meeting.store).Run());

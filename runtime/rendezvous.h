@@ -1,7 +1,7 @@
 // Lets processes that something else has started find each other: the first one serves a store, the others
 // come to it, and all check that they are about to do the same.
 //
-//   WT_ASSIGN_OR_RETURN(Meeting meeting, Meet({.what = "rank", .member = rank, .members = 2, .host = "node0", .port = 29500,
+//   WT_ASSIGN_OR_RETURN(MemberMeeting meeting, Meet({.what = "rank", .member = rank, .members = 2, .host = "node0", .port = 29500,
 //                                              .token = token, .scenario = ResolvedYaml(scenario)}));
 //   meeting.store->Set(…)
 #pragma once
@@ -27,7 +27,7 @@ struct Rendezvous {
   std::string advice;  // added to the error when others do not come; may be empty
 };
 
-struct Meeting {
+struct MemberMeeting {
   std::unique_ptr<Store> store;
   std::string interface;  // this machine's address on the way to member 0
 };
@@ -38,6 +38,6 @@ struct Meeting {
 // ("rank 1 is there already (node1): each number is of one process"). Another process may take the number
 // of one that has ended, but not once all have met. The next attempt of a job has another first member,
 // which serves another store.
-Result<Meeting> Meet(const Rendezvous& rendezvous);
+Result<MemberMeeting> Meet(const Rendezvous& rendezvous);
 
 }  // namespace windtunnel

@@ -50,7 +50,7 @@ class Reporter {
   // The operator of another of the rank's queues that the one at `position` waits for.
   std::string Missing(int32_t rank, size_t queue, int32_t position) const {
     const RoleSchedule& role = schedule_.RoleOf(rank);
-    for (const Prerequisite& needed : role.queues[queue].PrerequisitesOf(position)) {
+    for (const QueuePrerequisite& needed : role.queues[queue].PrerequisitesOf(position)) {
       if (ranks_[rank].queues[needed.queue].done < needed.done)
         return Describe(rank, role.queues[needed.queue].ops[needed.done - 1]) + " of another stream";
     }

@@ -174,7 +174,7 @@ bool StepExecutor::HasPrerequisites(int32_t queue) const {
   const int32_t rank = schedule_.queues[queue].rank;
   const int32_t first = FirstQueueOf(rank);
   const RoleQueue& role = schedule_.RoleOf(rank).queues[queue - first];
-  for (const Prerequisite& needed : role.PrerequisitesOf(queues_[queue].done)) {
+  for (const QueuePrerequisite& needed : role.PrerequisitesOf(queues_[queue].done)) {
     if (queues_[first + needed.queue].done < needed.done) return false;
   }
   return true;
@@ -202,7 +202,7 @@ Duration StepExecutor::WaitForTheLate(int32_t transfer) const {
     const Participant& participant = schedule_.participants[layout.first_participant + i];
     const int32_t first = FirstQueueOf(participant.rank);
     const RoleQueue& role = schedule_.RoleOf(participant.rank).queues[participant.queue - first];
-    for (const Prerequisite& needed : role.PrerequisitesOf(queues_[participant.queue].done)) {
+    for (const QueuePrerequisite& needed : role.PrerequisitesOf(queues_[participant.queue].done)) {
       const RankQueue& other = schedule_.queues[first + needed.queue];
       ready = std::max(ready, done_at_[other.first_transfer + needed.done - 1]);
     }

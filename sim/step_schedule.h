@@ -52,7 +52,7 @@ struct HostAction {
 };
 
 // The first `done` operators of another queue of the role must be done.
-struct Prerequisite {
+struct QueuePrerequisite {
   int32_t queue = -1;
   int32_t done = 0;
 };
@@ -61,10 +61,10 @@ struct Prerequisite {
 struct RoleQueue {
   StreamId stream = -1;
   std::vector<OpIndex> ops;
-  std::vector<Prerequisite> prerequisites;        // of all operators, concatenated
+  std::vector<QueuePrerequisite> prerequisites;   // of all operators, concatenated
   std::vector<int32_t> first_prerequisite = {0};  // by position, and one past the last
 
-  std::span<const Prerequisite> PrerequisitesOf(int32_t position) const {
+  std::span<const QueuePrerequisite> PrerequisitesOf(int32_t position) const {
     return std::span(prerequisites)
         .subspan(first_prerequisite[position],
                  first_prerequisite[position + 1] - first_prerequisite[position]);

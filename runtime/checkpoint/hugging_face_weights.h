@@ -1,6 +1,7 @@
-// Weights of GPT-2, Llama, Mistral, Mixtral and Qwen under Hugging Face's names, as transformers saves
-// GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM,
-// Qwen3ForCausalLM and Qwen3MoeForCausalLM: a directory with model.safetensors and config.json.
+// Weights of GPT-2, Llama, Mistral, Mixtral, Qwen and OLMo 2 and 3 under Hugging Face's names, as
+// transformers saves GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM,
+// Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, Olmo2ForCausalLM and Olmo3ForCausalLM: a directory
+// with model.safetensors and config.json.
 //
 // GPT-2: the blocks' linear layers are Conv1D, whose weight is the transpose of a Linear's. Queries, keys and
 //   values are one c_attn. Names begin with "transformer." (they are also read without it).

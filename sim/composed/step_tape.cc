@@ -75,7 +75,7 @@ class Taper {
     item.holds_multiprocessors = traits_[index].holds_multiprocessors;
     item.op = last_ = of.ops[position];
     item.first_need = static_cast<int32_t>(tape_.needs.size());
-    for (const Prerequisite& needed : of.PrerequisitesOf(position))
+    for (const QueuePrerequisite& needed : of.PrerequisitesOf(position))
       AddNeed(item.first_need, {needed.queue, issued_[needed.queue] - needed.done});
     item.needs = static_cast<int32_t>(tape_.needs.size()) - item.first_need;
     ++issued_[queue];

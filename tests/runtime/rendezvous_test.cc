@@ -37,7 +37,7 @@ Rendezvous OfRank(int rank, int ranks, int port, std::string scenario = "lr: 0.1
 // Each participant's error; "" if it has met the others.
 std::vector<std::string> MeetAll(const std::vector<Rendezvous>& all) {
   std::vector<std::string> errors(all.size());
-  std::vector<Result<Meeting>> meetings(all.size());  // keeps the first one's store until all have met
+  std::vector<Result<MemberMeeting>> meetings(all.size());  // keeps the first one's store until all have met
   std::vector<std::thread> threads;
   for (size_t i = 0; i < all.size(); ++i) {
     threads.emplace_back([&, i] {
