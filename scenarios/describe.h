@@ -76,9 +76,10 @@ void Describe(V& v, ExpertsSpec& experts) {
             "width of an expert that every token goes to, or of several together (default 0: none)");
   v.Integer("first_dense", experts.first_dense, From(0, 2147483647),
             "layers from the first on that have a plain MLP instead of experts (default 0)");
-  v.Integer("every", experts.every, kSize,
-            "of all layers each so many-th has experts, the last of so many (default 1); the others have a "
-            "plain MLP");
+  v.Integer(
+      "every", experts.every, kSize,
+      "with every: m, only every m-th layer has experts, from the m-th on (default 1); the others have a "
+      "plain MLP");
   v.Integer("dense_ffn", experts.dense_ffn, From(0, 2147483647),
             "feed-forward width of layers without experts (default 0: ffn)");
   v.Integer("groups", experts.groups, From(0, kMostExpertGroups),
@@ -103,8 +104,9 @@ void Describe(V& v, LatentAttentionSpec& latent) {
 template <typename V>
 void Describe(V& v, SlidingWindowSpec& window) {
   v.Integer("tokens", window.tokens, kSize, "tokens that a token sees: itself, and those right before it");
-  v.Integer("full_every", window.full_every, From(0, 2147483647),
-            "of all layers each so many-th sees all tokens before, the last of so many (default 0: none)");
+  v.Integer(
+      "full_every", window.full_every, From(0, 2147483647),
+      "with full_every: m, every m-th layer sees all tokens before, from the m-th on (default 0: none)");
   v.RequireWithoutPreset("tokens");
 }
 
@@ -460,9 +462,35 @@ void Describe(V& v, SlowLinkSpec& link) {
 
 template <typename V>
 void Describe(V& v, ClusterSpec& cluster) {
-  TextRule devices = {.words = {"cpu", "cuda", "gb300-nvl72-279g", "b300-sxm-270g", "gb200-nvl72-186g",
-                                "b200-sxm-180g", "h200-sxm-141g", "h100-sxm-80g", "h800-sxm-80g",
-                                "a100-sxm-80g", "a100-sxm-40g", "a800-sxm-80g"}};
+  TextRule devices = {.words = {"cpu",
+                                "cuda",
+                                "a100-pcie-80g",
+                                "a100-sxm-40g",
+                                "a100-sxm-80g",
+                                "a10g-24g",
+                                "a800-sxm-80g",
+                                "b200-sxm-180g",
+                                "b300-sxm-270g",
+                                "gb200-nvl72-186g",
+                                "gb300-nvl72-279g",
+                                "h100-nvl-94g",
+                                "h100-pcie-80g",
+                                "h100-sxm-80g",
+                                "h100-sxm-96g-500w",
+                                "h20-sxm-96g",
+                                "h200-sxm-141g",
+                                "h800-sxm-80g",
+                                "l4-24g",
+                                "l40s-48g",
+                                "rtx-3090-24g",
+                                "rtx-4090-24g",
+                                "rtx-5090-32g",
+                                "rtx-6000-ada-48g",
+                                "rtx-a6000-48g",
+                                "rtx-pro-6000-96g",
+                                "t4-16g",
+                                "v100-sxm2-16g",
+                                "v100-sxm2-32g"}};
   v.Text("device", cluster.device, devices,
          "cpu (default) or cuda: the one at hand; else a hardware profile");
   v.Integer("nodes", cluster.nodes, kRanks, "default 1");
@@ -552,7 +580,7 @@ void Describe(V& v, Scenario& scenario) {
             "with recompute: full, only the first so many layers of each stage (default 0: all; Megatron's "
             "recompute_method block)");
   v.Integer("recompute_every", scenario.recompute_every, kSize,
-            "with recompute: full, only every so many-th layer of the model (default 1: all; torchtitan's "
+            "with recompute: full, only every N-th layer of the model (default 1: all; torchtitan's "
             "selective_ac_option as a number)");
   v.Flag("activation_offload", scenario.activation_offload,
          "what layers keep for backward is copied to the host's memory, and back (default false; Megatron's "

@@ -13,8 +13,8 @@ using Lines = std::vector<std::string>;
 void AddPrecision(const Scenario& s, Lines& lines) {
   const bool is_older = s.framework == Framework::kMegatron || s.framework == Framework::kDeepspeed;
   if (is_older && s.precision.fp8_recipe != Fp8Recipe::kNone)
-    lines.push_back(fmt::format("{} is that of 2021 and 2022, which had no fp8: megatron_core has",
-                                WordOf(s.framework)));
+    lines.push_back(
+        fmt::format("{} is that of 2021 and 2022, which had no fp8: megatron_core has", WordOf(s.framework)));
   const Fp8Recipe recipe = s.precision.fp8_recipe;
   if (s.framework == Framework::kMegatronCore && recipe == Fp8Recipe::kRowwise)
     lines.emplace_back("megatron_core has no recipe rowwise (precision.fp8_recipe); it is torchtitan's");
@@ -63,12 +63,18 @@ void AddZero(const Scenario& s, Lines& lines) {
         "ZeroRedundancyOptimizer all-reduces gradients and broadcasts values; FSDP shards as much or more)",
         WordOf(kind)));
   const bool has_16_bits = s.precision.param == Precision::kBf16 || s.precision.param == Precision::kFp16;
-  if (kind == DataParallelKind::kZero3 && s.framework != Framework::kWindtunnel && has_16_bits &&
-      s.precision.reduce == Precision::kFp32)
+  const bool reduces_wider = has_16_bits && s.precision.reduce == Precision::kFp32;
+  const bool is_zero3 = kind == DataParallelKind::kZero3 && s.framework != Framework::kWindtunnel;
+  if ((is_zero3 || IsDeepspeedsZero(s)) && reduces_wider)
     lines.push_back(
         fmt::format("gradients are reduced and added up in fp32, where DeepSpeed does so in the parameters' "
                     "type unless its "
                     "configuration says otherwise (communication_data_type): precision.reduce: {}",
+                    WordOf(s.precision.param)));
+  if (kind == DataParallelKind::kDdp && IsPytorch(s.framework) && reduces_wider)
+    lines.push_back(
+        fmt::format("gradients are reduced in fp32, where PyTorch's DDP has buckets of their own type: "
+                    "precision.reduce: {}",
                     WordOf(s.precision.param)));
   if ((s.framework == Framework::kMegatron || s.framework == Framework::kMegatronCore) &&
       kind == DataParallelKind::kZero2)
@@ -97,7 +103,8 @@ void AddSharding(const Scenario& s, Lines& lines) {
         "model.flash_kernels: flash_attention_2 is that of later ones");
   if (s.parallel.pipeline.size > 1 && s.derived.reshard_after_forward && data.reshard_after_forward)
     lines.emplace_back(
-        "in a pipeline torchtitan keeps parameters after forward (reshard_after_forward: false), which is not "
+        "in a pipeline torchtitan keeps parameters after forward (reshard_after_forward: false), which is "
+        "not "
         "the default here");
 }
 
@@ -105,6 +112,14 @@ void AddSchedule(const Scenario& s, Lines& lines) {
   const std::string& schedule = s.parallel.pipeline.schedule;
   if (s.parallel.pipeline.size == 1 || !IsMegatronOrDeepspeed(s.framework)) return;
   const bool interleaves = s.framework != Framework::kDeepspeed;
+  // (megatron/core/pipeline_parallel/schedules.py; in 2021 schedules.py asserted the second as well.)
+  const int64_t stages = s.parallel.pipeline.size, micro_batches = s.batch.accumulate;
+  const bool lacks_some =
+      micro_batches < stages || (s.framework == Framework::kMegatron && micro_batches % stages != 0);
+  if (interleaves && schedule == "interleaved" && lacks_some)
+    lines.push_back(fmt::format(
+        "{}'s schedule interleaved needs {} {} micro-batches, and stops at {}", WordOf(s.framework),
+        s.framework == Framework::kMegatron ? "a multiple of" : "at least", stages, micro_batches));
   if (schedule == "none" || schedule == "1f1b" || schedule.ends_with(".csv") ||
       (interleaves && schedule == "interleaved") || s.parallel.expert.overlap)
     return;

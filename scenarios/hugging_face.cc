@@ -267,8 +267,9 @@ Result<ModelSpec> ReadGemma3(const Config& config, std::optional<int64_t> seq_le
 
 // Olmo2Config and Olmo3Config: norms behind attention and the MLP instead of before them, and of all heads
 // of queries and of keys together. In Olmo 3 three of four layers have a window.
-Result<ModelSpec> ReadOlmo(const Config& config) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, {.epsilon = 1e-5, .rope_theta = 5e5}));
+Result<ModelSpec> ReadOlmo(const Config& config, double rope_theta) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model,
+                      ReadLlamaDimensions(config, {.epsilon = 1e-5, .rope_theta = rope_theta}));
   WT_RETURN_IF_ERROR(ExpectNoBias(config, "OLMo"));
   model.qk_norm = model.post_norm = true;
   model.qk_norm_over = QkNormSpan::kAllHeads;
@@ -277,7 +278,7 @@ Result<ModelSpec> ReadOlmo(const Config& config) {
 }
 
 Result<ModelSpec> ReadOlmo3(const Config& config, std::optional<int64_t> seq_len) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadOlmo(config));
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadOlmo(config, 5e5));
   WT_RETURN_IF_ERROR(ReadWindow(config, 4096, 4, seq_len, model));
   return model;
 }
@@ -393,9 +394,9 @@ Result<ModelSpec> ReadMistral3(const Config& config, std::optional<int64_t> seq_
   return ReadMistral(config, {.kv_heads = 8}, 4096, seq_len);
 }
 
-// The values of model_type. `is_of_text`: another name for the text model alone. `has_part`: the configuration
-// of a model of text and images has the text model's as a part. `differs`: what its layers compute otherwise
-// than here, with the same shapes.
+// The values of model_type. `is_of_text`: another name for the text model alone. `has_part`: the
+// configuration of a model of text and images has the text model's as a part. `differs`: what its layers
+// compute otherwise than here, with the same shapes.
 struct ModelType {
   std::string_view name;
   Result<ModelSpec> (*read)(const Config& config, std::optional<int64_t> seq_len);
@@ -433,7 +434,7 @@ constexpr ModelType kModelTypes[] = {
      [](const Config& c, SeqLen seq_len) { return ReadMistral(c, {.kv_heads = 8}, 4096, seq_len); }},
     {.name = "mistral3", .read = ReadMistral3, .has_part = true},
     {"mixtral", ReadMixtral},
-    {"olmo2", [](const Config& c, SeqLen) { return ReadOlmo(c); }},
+    {"olmo2", [](const Config& c, SeqLen) { return ReadOlmo(c, 1e4); }},
     {"olmo3", ReadOlmo3},
     {"olmoe", [](const Config& c, SeqLen) { return ReadOlmoe(c); }, "experts' weights do not add up to 1"},
     {"opt", [](const Config& c, SeqLen) { return ReadOpt(c); }, "positions begin with the third embedding"},

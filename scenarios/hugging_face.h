@@ -1,4 +1,4 @@
-// Model dimensions from a Hugging Face config.json, for each model_type that ReadModel names. Settings of
+// Model dimensions from a Hugging Face config.json, for each model_type that kModelTypes lists. Settings of
 // training (dropout probabilities, initialisation, dtype) are left to the scenario, and so are modules for
 // multi-token prediction (model.mtp). Sizes that the file leaves to others are 0 (kv_heads, head_dim, GPT-2's
 // ffn). The context length becomes seq_len. Experts take all tokens that choose them: capacity_factor 0.

@@ -42,8 +42,8 @@ class Config {
     return Get(first) == nullptr && Get(second) != nullptr ? second : first;
   }
 
-  // A key of rotary positions; null if it is missing. Newer versions of transformers have these in an object of
-  // their own.
+  // A key of rotary positions; null if it is missing. Newer versions of transformers have these in an object
+  // of their own.
   const YamlNode* Rotary(std::string_view key) const {
     const YamlNode* node = Get(key);
     const YamlNode* rotary = Get("rope_parameters");
@@ -116,8 +116,8 @@ class Config {
     return node == nullptr || node->is_null() ? nullptr : node;
   }
 
-  // Errors about a key, "FILE:LINE:COLUMN: KEY …". The place is its value's, or the whole configuration's if it
-  // is missing.
+  // Errors about a key, "FILE:LINE:COLUMN: KEY …". The place is its value's, or the whole configuration's if
+  // it is missing.
   template <typename... Args>
   tl::unexpected<Error> Wrong(std::string_view key, fmt::format_string<Args...> format,
                               Args&&... args) const {

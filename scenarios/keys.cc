@@ -133,7 +133,7 @@ std::string SameName(const std::string& path, const std::string& name) {
   std::vector<std::string> elsewhere;
   for (const std::string& key : ScenarioKeys()) {
     if (key != name && !key.ends_with("." + name)) continue;
-    if (key.starts_with(JoinPath(path, ""))) return key;
+    if (!path.empty() && key.starts_with(path + ".")) return key;
     if (!key.starts_with("search.")) elsewhere.push_back(key);
   }
   return elsewhere.size() == 1 ? elsewhere.front() : "";
@@ -152,12 +152,22 @@ std::string AsAliasesAre(std::string_view name) {
 
 KeySuggestion OfKey(std::string key) { return {.key = key, .words = fmt::format("'{}'", key)}; }
 
+// The key of `search` whose ranges are of `key`: "search.tensor" of "parallel.tensor.size". Empty: none.
+std::string RangesOf(std::string key) {
+  if (key.ends_with(".size")) key.resize(key.size() - 5);
+  const std::string name = "search." + key.substr(key.rfind('.') + 1);
+  const std::vector<std::string> keys = ScenarioKeys();
+  return std::find(keys.begin(), keys.end(), name) == keys.end() ? "" : name;
+}
+
 // Of the name as it is, or of the one that counts only in the block at `path`.
 KeySuggestion OfOtherName(const std::string& path, const std::string& name) {
   for (const NotModelled& theirs : kNotModelled)
     if (theirs.name == name) return {.not_modelled = std::string(theirs.what)};
   for (const Alias& alias : kAliases) {
     if (alias.name != name && alias.name != JoinPath(path, name)) continue;
+    if (const std::string ranges = RangesOf(std::string(alias.key)); path == "search" && !ranges.empty())
+      return OfKey(ranges);
     KeySuggestion meant = OfKey(std::string(alias.key));
     if (!alias.value.empty()) meant.words = fmt::format("'{}: {}'", alias.key, alias.value);
     if (!alias.note.empty()) meant.words += fmt::format(" ({})", alias.note);
@@ -168,7 +178,12 @@ KeySuggestion OfOtherName(const std::string& path, const std::string& name) {
 
 }  // namespace
 
-KeySuggestion SuggestForOtherName(const std::string& name) { return OfOtherName("", AsAliasesAre(name)); }
+KeySuggestion SuggestForOtherName(const std::string& name, bool or_same) {
+  KeySuggestion meant = OfOtherName("", AsAliasesAre(name));
+  if (!or_same || !meant.words.empty() || !meant.not_modelled.empty()) return meant;
+  const std::string same = SameName("", AsAliasesAre(name));
+  return same.empty() ? KeySuggestion() : OfKey(same);
+}
 
 KeySuggestion SuggestKey(const std::string& path, const std::string& unknown,
                          const std::vector<std::string>& known) {
@@ -177,7 +192,10 @@ KeySuggestion SuggestKey(const std::string& path, const std::string& unknown,
   const std::string name = AsAliasesAre(unknown);
   if (KeySuggestion other = OfOtherName(path, name); !other.words.empty() || !other.not_modelled.empty())
     return other;
-  if (std::string same = SameName(path, name); !same.empty()) return OfKey(same);
+  if (std::string same = SameName(path, name); !same.empty()) {
+    const std::string ranges = path == "search" ? RangesOf(same) : "";
+    return OfKey(ranges.empty() ? same : ranges);
+  }
   const std::string meant = MeantWord(name, known);
   return meant.empty() ? KeySuggestion() : OfKey(JoinPath(path, meant));
 }

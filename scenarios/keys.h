@@ -27,8 +27,9 @@ struct KeySuggestion {
 KeySuggestion SuggestKey(const std::string& path, const std::string& unknown,
                          const std::vector<std::string>& known);
 
-// What the key says that other programs call `name`, wherever they have it. All are empty if it is not known.
-KeySuggestion SuggestForOtherName(const std::string& name);
+// What the key says that other programs call `name`, wherever they have it; with `or_same`, else the only key
+// of that name. All are empty if it is not known.
+KeySuggestion SuggestForOtherName(const std::string& name, bool or_same);
 
 // "batch.micro"; only `key` at the top level, where `path` is empty.
 std::string JoinPath(const std::string& path, std::string_view key);

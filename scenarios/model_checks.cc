@@ -220,6 +220,7 @@ void CheckMlp(const ModelSpec& model, Checker& check) {
                           "qk_norm_over",
                           "pre_norm",
                           "post_norm",
+                          "residual_from_norm",
                           "parallel_residual",
                           "tie_embeddings",
                           "attention",

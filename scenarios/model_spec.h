@@ -140,7 +140,8 @@ struct ModelSpec {
   // to predict the tokens that are masked in its input: of each sequence, the share `masked_share`.
   bool causal = true;
   double masked_share = 0.15;
-  // Each sequence consists of documents of so many tokens, and tokens see those of their own document. 0: one.
+  // Each sequence consists of documents of so many tokens, and tokens see those of their own document. 0:
+  // one.
   int64_t document_tokens = 0;
   std::optional<ExpertsSpec> experts = std::nullopt;
   std::optional<TokenPredictionSpec> mtp = std::nullopt;

@@ -14,8 +14,8 @@ namespace {
 // is Llama's with norms of the heads of queries and keys. DeepSeek's is Llama's with latent attention: 64
 // columns of a head are rotated, 128 are not, and a head of values has 128. GPT-OSS's has biases of all of
 // attention's projections and of experts, and its own activation. Gemma 3's is Qwen3's with GEGLU and with
-// norms behind attention and the MLP. GPT-NeoX's is GPT-2's with rotary positions of a quarter of each head, an
-// untied head, and the MLP beside attention.
+// norms behind attention and the MLP. GPT-NeoX's is GPT-2's with rotary positions of a quarter of each head,
+// an untied head, and the MLP beside attention.
 enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek, kGptOss, kGemma3, kNeox, kOlmo2, kBert };
 
 ActivationKind ActivationOf(Family family) {

@@ -72,14 +72,15 @@ void Reader::Require(std::string_view key) {
 namespace {
 
 // "tensor_parallel_degree is 'parallel.tensor.size'", for each key in an unknown block that is another
-// program's name for one of ours, or for what is not modelled.
-void AddOtherNames(const YamlNode& block, std::vector<std::string>& names) {
+// program's name for one of ours, or for what is not modelled; with `or_same`, also for one that is a key of
+// ours in another block.
+void AddOtherNames(const YamlNode& block, bool or_same, std::vector<std::string>& names) {
   for (size_t i = 0; i < block.keys.size(); ++i) {
     const std::string& name = block.keys[i].name;
-    const KeySuggestion meant = SuggestForOtherName(name);
+    const KeySuggestion meant = SuggestForOtherName(name, or_same);
     if (!meant.not_modelled.empty()) names.push_back(fmt::format("of {}, {}", name, meant.not_modelled));
     else if (!meant.words.empty()) names.push_back(fmt::format("{} is {}", name, meant.words));
-    AddOtherNames(block.items[i], names);
+    AddOtherNames(block.items[i], or_same, names);
   }
 }
 
@@ -91,11 +92,17 @@ void Reader::ReportUnknownKeys() {
     KeySuggestion meant = SuggestKey(path_, key.name, known_);
     // The meaning of "bf16: true" is "precision.param: bf16"; that of "bf16: false" is not.
     const YamlNode* value = block_.Find(key.name);
+    // A misspelt block has our keys; another program's has theirs, some of which have our names.
+    const bool is_misspelt = std::any_of(
+        known_.begin(), known_.end(), [&](const std::string& known) { return meant.key == PathOf(known); });
     if (std::vector<std::string> names; value != nullptr && value->is_block()) {
-      AddOtherNames(*value, names);
+      AddOtherNames(*value, !is_misspelt, names);
       if (!names.empty()) {
-        problems_.Add(key.place, fmt::format("unknown key {}, whose keys have other names here: {}",
-                                             Quoted(PathOf(key.name)), fmt::join(names, "; ")));
+        const std::string theirs = is_misspelt ? "" : SuggestForOtherName(key.name, /*or_same=*/false).words;
+        problems_.Add(key.place, fmt::format("unknown key {}, {}whose keys are elsewhere here: {}",
+                                             Quoted(PathOf(key.name)),
+                                             theirs.empty() ? "" : fmt::format("which is {}, and ", theirs),
+                                             fmt::join(names, "; ")));
         continue;
       }
     }
@@ -111,7 +118,7 @@ void Reader::ReportUnknownKeys() {
     const bool is_off = value != nullptr && ReadBoolean(*value) == Reading<bool>(false);
     if (is_off) meant.words = fmt::format("'{}'", meant.key);
     const std::string hint = !meant.not_modelled.empty() ? meant.not_modelled
-                             : meant.key.empty() ? "expected " + JoinWithOr(known_)
+                             : meant.key.empty()         ? "expected " + JoinWithOr(known_)
                              : meant.key == PathOf(key.name)
                                  ? "expected the blocks that it names, one in the other"
                                  : fmt::format("did you mean {}?", meant.words);

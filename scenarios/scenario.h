@@ -353,7 +353,7 @@ struct Scenario {
   LearningRateScheduler lr_scheduler;
   Recompute recompute = Recompute::kNone;
   std::vector<RecomputeModule> recompute_modules;  // with kSelective; empty: the attention core
-  // With kFull: of each stage only the first so many layers (0: all), and of the model only every so many-th.
+  // With kFull: of each stage only the first so many layers (0: all), and of the model only every N-th.
   int64_t recompute_layers = 0, recompute_every = 1;
   // What layers keep for backward is in the host's memory meanwhile: of all of them, or of each stage's first
   // so many.

@@ -75,6 +75,18 @@ void AddDataKeys(const Scenario& scenario, std::vector<std::string>& lines) {
   version.AppendTo(lines);
 }
 
+void AddSchedulerKeys(const Scenario& scenario, std::vector<std::string>& lines) {
+  const LearningRateScheduler &scheduler = scenario.lr_scheduler, unset;
+  const bool steps = scheduler.decay == LearningRateDecay::kStep;
+  const bool ends = !steps && scheduler.decay != LearningRateDecay::kNone;
+  Unused decay(fmt::format("lr_scheduler.decay: {}", WordOf(scheduler.decay)));
+  decay.Add("lr_scheduler.total_steps", scheduler.total_steps, unset.total_steps, ends);
+  decay.Add("lr_scheduler.min_lr_factor", scheduler.min_lr_factor, unset.min_lr_factor, ends);
+  decay.Add("lr_scheduler.step_size", scheduler.step_size, unset.step_size, steps);
+  decay.Add("lr_scheduler.gamma", scheduler.gamma, unset.gamma, steps);
+  decay.AppendTo(lines);
+}
+
 void AddOptimizerKeys(const Scenario& scenario, std::vector<std::string>& lines) {
   const OptimizerSpec &optimizer = scenario.optimizer, unset;
   const bool is_muon = optimizer.kind == OptimizerKind::kMuon;
@@ -97,6 +109,7 @@ std::vector<std::string> KeysWithoutEffect(const Scenario& scenario) {
   const ParallelSpec unset;
   AddDataKeys(scenario, lines);
   AddOptimizerKeys(scenario, lines);
+  AddSchedulerKeys(scenario, lines);
   Unused pipeline("parallel.pipeline.size: 1");
   pipeline.Add("parallel.pipeline.schedule", parallel.pipeline.schedule, unset.pipeline.schedule,
                parallel.pipeline.size > 1);

@@ -16,13 +16,13 @@
 namespace windtunnel {
 namespace {
 
-constexpr std::string_view NameOf(Program program) {
+constexpr std::string_view NameOf(SourceProgram program) {
   switch (program) {
-    case Program::kMegatron:
+    case SourceProgram::kMegatron:
       return "Megatron-LM";
-    case Program::kDeepSpeed:
+    case SourceProgram::kDeepSpeed:
       return "DeepSpeed";
-    case Program::kTorchtitan:
+    case SourceProgram::kTorchtitan:
       return "torchtitan";
   }
   return "";
@@ -62,11 +62,11 @@ Result<LaunchCommand> ReadModelArguments(const std::string& text, const std::str
 
 Status ImportInto(const ImportRequest& request, Draft& draft) {
   const std::string& source = request.source;
-  if (request.program == Program::kDeepSpeed) {
+  if (request.program == SourceProgram::kDeepSpeed) {
     WT_ASSIGN_OR_RETURN(Settings settings, ReadJsonSettings(request.text, source));
     return ImportDeepSpeed(settings, draft);
   }
-  if (request.program == Program::kTorchtitan) {
+  if (request.program == SourceProgram::kTorchtitan) {
     WT_ASSIGN_OR_RETURN(Settings settings, ReadTomlSettings(request.text, source));
     return ImportTorchtitan(settings, draft);
   }
@@ -80,10 +80,10 @@ Status ImportInto(const ImportRequest& request, Draft& draft) {
 
 }  // namespace
 
-Program ProgramOf(const std::string& path) {
-  if (path.ends_with(".toml")) return Program::kTorchtitan;
-  if (path.ends_with(".json")) return Program::kDeepSpeed;
-  return Program::kMegatron;
+SourceProgram ProgramOf(const std::string& path) {
+  if (path.ends_with(".toml")) return SourceProgram::kTorchtitan;
+  if (path.ends_with(".json")) return SourceProgram::kDeepSpeed;
+  return SourceProgram::kMegatron;
 }
 
 Result<std::string> ImportScenario(const ImportRequest& request) {

@@ -1,6 +1,6 @@
 // Scenarios from the files and commands with which other programs are told what to train.
 //
-//   WT_ASSIGN_OR_RETURN(std::string yaml, ImportScenario({.program = Program::kMegatron, .source = "train.sh", …}));
+//   WT_ASSIGN_OR_RETURN(std::string yaml, ImportScenario({.program = SourceProgram::kMegatron, .source = "train.sh", …}));
 //
 // An importer reads settings (settings.h) and writes a draft (draft.h), whose every key says where it comes
 // from. What it cannot carry over stands at the top of the file.
@@ -15,10 +15,10 @@
 
 namespace windtunnel {
 
-enum class Program { kMegatron, kDeepSpeed, kTorchtitan };
+enum class SourceProgram { kMegatron, kDeepSpeed, kTorchtitan };
 
 struct ImportRequest {
-  Program program = Program::kMegatron;
+  SourceProgram program = SourceProgram::kMegatron;
   std::string source;                // the file's name in messages
   std::string text;                  // the file: a shell script or a YAML of MODEL_ARGS, JSON, or TOML
   std::vector<std::string> command;  // of Megatron, instead of a file: the words of a command
@@ -28,7 +28,7 @@ struct ImportRequest {
 
 // The program whose settings a file of this name holds: *.toml torchtitan's, *.json DeepSpeed's, all others
 // Megatron's.
-Program ProgramOf(const std::string& path);
+SourceProgram ProgramOf(const std::string& path);
 
 // The scenario as YAML, which the loader accepts. Errors: InvalidInput for settings or a scenario that is
 // wrong or lacks something, Unsupported for models that scenarios cannot express.

@@ -108,7 +108,7 @@ expect_line 2 'parallel.pipeline.schedule: .*no.csv: cannot be read' \
 printf '0F0,0B0\n' > short.csv
 expect_line 2 'in 1 .*short.csv:2:1: 1 rows, but a row for each' \
   search gpt.yaml --set parallel.pipeline.size=2 --set parallel.pipeline.virtual_stages=1 --set 'search={schedule: [short.csv]}'
-expect_line 2 "unknown key 'parallelism', whose keys have other names here: tensor_parallel_degree is 'parallel.tensor.size'" \
+expect_line 2 "unknown key 'parallelism', whose keys are elsewhere here: tensor_parallel_degree is 'parallel.tensor.size'" \
   predict gpt.yaml --set parallelism.tensor_parallel_degree=2
 expect_line 2 "no profile named 'nonsense'" explain gpt.yaml --memory --profile nonsense
 expect_line 2 "cluster.device is 'h100' .did you mean 'h100-sxm-80g'?., expected" explain gpt.yaml --memory --set cluster.device=h100

@@ -12,13 +12,13 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 std::vector<std::string> DoubtsOf(const std::vector<std::string>& sets) {
-  return FrameworkDoubts(Parsed(
-      "model: {preset: llama3-8b}\n"
-      "batch: {micro: 1, accumulate: 8}\n"
-      "precision: {param: bf16}\n"
-      "cluster: {device: h100-sxm-80g, nodes: 1, devices_per_node: 8, network: dgx-h100}\n"
-      "parallel: {data: {size: 4, kind: zero1}, pipeline: {size: 2}}\n",
-      sets));
+  return FrameworkDoubts(
+      Parsed("model: {preset: llama3-8b}\n"
+             "batch: {micro: 1, accumulate: 8}\n"
+             "precision: {param: bf16}\n"
+             "cluster: {device: h100-sxm-80g, nodes: 1, devices_per_node: 8, network: dgx-h100}\n"
+             "parallel: {data: {size: 4, kind: zero1}, pipeline: {size: 2}}\n",
+             sets));
 }
 
 TEST(FrameworkDoubts, NameWhatAFrameworkDoesNotRun) {
@@ -29,6 +29,19 @@ TEST(FrameworkDoubts, NameWhatAFrameworkDoesNotRun) {
   EXPECT_THAT(DoubtsOf({"framework=megatron_core", "parallel.pipeline.schedule=interleaved",
                         "parallel.pipeline.virtual_stages=2"}),
               IsEmpty());
+  const auto interleaved = [](const char* framework, const char* micro_batches) {
+    return DoubtsOf({framework, micro_batches, "parallel.pipeline.schedule=interleaved",
+                     "parallel.pipeline.virtual_stages=2"});
+  };
+  EXPECT_THAT(interleaved("framework=megatron_core", "batch.accumulate=3"), IsEmpty());
+  EXPECT_THAT(
+      interleaved("framework=megatron", "batch.accumulate=3"),
+      ElementsAre("megatron's schedule interleaved needs a multiple of 2 micro-batches, and stops at 3"));
+  const std::string wide = "precision.reduce=fp32";
+  EXPECT_THAT(
+      DoubtsOf({"framework=pytorch", "parallel.data.kind=ddp", wide}),
+      ElementsAre(HasSubstr("fp32 copies"), HasSubstr("PyTorch's DDP has buckets of their own type")));
+  EXPECT_THAT(DoubtsOf({"framework=deepspeed", wide}), ElementsAre(HasSubstr("communication_data_type")));
   EXPECT_THAT(DoubtsOf({"framework=deepspeed", "parallel.data.kind=fsdp"}),
               ElementsAre(HasSubstr("third stage is kind: zero3")));
   EXPECT_THAT(DoubtsOf({"framework=megatron", "precision.compute=fp8"}),

@@ -102,13 +102,27 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"name: a\nmodle: {preset: gpt2-124m}\n",
                 "s.yaml:2:1: unknown key 'modle', did you mean 'model'?"},
         Mistake{Mlp("parallelism: {tensor_parallel_degree: 2, zzz: 1, pipeline_parallel_degree: 4}\n"),
-                "s.yaml:2:1: unknown key 'parallelism', whose keys have other names here: "
+                "s.yaml:2:1: unknown key 'parallelism', whose keys are elsewhere here: "
                 "tensor_parallel_degree is 'parallel.tensor.size'; pipeline_parallel_degree is "
                 "'parallel.pipeline.size'"},
         Mistake{Mlp("quantize: {linear: {float8: {memory_budget: 1}}}\n"),
-                "s.yaml:2:1: unknown key 'quantize', whose keys have other names here: float8 is "
+                "s.yaml:2:1: unknown key 'quantize', whose keys are elsewhere here: float8 is "
                 "'precision.compute: fp8'; of memory_budget, what the compiler recomputes within a budget is "
                 "not modelled"},
+        Mistake{Mlp("zero_optimization: {stage: 3, overlap_comm: true}\n"),
+                "s.yaml:2:1: unknown key 'zero_optimization', which is 'parallel.data.kind' (zero1, zero2 or "
+                "zero3, after the stage), and whose keys are elsewhere here: overlap_comm is "
+                "'parallel.data.overlap'"},
+        Mistake{Mlp("training: {local_batch_size: 1, seq_len: 8, steps: 9}\n"),
+                "s.yaml:2:1: unknown key 'training', whose keys are elsewhere here: local_batch_size is "
+                "'batch.micro'; seq_len is 'model.seq_len'; steps is 'run.steps'"},
+        Mistake{Mlp("search: {tp: [1, 2]}\n"),
+                "s.yaml:2:10: unknown key 'search.tp', did you mean 'search.tensor'?"},
+        Mistake{Mlp("dropout: 0.1\n"), "s.yaml:2:1: unknown key 'dropout', did you mean 'model.dropout'?"},
+        Mistake{Mlp("warmup_steps: 5\n"),
+                "s.yaml:2:1: unknown key 'warmup_steps', did you mean 'lr_scheduler.warmup_steps'?"},
+        Mistake{Mlp("run: {warmup_steps: 5}\n"),
+                "s.yaml:2:7: unknown key 'run.warmup_steps', did you mean 'run.warmup'?"},
         Mistake{Mlp("batch: {recompute: full}\n"),
                 "s.yaml:2:9: unknown key 'batch.recompute', did you mean 'recompute'?"},
         Mistake{Mlp("batch: {micro: 1}\nbatch: {micro: 2}\n"),

@@ -59,6 +59,17 @@ TEST(KeysWithoutEffect, SayThatAnMlpHasNoMatrixForMuon) {
   EXPECT_TRUE(lines("[10, 100, 100, 10]").empty());
 }
 
+// StepLR's two arguments alone say no decay.
+TEST(KeysWithoutEffect, AreThoseOfAnotherDecay) {
+  EXPECT_EQ(Unused("{}", "lr_scheduler: {step_size: 2, gamma: 0.7}\n"),
+            "lr_scheduler.step_size, lr_scheduler.gamma have no effect with lr_scheduler.decay: none");
+  EXPECT_EQ(Unused("{}", "lr_scheduler: {decay: step, min_lr_factor: 0.1}\n"),
+            "lr_scheduler.min_lr_factor has no effect with lr_scheduler.decay: step");
+  EXPECT_EQ(
+      Unused("{}", "lr_scheduler: {decay: linear, min_lr_factor: 0.1, total_steps: 90, warmup_steps: 5}\n"),
+      "");
+}
+
 TEST(KeysWithoutEffect, AreThoseOfAnAxisOfOneRank) {
   EXPECT_EQ(Unused("{pipeline: {schedule: gpipe}, tensor: {sequence: true}, context: {kind: ulysses}}"),
             "parallel.pipeline.schedule has no effect with parallel.pipeline.size: 1\n"
