@@ -41,9 +41,9 @@ Result<int> ImportCommand(const Options& options) {
   } else {
     request.source = options.files.front();
     request.program = options.from.empty()          ? ProgramOf(request.source)
-                      : options.from == "megatron"  ? Program::kMegatron
-                      : options.from == "deepspeed" ? Program::kDeepSpeed
-                                                    : Program::kTorchtitan;
+                      : options.from == "megatron"  ? SourceProgram::kMegatron
+                      : options.from == "deepspeed" ? SourceProgram::kDeepSpeed
+                                                    : SourceProgram::kTorchtitan;
     WT_ASSIGN_OR_RETURN(request.text, ReadFile(request.source, "a launch script or a configuration"));
   }
   WT_ASSIGN_OR_RETURN(const std::string yaml, ImportScenario(request));

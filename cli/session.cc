@@ -101,6 +101,11 @@ void NoteWhatIfs(const Options& options, const Scenario& scenario) {
                                       std::pair(cluster.slow_link.has_value(), "cluster.slow_link"),
                                       std::pair(cluster.jitter > 0, "cluster.jitter")})
     if (is_given) Note(options, fmt::format("{} is for predictions only: no live run has it", key));
+  if (scenario.framework != Framework::kWindtunnel)
+    Note(options,
+         fmt::format("a live run is Windtunnel's, whatever `framework` says: {} decides the order of "
+                     "operators, the buckets and the allocator, and not whose kernels run",
+                     WordOf(scenario.framework)));
 }
 
 }  // namespace

@@ -39,9 +39,12 @@ Result<FlopsConvention> ConventionOf(const Json& measured, const std::string& pl
   auto found = measured.find("flops_convention");
   if (found == measured.end() || *found == "palm") return FlopsConvention::kPalm;
   if (*found == "megatron") return FlopsConvention::kMegatron;
+  if (*found == "megatron-causal") return FlopsConvention::kMegatronCausal;
   if (*found == "megatron-hardware") return FlopsConvention::kMegatronHardware;
-  return InvalidInput("{}: measured.flops_convention is {}, expected palm, megatron or megatron-hardware",
-                      place, found->dump());
+  return InvalidInput(
+      "{}: measured.flops_convention is {}, expected palm, megatron, megatron-causal or "
+      "megatron-hardware",
+      place, found->dump());
 }
 
 // Otherwise a misspelt quantity would count as not measured. Unknown keys that resemble none are for people.
@@ -168,6 +171,8 @@ struct Passes {
 // arXiv:2205.05198).
 Passes PassesOf(const Scenario& scenario, FlopsConvention convention) {
   if (convention == FlopsConvention::kMegatron) return {};
+  // Half of what causal attention multiplies is masked, and not counted.
+  if (convention == FlopsConvention::kMegatronCausal) return {3, scenario.model.causal ? 1.5 : 3};
   const double again = scenario.RecomputedShare();
   if (again > 0) return {3 + again, 3 + again};
   if (scenario.Recomputes(RecomputeModule::kCoreAttention)) return {3, 4};

@@ -13,7 +13,7 @@ namespace windtunnel {
 
 // The convention that published FLOP/s follow (docs/contract.md): PaLM's; Megatron's model FLOPs; Megatron's
 // with recomputation.
-enum class FlopsConvention { kPalm, kMegatron, kMegatronHardware };
+enum class FlopsConvention { kPalm, kMegatron, kMegatronCausal, kMegatronHardware };
 
 // A row gives any subset of these.
 struct PublishedMeasurement {

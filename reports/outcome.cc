@@ -11,6 +11,7 @@
 #include "cost_models/device_spec.h"
 #include "cost_models/distribution.h"
 #include "cost_models/framework_profile.h"
+#include "scenarios/words.h"
 
 namespace windtunnel {
 namespace {
@@ -49,7 +50,10 @@ std::string CostsInWords(const Outcome& outcome) {
   std::string words = "device " + scenario.cluster.device;
   if (!outcome.prediction) return words;
   words += " · profile " + outcome.profile.name;
-  if (!outcome.profile.hardware) return words;
+  const bool is_own = scenario.framework == Framework::kWindtunnel;
+  if (!outcome.profile.hardware)
+    return is_own ? words
+                  : fmt::format("{} · the order and the allocator of {}", words, WordOf(scenario.framework));
   // A user who left out the framework key may have meant another framework.
   if (scenario.framework == Framework::kWindtunnel && !outcome.profile.framework)
     return words + " · framework windtunnel (others: windtunnel list frameworks)";

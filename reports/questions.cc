@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kMostSequences = 1 << 16;  // more than any micro-batch that is run
 
-// Whether the scenario fits with this batch.micro, by the rule that its prediction would use.
+// Whether the scenario fits with this batch.micro, by the rule that its prediction would use, and without
+// giving back cached memory in every step.
 Result<bool> Fits(Scenario scenario, const CompileScenario& compile, int64_t micro, Bytes capacity,
                   Bytes outside) {
   if (outside >= capacity) return false;
@@ -21,7 +22,8 @@ Result<bool> Fits(Scenario scenario, const CompileScenario& compile, int64_t mic
   WT_ASSIGN_OR_RETURN(const Plan plan, compile(scenario));
   for (const Role& role : plan.roles) {
     const RoleMemoryOptions options{.allocator = scenario.allocator, .device_capacity = capacity - outside};
-    if (!SimulateMemory(role, options)) return false;
+    const auto memory = SimulateMemory(role, options);
+    if (!memory || memory->steady.retries > 0) return false;
   }
   return true;
 }
@@ -67,6 +69,7 @@ StepAndPeak StepAndPeakOf(const Prediction& prediction) {
 }
 
 bool HasRoom(const Prediction& prediction, const Capacity& capacity) {
+  if (!DescribeRetries(prediction).empty()) return false;
   return prediction.peak_reserved + prediction.outside_allocator <= capacity.bytes;
 }
 
@@ -91,8 +94,7 @@ std::string DescribeLargest(const Scenario& scenario, const Prediction& predicti
   std::string number = scenario.batch.accumulate > 1
                            ? fmt::format(", with {} micro-batches a step", scenario.batch.accumulate)
                            : "";
-  if (*largest == scenario.batch.micro && !DescribeRetries(prediction).empty())
-    number += "; that is too tight";
+  if (!DescribeRetries(prediction).empty()) number += ", which is too tight";
   return text + fmt::format("{} (now {}{})\n", *largest, scenario.batch.micro, number);
 }
 

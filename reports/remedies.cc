@@ -11,6 +11,7 @@
 #include "reports/outcome.h"
 #include "scenarios/checks.h"
 #include "scenarios/derived.h"
+#include "scenarios/framework_doubts.h"
 #include "scenarios/words.h"
 #include "sim/role_memory.h"
 
@@ -294,6 +295,11 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
                                                 {half, ops},
                                                 {fused, ops},
                                                 {fsdp, ops},
+                                                {fsdp, half},
+                                                {fsdp, micro},
+                                                {fused, fsdp, ops},
+                                                {fsdp, half, ops},
+                                                {fsdp, micro, ops},
                                                 {full},
                                                 {parts, full},
                                                 {packed, full},
@@ -321,6 +327,7 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
                                                 {zero1, micro, full, offload},
                                                 {fsdp, micro, full, offload},
                                                 {spread, micro, full, offload}};
+  const std::vector<std::string> doubts = FrameworkDoubts(scenario);
   std::vector<Remedy> remedies;
   for (const std::vector<Change>& changes : all) {
     Remedy remedy{{}, scenario};
@@ -330,6 +337,12 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
     Scenario& made = remedy.scenario;
     made.parallel = WithDerivedKeys(made.derived, made.cluster, made.parallel);
     if (made.derived.reduce) made.precision.reduce = DerivedReduce(made);
+    // What the framework cannot do is no advice for it.
+    const auto is_new = [&](const std::string& doubt) {
+      return std::find(doubts.begin(), doubts.end(), doubt) == doubts.end();
+    };
+    const std::vector<std::string> doubts_now = FrameworkDoubts(made);
+    if (std::any_of(doubts_now.begin(), doubts_now.end(), is_new)) continue;
     if (CheckScenario(made)) remedies.push_back(std::move(remedy));
   }
   return remedies;

@@ -65,7 +65,8 @@ TEST(ValidationRows, NameTheLineThatIsWrong) {
   EXPECT_EQ(
       ErrorOf(
           "{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"mfu\": 1, \"flops_convention\": \"ours\"}}"),
-      "rows.jsonl:1:1: measured.flops_convention is \"ours\", expected palm, megatron or megatron-hardware");
+      "rows.jsonl:1:1: measured.flops_convention is \"ours\", expected palm, megatron, "
+      "megatron-causal or megatron-hardware");
   EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"mfu\": 1, \"memory_rank\": -1}}"),
             "rows.jsonl:1:1: measured.memory_rank is -1, expected a rank, from 0 on");
 }
@@ -100,6 +101,16 @@ TEST(FlopsPerToken, CountModulesForTokensFurtherOn) {
   plan.scenario.model.mtp.emplace();
   EXPECT_NEAR(FlopsPerToken(plan, FlopsConvention::kMegatron).count(), 17088 + 6 * (768 + 128) + 1536 + 4800,
               1e-6);
+}
+
+// Since 2025 Megatron counts half of causal attention: of 17,088, 6 L s h = 1,536 of 3,072 are left out.
+TEST(FlopsPerToken, CountHalfOfCausalAttentionIfAsked) {
+  Plan plan = SmallPlan();
+  const double whole = FlopsPerToken(plan, FlopsConvention::kMegatron).count();
+  const double causal = FlopsPerToken(plan, FlopsConvention::kMegatronCausal).count();
+  plan.scenario.model.causal = false;
+  EXPECT_EQ(FlopsPerToken(plan, FlopsConvention::kMegatronCausal).count(), whole);
+  EXPECT_NEAR(whole - causal, 1536, 1e-6);
 }
 
 // With full recomputation: 96 L h^2 (1 + s / 6h + V / 16 h L) = 96 x 128 x (1 + 1/3 + 100/256) = 21184.

@@ -199,6 +199,27 @@ TEST(RemediesFor, HaveNoFsdpOfFrameworksWithoutIt) {
     EXPECT_NE(remedy.scenario.parallel.data.kind, DataParallelKind::kFsdp);
 }
 
+// Megatron-Core's offload of activations goes neither with recomputation nor with a pipeline.
+TEST(RemediesFor, AreNothingThatTheFrameworkCannotDo) {
+  Scenario s = Replicated(2);
+  const auto moves = [&] {
+    const std::vector<std::vector<std::string>> settings = SettingsOf(s);
+    return std::count(settings.begin(), settings.end(), std::vector<std::string>{"activation_offload=true"});
+  };
+  s.framework = Framework::kMegatronCore;
+  EXPECT_EQ(moves(), 1);
+  s.parallel.pipeline.size = 2;
+  s.batch.accumulate = 4;
+  EXPECT_EQ(moves(), 0);
+}
+
+TEST(RemediesFor, ShardAndTakeSmallerMicroBatches) {
+  Scenario s = Replicated();
+  s.framework = Framework::kPytorch;
+  EXPECT_THAT(SettingsOf(s),
+              Contains(ElementsAre("parallel.data.kind=fsdp", "batch.micro=1", "batch.accumulate=64")));
+}
+
 TEST(DescribeRemedies, NamesThoseThatFit) {
   Scenario s = Replicated();
   s.framework = Framework::kMegatron;  // recomputes no single operators
