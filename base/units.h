@@ -6,8 +6,9 @@
 //   double in_seconds = step / Seconds(1);
 //   Duration transfer = MiB(25) / GBps(2.0);
 //
-// GB is 10^9 bytes, GiB is 2^30. Arithmetic that mixes units goes through 128 bits, since bytes times
-// picoseconds overflow 64 bits already at 9.2 MB for one second.
+// GB is 10^9 bytes, GiB is 2^30. MulDiv goes through 128 bits, since bytes times picoseconds overflow 64 bits
+// already at 9.2 MB for one second. What has a rate in it goes through doubles, and is rounded to a
+// picosecond.
 #pragma once
 
 #include <compare>

@@ -10,16 +10,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace windtunnel;
   if (size < 1) return 0;
   ImportRequest request;
-  constexpr Program kPrograms[] = {Program::kMegatron, Program::kDeepSpeed, Program::kTorchtitan,
-                                   Program::kMegatron};
+  constexpr SourceProgram kPrograms[] = {SourceProgram::kMegatron, SourceProgram::kDeepSpeed,
+                                         SourceProgram::kTorchtitan, SourceProgram::kMegatron};
   constexpr const char* kNames[] = {"f.sh", "f.json", "f.toml", "f.yaml"};
   request.program = kPrograms[data[0] % 4];
   request.source = kNames[data[0] % 4];
   request.text.assign(reinterpret_cast<const char*>(data) + 1, size - 1);
   request.sets = {{"cluster.device", "h100-sxm-80g"}, {"cluster.network", "dgx-h100"}};
-  if (request.program != Program::kMegatron) request.sets.push_back({"cluster.nodes", "2"});
-  if (request.program != Program::kMegatron) request.sets.push_back({"cluster.devices_per_node", "8"});
-  if (request.program == Program::kDeepSpeed) request.sets.push_back({"model.preset", "llama3-8b"});
+  if (request.program != SourceProgram::kMegatron) request.sets.push_back({"cluster.nodes", "2"});
+  if (request.program != SourceProgram::kMegatron) request.sets.push_back({"cluster.devices_per_node", "8"});
+  if (request.program == SourceProgram::kDeepSpeed) request.sets.push_back({"model.preset", "llama3-8b"});
   const auto yaml = ImportScenario(request);
   if (!yaml) {
     WT_CHECK(!yaml.error().message.empty());
