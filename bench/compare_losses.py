@@ -1,28 +1,38 @@
 #!/usr/bin/env python3
-"""Checks that ranks that share a batch have the losses of one rank: compare_losses.py ONE.json RANKS.json...
+"""Checks that ranks that share a batch have the losses of one rank.
 
-Prints for each file the largest relative difference of the losses over the steps that both have; bf16 rounds
-to 2^-8.
+Prints for each file the largest relative difference of the losses over the steps that both have. The exit status
+is 1 if one is beyond the rounding of bf16, 2^-8.
 """
+import argparse
 import json
 import sys
 
 
 def losses(path):
-    document = json.load(open(path))
+    with open(path, encoding="utf-8") as file:
+        document = json.load(file)
     results = document if isinstance(document, list) else document.get("results", [document])
     return results[0]["measured"]["losses"]
 
 
 def main():
-    alone = losses(sys.argv[1])
-    for path in sys.argv[2:]:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("one", metavar="ONE.json", help="the result of one rank")
+    parser.add_argument("ranks", metavar="RANKS.json", nargs="*", help="results of several ranks")
+    arguments = parser.parse_args()
+    alone = losses(arguments.one)
+    status = 0
+    for path in arguments.ranks:
         ranks = losses(path)
         steps = min(len(alone), len(ranks))
         worst = max(abs(a - b) / abs(b) for a, b in zip(ranks[:steps], alone[:steps]))
-        verdict = "within" if worst <= 2.0**-8 else "beyond"
+        is_within = worst <= 2.0**-8
+        status = status if is_within else 1
+        verdict = "within" if is_within else "beyond"
         print(f"{path}: {steps} steps, largest difference {worst:.2e}, {verdict} the rounding of bf16")
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -139,9 +139,10 @@ void AddStepTime(Table& table, const Outcome& outcome) {
         "attention");
 }
 
-// "31.4 hours", "52.3 days", "2.31 years"
+// "12.1 seconds", "31.4 hours", "52.3 days", "2.31 years"
 std::string FormatLongTime(double seconds) {
   const double hours = seconds / 3600, days = hours / 24;
+  if (seconds < 60) return fmt::format("{:.3g} seconds", seconds);
   if (hours < 1) return fmt::format("{:.3g} minutes", 60 * hours);
   if (days < 2) return fmt::format("{:.3g} hours", hours);
   return days < 730 ? fmt::format("{:.3g} days", days) : fmt::format("{:.3g} years", days / 365.25);
@@ -153,7 +154,8 @@ void AddTraining(Table& table, const Outcome& outcome) {
   table.Heading(fmt::format("training, {} {}", FormatCount(run->tokens), TokenWord(outcome.plan.scenario)), "");
   table.Row("  steps", FormatCount(run->steps), "");
   table.Row("  time", FormatLongTime(run->seconds), "");
-  table.Row("  device hours", FormatCount(run->device_hours), "");
+  const bool is_less = run->device_hours < 0.01;
+  table.Row("  device hours", is_less ? "less than 0.01" : FormatCount(run->device_hours), "");
   table.Note("without checkpoints, evaluation and failures");
 }
 

@@ -474,8 +474,18 @@ void CheckDeterminism(const Scenario& scenario, Checker& check) {
       WordOf(scenario.framework));
 }
 
-// ": parallel.data.size: 8 would use all of them"; nothing if no number of data ranks does.
-std::string DataRanksFor(double devices, double world, int64_t data) {
+// What would make the two equal: the key of the cluster that was not given ("as with cluster.nodes: 2"), else
+// ": parallel.data.size: 8 would use all of them". Nothing if no number does.
+std::string WorldThatFits(const Checker& check, const ClusterSpec& cluster, double world, double devices,
+                          int64_t data) {
+  const double nodes = static_cast<double>(cluster.nodes),
+               of_node = static_cast<double>(cluster.devices_per_node);
+  const bool gives_nodes = check.Gives("cluster.nodes"),
+             gives_of_node = check.Gives("cluster.devices_per_node");
+  if (gives_nodes && !gives_of_node && std::fmod(world, nodes) == 0)
+    return fmt::format(", as with cluster.devices_per_node: {}", world / nodes);
+  if (gives_of_node && !gives_nodes && world > of_node && std::fmod(world, of_node) == 0)
+    return fmt::format(", as with cluster.nodes: {}", world / of_node);
   const double of_replica = world / static_cast<double>(data);
   if (devices < of_replica || std::fmod(devices, of_replica) != 0) return "";
   return fmt::format(": parallel.data.size: {} would use all of them", devices / of_replica);
@@ -493,7 +503,8 @@ void CheckWorld(const Scenario& scenario, Checker& check) {
       "the world size is {} (data {} x pipeline {} x tensor {} x context {}) but the cluster has {} devices "
       "(nodes {} x devices_per_node {}), expected the same number{}",
       world, parallel.data.size, parallel.pipeline.size, parallel.tensor.size, parallel.context.size, devices,
-      cluster.nodes, cluster.devices_per_node, DataRanksFor(devices, world, parallel.data.size));
+      cluster.nodes, cluster.devices_per_node,
+      WorldThatFits(check, cluster, world, devices, parallel.data.size));
   check.Expect(world <= kRanks.max, {"parallel.data.size", "parallel.tensor.size"},
                "the world size is {}, expected at most {}", world, kRanks.max);
   if (!cluster.straggler) return;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes compile_commands.json for clangd and clang-tidy: tools/compile_commands.py (from anywhere in the checkout)."""
+import argparse
 import json
 import pathlib
 import subprocess
@@ -9,6 +10,7 @@ QUERY = 'mnemonic("CppCompile", //...)'
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__).parse_args()
     text = subprocess.run([ROOT / "bazelw", "aquery", "--output=jsonproto", QUERY], cwd=ROOT, check=True,
                           stdout=subprocess.PIPE).stdout
     entries = {}

@@ -45,6 +45,10 @@ class Weights {
     Weights weights;
     weights.path_ = path;
     std::error_code ignored;
+    if (fs::path(path).filename() == kIndexFile) {  // stands for its directory
+      const fs::path directory = fs::path(path).parent_path();
+      return Open(directory.empty() ? "." : directory.string());
+    }
     if (!fs::is_directory(path, ignored)) {
       WT_RETURN_IF_ERROR(weights.AddFile(path));
       return weights;

@@ -46,14 +46,23 @@ std::string NameOf(std::string flag) {
   return flag;
 }
 
-void AddFlags(const ShellCommand& words, Settings& settings) {
+// A variable without a value.
+bool IsUnknown(const std::string& word) {
+  return !word.empty() && word.front() == kUnknown && word.find(kUnknownEnd) == word.size() - 1;
+}
+
+// A variable behind a flag's value stands for further flags, which go to `left_out`.
+void AddFlags(const ShellCommand& words, Settings& settings, std::vector<std::string>& left_out) {
   for (size_t i = 0; i < words.size(); ++i) {
     if (!IsFlag(words[i])) continue;
     const size_t equals = words[i].find('=');
     Setting setting{NameOf(words[i].substr(0, equals)), words[i].substr(0, equals), {}};
     if (equals != std::string::npos) setting.values.push_back(words[i].substr(equals + 1));
-    for (; i + 1 < words.size() && !EndsValues(words[i + 1]); ++i)
-      if (equals == std::string::npos) setting.values.push_back(words[i + 1]);
+    for (; i + 1 < words.size() && !EndsValues(words[i + 1]); ++i) {
+      const bool has_value = equals != std::string::npos || !setting.values.empty();
+      if (has_value && IsUnknown(words[i + 1])) left_out.push_back(words[i + 1]);
+      else if (equals == std::string::npos) setting.values.push_back(words[i + 1]);
+    }
     settings.Add(std::move(setting));
   }
 }
@@ -70,7 +79,7 @@ Result<LaunchCommand> ReadLaunchCommand(const ShellCommand& words, const std::st
   // The last one: launchers may be Python programs, too.
   for (const std::string& word : flat)
     if (IsProgram(word)) command.program = word.substr(word.find_last_of("/\\") + 1);
-  AddFlags(flat, command.settings);
+  AddFlags(flat, command.settings, command.left_out);
   if (command.settings.empty())
     return InvalidInput("{}: no flags (--num-layers …) are there, expected the command of a training",
                         source);
@@ -86,8 +95,8 @@ Result<LaunchCommand> FindLaunchCommand(const std::string& script, const std::st
     if (FlagsIn(flat) > FlagsIn(longest)) longest = std::move(flat);
   }
   WT_ASSIGN_OR_RETURN(LaunchCommand command, ReadLaunchCommand(longest, source));
-  AddFlags(read.slurm_options, command.settings);
-  command.left_out = read.conditional;
+  AddFlags(read.slurm_options, command.settings, command.left_out);
+  command.left_out.insert(command.left_out.end(), read.conditional.begin(), read.conditional.end());
   return command;
 }
 

@@ -46,7 +46,7 @@ class Importer : MegatronFlags {
     Parallel();
     Framework();
     for (const std::string& flags : command_.left_out)
-      draft_.Note(fmt::format("Left out, since it is not known whether they are given: {}.",
+      draft_.Note(fmt::format("Left out, since it is not known what they are or whether they are given: {}.",
                               WithUnknownShown(flags)));
     NoteRest(flags_, kWithoutEffect, draft_);
     return flags_.status();

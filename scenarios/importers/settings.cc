@@ -91,7 +91,8 @@ std::optional<std::string> Settings::Text(std::string_view name) {
 bool Settings::Flag(std::string_view name, bool missing) {
   const Setting* setting = Find(name);
   if (setting == nullptr) return missing;
-  if (setting->values.empty()) return true;
+  // A variable behind a flag that takes no value stands for further flags.
+  if (std::all_of(setting->values.begin(), setting->values.end(), IsUnknown)) return true;
   const std::string* value = Value(name, "true or false");
   if (value == nullptr) return missing;
   const std::string word = Lower(*value);

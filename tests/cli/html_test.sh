@@ -31,7 +31,7 @@ expect_drawn() {
 "$windtunnel" predict "$work/pipeline.yaml" --html "$work/pipeline.html" -q || fail "predict --html"
 expect_drawn "$work/pipeline.html" 8
 "$windtunnel" compare "$work/mlp.yaml" --set cluster.device=cpu --html "$work/mlp.html" -q > "$work/out" 2>&1
-[ $? -le 3 ] && [ -s "$work/mlp.html" ] || { cat "$work/out"; fail "compare --html"; }
+case $? in 0 | 3) true ;; *) false ;; esac && [ -s "$work/mlp.html" ] || { cat "$work/out"; fail "compare --html"; }
 expect_drawn "$work/mlp.html" 9
 # Measured costs know no other numbers of devices: no section that consists of errors.
 grep -q '"scaling":{"points":\[\],"note":""}' "$work/mlp.html" || fail "scaling from measured costs"

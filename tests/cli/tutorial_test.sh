@@ -1,5 +1,5 @@
 #!/bin/bash
-# The scenarios and the overrides of docs/tutorial.md do what it says.
+# The scenarios and the overrides of docs/tutorial.md run without an error.
 set -u
 fail() { echo "FAILED: $1" >&2; exit 1; }
 source "$(dirname "$0")/begin.sh"
@@ -21,7 +21,7 @@ done
 try run my_fsdp.yaml $short --export base
 # shellcheck disable=SC2086
 try run my_lora.yaml $short --import base --export tuned
-cmp -s base/model.safetensors tuned/model.safetensors && fail 'adapters are merged'
+cmp -s base/model.safetensors tuned/model.safetensors && fail 'the adapters were not merged'
 # The table of questions: the overrides that follow --set there.
 questions=$(sed -n '/^| question/,/^$/p' "$tutorial" | grep -o 'set [a-z_.]*=[a-z0-9_.]*' | sed 's/^set //' | grep -v '^data=\|^model.vocab=')
 [ "$(echo "$questions" | wc -l)" -ge 7 ] || fail "questions: $questions"

@@ -42,6 +42,10 @@ grep -q -e '--svg: /dev/null/x.svg: cannot be written' err.txt || fail "the mess
 "$windtunnel" validate rows.jsonl --cross-fit 0.5 --seeds 2 > fits.txt || fail "cross-fit: exit status $?"
 [ "$(grep -c '^rows  *[01]  *3  *1 ' fits.txt)" = 2 ] || fail "expected two draws of three rows: $(cat fits.txt)"
 grep -q '^rows  *mean  *[0-9.]* %' fits.txt || fail "no mean over the draws: $(cat fits.txt)"
+"$windtunnel" validate rows.jsonl > unfitted.txt || fail "validate: exit status $?"
+without=$(sed -n 's/^rows  *4  *0  *\([0-9.]*\) %.*/\1/p' unfitted.txt)
+with=$(sed -n 's/^rows  *mean  *\([0-9.]*\) %.*/\1/p' fits.txt)
+awk "BEGIN { exit !($with < $without) }" || fail "fitted $with %, not fitted $without %: $(cat fits.txt unfitted.txt)"
 head -2 rows.jsonl > two.jsonl
 for wrong in 'rows.jsonl --cross-fit 1' 'rows.jsonl --cross-fit 0.5 --json fits.json' 'rows.jsonl --json - --svg -' 'rows.jsonl --cross-fit 2' 'rows.jsonl --seeds 0' 'two.jsonl --cross-fit 0.5'; do
   "$windtunnel" validate $wrong > out.txt 2> err.txt

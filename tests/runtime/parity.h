@@ -57,6 +57,7 @@ inline void ExpectLossParity(Scenario s) {
       .kind = OptimizerKind::kAdamW, .lr = 1e-3, .weight_decay = 0.01, .clip_norm = s.optimizer.clip_norm};
   const auto plan = CompilePlan(s), alone = CompilePlan(OnOneDevice(s));
   ASSERT_TRUE(plan) << plan.error().message;
+  ASSERT_TRUE(alone) << alone.error().message;
   const Trained ranks = Train(*plan, kParitySteps), one = Train(*alone, kParitySteps);
   for (int step = 0; step < kParitySteps; ++step) {
     EXPECT_NEAR(ranks.losses[step], one.losses[step], kParityTolerance * one.losses[step]) << "step " << step;
@@ -71,6 +72,7 @@ inline void ExpectWeightParity(Scenario s) {
   s.optimizer = {.kind = OptimizerKind::kSgd, .lr = 0.02, .clip_norm = s.optimizer.clip_norm};
   const auto plan = CompilePlan(s), alone = CompilePlan(OnOneDevice(s));
   ASSERT_TRUE(plan) << plan.error().message;
+  ASSERT_TRUE(alone) << alone.error().message;
   const Trained ranks = Train(*plan, kParitySteps), one = Train(*alone, kParitySteps);
   ASSERT_EQ(ranks.weights.size(), one.weights.size());
   for (size_t i = 0; i < ranks.weights.size(); ++i) {

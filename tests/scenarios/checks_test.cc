@@ -505,8 +505,12 @@ INSTANTIATE_TEST_SUITE_P(
             "has 8 devices (nodes 2 x devices_per_node 4), expected the same number"},
         Conflict{Gpt("parallel: {data: {size: 2}}\ncluster: {nodes: 1}\n"),
                  "s.yaml:3:18: the world size is 2 (data 2 x pipeline 1 x tensor 1 x context 1) but the "
-                 "cluster has 1 devices (nodes 1 x devices_per_node 1), expected the same number: "
-                 "parallel.data.size: 1 would use all of them"},
+                 "cluster has 1 devices (nodes 1 x devices_per_node 1), expected the same number, as with "
+                 "cluster.devices_per_node: 2"},
+        Conflict{Gpt("parallel: {data: {size: 16}}\ncluster: {devices_per_node: 8}\n"),
+                 "s.yaml:3:29: the world size is 16 (data 16 x pipeline 1 x tensor 1 x context 1) but the "
+                 "cluster has 8 devices (nodes 1 x devices_per_node 8), expected the same number, as with "
+                 "cluster.nodes: 2"},
         Conflict{Gpt("cluster: {straggler: {rank: 1, slowdown: 2}}\n"),
                  "s.yaml:2:29: cluster.straggler.rank is 1, expected less than the world size (1)"},
         Conflict{

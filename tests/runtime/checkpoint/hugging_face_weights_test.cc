@@ -436,6 +436,7 @@ TEST(HuggingFaceWeights, AreReadWithoutPrefixAndFromSeveralFiles) {
   ASSERT_TRUE(one) << one.error().message;
   ASSERT_TRUE(other) << other.error().message;
   EXPECT_EQ(*(*one)->Read("model.blocks.0.mlp.up.weight"), *(*other)->Read("model.blocks.0.mlp.up.weight"));
+  EXPECT_TRUE(OpenHuggingFaceWeights(parts + "/model.safetensors.index.json", Gpt2().model));
 }
 
 }  // namespace

@@ -130,6 +130,13 @@ TEST(ImportMegatron, ReadsUnequalStagesPrecisionAndRecomputation) {
   EXPECT_EQ(scenario.recompute_layers, 1);
 }
 
+TEST(ImportMegatron, LeavesOutVariablesThatStandForFlags) {
+  const auto yaml = Import("train.sh", Script("--bf16 $MORE --lr 1e-4 $OTHERS"), kOneNode);
+  ASSERT_TRUE(yaml) << yaml.error().message;
+  EXPECT_NE(yaml->find("lr: 0.0001"), std::string::npos) << *yaml;
+  EXPECT_NE(yaml->find("# Left out, since it is not known what they are or"), std::string::npos) << *yaml;
+}
+
 TEST(ImportMegatron, AsksForWhatAScriptDoesNotSay) {
   EXPECT_EQ(
       MistakesOf("train.sh", "torchrun --nnodes $N pretrain_gpt.py --num-layers 4 --hidden-size $H", {}),
