@@ -134,11 +134,14 @@ void Describe(V& v, LoraSpec& lora) {
 
 template <typename V>
 void Describe(V& v, ModelSpec& model) {
-  TextRule presets = {.other = TextRule::Other::kNothing, .words = ModelPresetNames()};
+  TextRule presets = {.other = TextRule::Other::kNothing,
+                      .words = ModelPresetNames(),
+                      .summary =
+                          "one of `windtunnel list models`; of other models, model.config takes the "
+                          "Hugging Face config.json"};
   v.Text("preset", model.preset, presets, "a published model; single keys override it");
   v.InputOnly("config",
-              "instead of the dimensions: a Hugging Face config.json of a gpt2, llama, mistral, mixtral, "
-              "qwen, deepseek, gpt_oss, gpt_neox, phi or gemma model");
+              "instead of the dimensions: a Hugging Face config.json (docs/contract.md has the types)");
   v.Word("kind", model.kind, "default transformer");
   if (v.Covers(model.kind == ModelKind::kTransformer)) {
     v.Integer("layers", model.layers, kSize, "transformer blocks");

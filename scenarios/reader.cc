@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "scenarios/keys.h"
-#include "scenarios/suggest.h"
 
 namespace windtunnel {
 
@@ -253,7 +252,7 @@ void Reader::ReadInto(const YamlNode& node, const std::string& path, std::string
   // A closed list of words is the better hint, even if the value is not text at all.
   const bool has_words = rule.other != TextRule::Other::kAnything;
   if (has_words && !(text && rule.Accepts(*text)))
-    return FailWords(node, path, rule.words, rule.other == TextRule::Other::kCsvFile ? kCsvFile : "");
+    return FailWords(node, path, rule.words, rule.Expected());
   if (!text) return Fail(node, path, text.error());
   if (!rule.Accepts(*text)) return Fail(node, path, rule.Expected());
   if (!rule.is_prose && text->find_first_of("\n\t") != std::string::npos)
@@ -271,11 +270,9 @@ void Reader::ReadPath(const YamlNode& node, const std::string& path, std::string
 }
 
 void Reader::FailWords(const YamlNode& node, const std::string& path, const std::vector<std::string>& words,
-                       const std::string& or_else) {
-  std::vector<std::string> choices = words;
-  if (!or_else.empty()) choices.push_back(or_else);
+                       const std::string& expected) {
   const std::string meant = node.is_scalar() ? MeantWord(node.text, words) : "";
-  Fail(node, path, JoinWithOr(choices) + (meant.empty() ? "" : fmt::format(" (did you mean '{}'?)", meant)));
+  Fail(node, path, expected + (meant.empty() ? "" : fmt::format(" (did you mean '{}'?)", meant)));
 }
 
 }  // namespace windtunnel

@@ -11,6 +11,7 @@
 
 #include "scenarios/describe.h"
 #include "scenarios/scalars.h"
+#include "scenarios/suggest.h"
 #include "scenarios/words.h"
 #include "scenarios/yaml_tree.h"
 
@@ -182,10 +183,13 @@ class Reader {
       }
       words.emplace_back(entry.word);
     }
-    FailWords(node, path, words, or_else);
+    std::vector<std::string> choices = words;
+    if (!or_else.empty()) choices.push_back(or_else);
+    FailWords(node, path, words, JoinWithOr(choices));
   }
+  // With the one of `words` that was probably meant.
   void FailWords(const YamlNode& node, const std::string& path, const std::vector<std::string>& words,
-                 const std::string& or_else);
+                 const std::string& expected);
 
   const YamlNode& block_;
   std::string path_;

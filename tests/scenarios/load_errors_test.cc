@@ -229,19 +229,14 @@ INSTANTIATE_TEST_SUITE_P(
                 "s.yaml:2:25: precision.init_scale is '-1', expected more than 0"},
         Mistake{Mlp("precision: {growth_interval: 0}\n"),
                 "s.yaml:2:30: precision.growth_interval is '0', expected at least 1"},
-        Mistake{"model: {preset: gpt2}\n",
-                "s.yaml:1:17: model.preset is 'gpt2', expected gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, "
-                "gpt3-175b, bert-base, "
-                "bert-large, pythia-160m, pythia-410m, pythia-1b, pythia-1.4b, pythia-2.8b, pythia-6.9b, "
-                "pythia-12b, gpt-neox-20b, llama-7b, llama2-7b, llama2-13b, llama2-70b, llama3-8b, "
-                "llama3-70b, llama3-405b, "
-                "llama4-scout, llama4-maverick, mixtral-8x7b, qwen2.5-0.5b, qwen2.5-7b, qwen2.5-72b, "
-                "qwen3-0.6b, qwen3-8b, "
-                "qwen3-32b, qwen3-30b-a3b, "
-                "qwen3-235b-a22b, deepseek-v2-lite, deepseek-v3, kimi-k2, mistral-7b-v0.1, olmo2-1b, "
-                "olmo2-7b, olmo2-13b, olmo2-32b, olmo3-7b, olmo3-32b, gpt-oss-20b, "
-                "gpt-oss-120b, gemma3-1b, gemma3-4b, gemma3-12b, gemma3-27b or mlp-10-100-10 (did you mean "
-                "'gpt2-124m'?)"},
+        Mistake{
+            "model: {preset: gpt2}\n",
+            "s.yaml:1:17: model.preset is 'gpt2', expected one of `windtunnel list models`; of other models, "
+            "model.config takes the Hugging Face config.json (did you mean 'gpt2-124m'?)"},
+        Mistake{"model: {preset: gpt2-xl}\n",
+                "s.yaml:1:17: model.preset is 'gpt2-xl', expected one of `windtunnel list models`; of other "
+                "models, "
+                "model.config takes the Hugging Face config.json (did you mean 'gpt2-1.5b'?)"},
         Mistake{Gpt("parallel: {pipeline: {schedule: 1b1f}}\n"),
                 "s.yaml:2:33: parallel.pipeline.schedule is '1b1f', expected none, gpipe, 1f1b, interleaved, "
                 "looped_bfs, zb_h1, zb_v, dualpipe_v or a .csv file"},
