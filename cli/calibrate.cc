@@ -60,6 +60,26 @@ Result<Costs> CostsToExtend(const Options& options, const std::string& device) {
   return Costs{MachineProfile(KindOfDevice(device)), path, true};
 }
 
+// Whether what the plans need can be measured here, all on one device.
+Status CheckMeasurable(const std::vector<Plan>& plans) {
+  const std::string& device = plans.front().scenario.cluster.device;
+  for (const Plan& plan : plans) {
+    if (plans.size() > 1 && plan.scenario.cluster.nodes > 1)
+      return InvalidInput("on several nodes one scenario at a time, {} were given", plans.size());
+    const std::string& own = plan.scenario.cluster.device;
+    if (!RunsHere(own) && own == "cuda")
+      return Failed("{}: cluster.device: no CUDA device was found", plan.scenario.name);
+    if (!RunsHere(own))
+      return InvalidInput(
+          "{}: cluster.device is '{}', expected cpu or cuda: nothing else can be measured here",
+          plan.scenario.name, own);
+    if (KindOfDevice(own) != KindOfDevice(device))
+      return InvalidInput("{}: cluster.device is {}, that of {} is {}: a profile is of one device",
+                          plan.scenario.name, own, plans.front().scenario.name, device);
+  }
+  return Ok();
+}
+
 }  // namespace
 
 Result<int> CalibrateCommand(const Options& options) {
@@ -80,18 +100,7 @@ Result<int> CalibrateCommand(const Options& options) {
   if (!NamesNodes(options)) WT_RETURN_IF_ERROR(CheckStartedAlone("calibrate"));
   WT_ASSIGN_OR_RETURN(std::vector<Plan> plans, PlansToMeasure(options));
   const std::string& device = plans.front().scenario.cluster.device;
-  for (const Plan& plan : plans) {
-    const std::string& own = plan.scenario.cluster.device;
-    if (!RunsHere(own) && own == "cuda")
-      return Failed("{}: cluster.device: no CUDA device was found", plan.scenario.name);
-    if (!RunsHere(own))
-      return InvalidInput(
-          "{}: cluster.device is '{}', expected cpu or cuda: nothing else can be measured here",
-          plan.scenario.name, own);
-    if (KindOfDevice(own) != KindOfDevice(device))
-      return InvalidInput("{}: cluster.device is {}, that of {} is {}: a profile is of one device",
-                          plan.scenario.name, own, plans.front().scenario.name, device);
-  }
+  WT_RETURN_IF_ERROR(CheckMeasurable(plans));
   WT_ASSIGN_OR_RETURN(Costs costs, CostsToExtend(options, device));
   if (!costs.of_this_machine)
     return InvalidInput(
@@ -103,8 +112,6 @@ Result<int> CalibrateCommand(const Options& options) {
   LiveOptions live = LiveOptionsFor(options, progress);
   std::unique_ptr<NodeGroup> nodes;
   for (const Plan& plan : plans) {
-    if (plans.size() > 1 && plan.scenario.cluster.nodes > 1)
-      return InvalidInput("on several nodes one scenario at a time, {} were given", plans.size());
     WT_ASSIGN_OR_RETURN(nodes, MeetNodes(options, plan));
     live.nodes = nodes.get();
     if (nodes != nullptr && nodes->node() > 0) {

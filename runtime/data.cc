@@ -63,7 +63,7 @@ class TextTokens : public TokenSource {
   TextTokens(std::string text, int64_t seq_len) : text_(std::move(text)), seq_len_(seq_len) {}
 
   int64_t size() const override { return sequences() - held_out(); }
-  int64_t held_out() const override { return sequences() / kHeldOutShare; }
+  int64_t held_out() const override { return sequences() / kHeldOutDivisor; }
 
   void Tokens(int64_t sample, std::span<int32_t> ids, std::span<int32_t> targets) const override {
     WT_CHECK_EQ(static_cast<int64_t>(ids.size()), seq_len_);

@@ -30,7 +30,7 @@ inline constexpr int64_t kSyntheticSamples = 65'536;
 inline constexpr int64_t kSyntheticHeldOut = 256;
 
 // The last tenth of a text's sequences, rounded down, is held out.
-inline constexpr int64_t kHeldOutShare = 10;
+inline constexpr int64_t kHeldOutDivisor = 10;
 
 // "synthetic": for a transformer, a noisy recurrence over tokens; for an MLP, a regression on a fixed linear
 // teacher. Both can be learned, so a loss that does not fall is a bug. Anything else is a text file, read as

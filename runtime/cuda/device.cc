@@ -33,7 +33,6 @@ Result<CudaDeviceInfo> Look(int ordinal) {
   WT_RETURN_IF_ERROR(Check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties"));
   CudaDeviceInfo info;
   info.name = properties.name;
-  info.compute_capability = properties.major * 10 + properties.minor;
   info.multiprocessors = properties.multiProcessorCount;
   info.memory = Bytes(static_cast<int64_t>(properties.totalGlobalMem));
   info.uuid = UuidText(properties.uuid);

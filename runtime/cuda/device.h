@@ -15,7 +15,6 @@ namespace windtunnel {
 
 struct CudaDeviceInfo {
   std::string name = {};  // "NVIDIA H200"
-  int compute_capability = 0;
   int multiprocessors = 0;
   Bytes memory = {};
   std::string uuid = {};

@@ -56,10 +56,9 @@ class Evaluator::State {
   Evaluation Evaluate(const Configuration& configuration) {
     const Scenario scenario = ScenarioOf(base_, configuration);
     if (const Status status = CheckSupported(scenario); !status) return Refused(status.error());
-    if (options_.composes) {
-      if (auto composed = Composed(scenario)) return *composed;
-      else if (composed.error().kind != ErrorKind::kUnsupported) return Refused(composed.error());
-    }
+    const Result<Evaluation> composed = Composed(scenario);
+    if (composed) return *composed;
+    if (composed.error().kind != ErrorKind::kUnsupported) return Refused(composed.error());
     auto evaluation = EvaluateInFull(scenario, profile_, speeds_);
     return evaluation ? *evaluation : Refused(evaluation.error());
   }

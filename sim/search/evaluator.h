@@ -28,7 +28,6 @@ struct Evaluation {
 };
 
 struct EvaluatorOptions {
-  bool composes = true;  // false: operator by operator always, as Predict
   // True: finds the whole peak even if it is infeasible. False: follows a peak only until it exceeds the
   // device's memory.
   bool follows_peaks = false;

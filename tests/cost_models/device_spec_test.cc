@@ -4,10 +4,18 @@
 #include <gtest/gtest.h>
 
 #include "cost_models/profile.h"
+#include "scenarios/json_schema.h"
 #include "tests/cost_models/without_place.h"
 
 namespace windtunnel {
 namespace {
+
+// Editors complete the names of devices from the schema (scenarios/describe.h).
+TEST(EmbeddedProfiles, AreThoseThatTheSchemaNames) {
+  const std::string schema = ScenarioJsonSchema();
+  for (const std::string& name : EmbeddedProfileNames())
+    EXPECT_NE(schema.find('"' + name + '"'), std::string::npos) << name;
+}
 
 TEST(DeviceSpec, EveryEmbeddedProfileIsWellFormedAndNamesASourceForEveryFigure) {
   const std::vector<std::string> names = EmbeddedProfileNames();
