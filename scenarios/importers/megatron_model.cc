@@ -1,11 +1,37 @@
 // The model that Megatron-LM's flags describe.
 #include <algorithm>
-#include <regex>
+#include <cctype>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "scenarios/importers/megatron_flags.h"
 
 namespace windtunnel {
 namespace {
+
+// Numbers in a text, and the text with an N for each of them, without spaces and parentheses: "[N]*N" and 1, 58
+// of "([1]*58)".
+struct Pattern {
+  std::string shape;
+  std::vector<int64_t> numbers;
+};
+Pattern PatternOf(const std::string& text) {
+  constexpr int64_t kMost = 1'000'000'000;
+  Pattern pattern;
+  bool in_number = false;
+  for (const char c : text) {
+    const bool is_digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+    if (is_digit && !in_number) {
+      pattern.shape += 'N';
+      pattern.numbers.push_back(0);
+    }
+    in_number = is_digit;
+    if (is_digit) pattern.numbers.back() = std::min(10 * pattern.numbers.back() + (c - '0'), kMost);
+    else if (c != '(' && c != ')' && std::isspace(static_cast<unsigned char>(c)) == 0) pattern.shape += c;
+  }
+  return pattern;
+}
 
 class ModelImporter : MegatronFlags {
  public:
@@ -159,12 +185,12 @@ class ModelImporter : MegatronFlags {
   }
 
   void Window(std::vector<std::string> window) {
-    std::string text;  // "128,0", "(128, 0)", or two words
-    for (const std::string& word : window) text += word + ",";
-    std::smatch match;
-    if (!std::regex_search(text, match, std::regex(R"((\d{1,9})\D+0\b)")))
+    std::string text;  // "127,0", "(127, 0)", or two words
+    for (const std::string& word : window) text += (text.empty() ? "" : ",") + word;
+    const Pattern pattern = PatternOf(text);
+    if (pattern.shape.substr(0, 3) != "N,N" || pattern.numbers.back() != 0)
       return flags_.Refuse("window_size", "a window to the left, as in 127,0");
-    draft_.Set("model.sliding_window.tokens", std::stoll(match[1]) + 1, flags_.Shown("window_size"));
+    draft_.Set("model.sliding_window.tokens", pattern.numbers[0] + 1, flags_.Shown("window_size"));
     Integer("model.sliding_window.full_every", "window_attn_skip_freq");
   }
 
@@ -191,16 +217,12 @@ class ModelImporter : MegatronFlags {
     const std::optional<std::string> text =
         flags_.Has("moe_layer_freq") ? flags_.Text("moe_layer_freq") : std::nullopt;
     if (!text) return;
-    std::smatch match;
-    const auto matches = [&](const char* pattern) {
-      return std::regex_match(*text, match, std::regex(pattern));
-    };
-    if (matches(R"(\s*(\d{1,9})\s*)")) {
-      if (match[1] != "1")
-        draft_.Set("model.experts.every", std::stoll(match[1]), flags_.Shown("moe_layer_freq"));
-    } else if (matches(R"([(\s]*\[0\]\s*\*\s*(\d{1,9})\s*\+\s*\[1\]\s*\*\s*\d{1,9}[)\s]*)")) {
-      draft_.Set("model.experts.first_dense", std::stoll(match[1]), flags_.Shown("moe_layer_freq"));
-    } else if (!matches(R"([(\s]*\[1\]\s*\*\s*\d{1,9}[)\s]*)")) {
+    const auto [shape, numbers] = PatternOf(*text);
+    if (shape == "N" && numbers[0] >= 1) {
+      if (numbers[0] > 1) draft_.Set("model.experts.every", numbers[0], flags_.Shown("moe_layer_freq"));
+    } else if (shape == "[N]*N+[N]*N" && numbers[0] == 0 && numbers[2] == 1) {
+      draft_.Set("model.experts.first_dense", numbers[1], flags_.Shown("moe_layer_freq"));
+    } else if (shape != "[N]*N" || numbers[0] != 1) {
       flags_.Refuse("moe_layer_freq",
                     "a number, ([0]*A+[1]*B) or ([1]*B), since other orders are not modelled");
     }

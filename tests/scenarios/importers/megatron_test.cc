@@ -117,6 +117,23 @@ TEST(ImportMegatron, ReadsExpertsAndLatentAttention) {
   EXPECT_EQ(scenario.model.head_dim, 96);
 }
 
+TEST(ImportMegatron, ReadsWindowsAndOrdersOfExperts) {
+  for (const char* window : {"127,0", "(127, 0)", "127 0"}) {
+    const Scenario scenario = ImportedScript(std::string("--bf16 --window-attn-skip-freq 4 --window-size ") +
+                                             (window[0] == '(' ? "'(127, 0)'" : window));
+    ASSERT_TRUE(scenario.model.sliding_window) << window;
+    EXPECT_EQ(scenario.model.sliding_window->tokens, 128) << window;
+    EXPECT_EQ(scenario.model.sliding_window->full_every, 4) << window;
+  }
+  EXPECT_NE(MistakesOfScript("--window-size 127,127").find("expected a window to the left"),
+            std::string::npos);
+  const std::string experts = "--bf16 --num-experts 4 --moe-router-topk 1 --moe-layer-freq ";
+  EXPECT_EQ(ImportedScript(experts + "2").model.experts->every, 2);
+  EXPECT_EQ(ImportedScript(experts + "'([1]*4)'").model.experts->first_dense, 0);
+  EXPECT_NE(MistakesOfScript(experts + "'([0,1]*2)'").find("other orders are not modelled"),
+            std::string::npos);
+}
+
 TEST(ImportMegatron, ReadsUnequalStagesPrecisionAndRecomputation) {
   const Scenario scenario = ImportedScript(
       "--num-layers 10 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 2 "
