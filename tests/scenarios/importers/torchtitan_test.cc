@@ -110,6 +110,8 @@ TEST(ImportTorchtitan, NamesWhatIsMissingOrWrong) {
                  kEightNodes),
       "job.toml: activation_checkpoint.mode is 'some', expected none, selective or full");
   EXPECT_EQ(MistakesOf("job.toml", "[model\n", kEightNodes).substr(0, 13), "job.toml:1:7:");
+  for (const char* text : {"[\nx", "[%]", "[[=", "[ .a]"})
+    EXPECT_EQ(MistakesOf("job.toml", text, kEightNodes).substr(0, 9), "job.toml:") << text;
 }
 
 }  // namespace
