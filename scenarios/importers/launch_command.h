@@ -16,7 +16,8 @@ namespace windtunnel {
 struct LaunchCommand {
   std::string program;
   Settings settings;
-  std::vector<std::string> left_out;  // flags under conditions that are not known, and variables that stand for flags
+  std::vector<std::string>
+      left_out;  // flags under conditions that are not known, and variables that stand for flags
 };
 
 // `words` are a command after expansion by a shell. Errors: InvalidInput if it has no flags.

@@ -9,6 +9,8 @@
 
 #include "scenarios/importers/settings.h"
 #include "scenarios/importers/shell_arithmetic.h"
+#include "scenarios/importers/shell_condition.h"
+#include "scenarios/importers/shell_words.h"
 
 namespace windtunnel {
 namespace {
@@ -16,89 +18,6 @@ namespace {
 bool IsNameChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 std::string Unknown(std::string_view name) { return kUnknown + std::string(name) + kUnknownEnd; }
-
-bool HasUnknown(std::string_view text) { return text.find(kUnknown) != std::string_view::npos; }
-
-// A word as it is put together: quoting decides whether it exists when empty, and where expansions split.
-class WordBuilder {
- public:
-  void AddQuoted(std::string_view text) {
-    word_ += text;
-    exists_ = true;
-  }
-  // The result of an expansion outside of quotes.
-  void AddSplit(std::string_view text) {
-    for (const char c : text) {
-      if (std::isspace(static_cast<unsigned char>(c)) != 0) {
-        End();
-      } else {
-        word_ += c;
-        exists_ = true;
-      }
-    }
-  }
-  // The elements of an array: the first belongs to what stands before it, the last to what follows.
-  void AddElements(const std::vector<std::string>& elements) {
-    for (size_t i = 0; i < elements.size(); ++i) {
-      if (i > 0) End();
-      AddQuoted(elements[i]);
-    }
-  }
-  void End() {
-    if (exists_) words_.push_back(std::move(word_));
-    word_.clear();
-    exists_ = false;
-  }
-  // Forgets the word that has not ended.
-  void Drop() {
-    word_.clear();
-    exists_ = false;
-  }
-  bool exists() const { return exists_; }
-  const std::string& word() const { return word_; }
-  std::vector<std::string> Take() {
-    End();
-    return std::move(words_);
-  }
-
- private:
-  std::string word_;
-  bool exists_ = false;
-  std::vector<std::string> words_;
-};
-
-// Whether a test holds, as far as it is known.
-using Truth = std::optional<bool>;
-
-Truth Compare(const std::string& a, const std::string& operation, const std::string& b) {
-  if (HasUnknown(a) || HasUnknown(b)) return std::nullopt;
-  if (operation == "=" || operation == "==") return a == b;
-  if (operation == "!=") return a != b;
-  if (operation.size() != 3 || operation[0] != '-') return std::nullopt;
-  const std::optional<int64_t> left = EvaluateShellArithmetic(a), right = EvaluateShellArithmetic(b);
-  if (!left || !right) return std::nullopt;
-  if (operation == "-eq") return *left == *right;
-  if (operation == "-ne") return *left != *right;
-  if (operation == "-gt") return *left > *right;
-  if (operation == "-ge") return *left >= *right;
-  if (operation == "-lt") return *left < *right;
-  if (operation == "-le") return *left <= *right;
-  return std::nullopt;
-}
-
-// The words of `[ … ]` or `[[ … ]]` without the brackets, with at most one operator.
-Truth Test(std::vector<std::string> words) {
-  if (!words.empty() && words.front() == "!") {
-    words.erase(words.begin());
-    const Truth truth = Test(words);
-    return truth ? Truth(!*truth) : std::nullopt;
-  }
-  if (words.size() == 1) return HasUnknown(words[0]) ? Truth() : Truth(!words[0].empty());
-  if (words.size() == 2 && (words[0] == "-z" || words[0] == "-n"))
-    return HasUnknown(words[1]) ? Truth() : Truth(words[1].empty() == (words[0] == "-z"));
-  if (words.size() == 3) return Compare(words[0], words[1], words[2]);
-  return std::nullopt;
-}
 
 class Shell {
  public:
@@ -192,21 +111,24 @@ class Shell {
     skips_ = false;
     certain_ = true;
     if (!twice || (c != '&' && c != '|') || InCondition()) return;
-    if (!last_test_) certain_ = false;
-    else skips_ = *last_test_ != (c == '&');
+    if (last_test_) skips_ = *last_test_ != (c == '&');
+    else certain_ = !is_test_ && c == '&';  // commands are taken to succeed
   }
 
   bool InCondition() const { return !branches_.empty() && branches_.back().in_condition; }
 
   void Finish(const std::vector<std::string>& words) {
     last_test_ = std::nullopt;
+    is_test_ = false;
     const bool is_header = std::exchange(is_header_, false);
     if (words.empty() || is_header) return;
-    bool is_test = false;
-    if (words.size() >= 2 && (words[0] == "[" || words[0] == "[[" || words[0] == "test")) {
-      const size_t end = words[0] == "test" ? words.size() : words.size() - 1;
-      last_test_ = Test({words.begin() + 1, words.begin() + static_cast<std::ptrdiff_t>(end)});
-      is_test = true;
+    const bool is_negated = words[0] == "!" && words.size() > 1;
+    const std::vector<std::string> rest(words.begin() + (is_negated ? 1 : 0), words.end());
+    is_test_ = rest.size() >= 2 && (rest[0] == "[" || rest[0] == "[[" || rest[0] == "test");
+    if (is_test_) {
+      const size_t end = rest[0] == "test" ? rest.size() : rest.size() - 1;
+      last_test_ = DecideTest({rest.begin() + 1, rest.begin() + static_cast<std::ptrdiff_t>(end)});
+      if (last_test_ && is_negated) last_test_ = !*last_test_;
     }
     if (InCondition()) {
       // Of several tests joined by && and || nothing is known.
@@ -214,14 +136,14 @@ class Shell {
       branch.taken = condition_parts_++ == 0 ? last_test_ : std::nullopt;
       return;
     }
-    if (Runs() && !skips_ && !is_test) script_.commands.push_back(words);
+    if (Runs() && !skips_ && !is_test_) script_.commands.push_back(words);
   }
 
   static bool IsKeyword(std::string_view word) {
     constexpr std::string_view kKeywords[] = {"if",     "then",  "elif",    "else",     "fi",       "for",
                                               "while",  "until", "do",      "done",     "case",     "esac",
                                               "export", "local", "declare", "readonly", "function", "time",
-                                              "exec",   "eval",  "nohup",   "!"};
+                                              "exec",   "eval",  "nohup"};
     return std::find(std::begin(kKeywords), std::end(kKeywords), word) != std::end(kKeywords);
   }
 
@@ -553,7 +475,8 @@ class Shell {
   bool splits_ = true;  // whether expansions outside of quotes split words; not in assignments
   bool skips_ = false;  // the command behind a test that failed
   bool certain_ = true;
-  Truth last_test_;
+  bool is_test_ = false;  // the last command
+  Truth last_test_;       // what it says
   int condition_parts_ = 0;
   bool is_header_ = false;  // of a loop or a `case`: its words are no command
   std::map<std::string, std::vector<std::string>> variables_;

@@ -43,6 +43,19 @@ TEST(ShellScript, DecidesTestsOfKnownValues) {
   EXPECT_EQ(CommandOf("X=a\n[ $X = b ] && Y=1\n[ $X = a ] && Y=2\nrun $Y"), "[run] [2]");
 }
 
+TEST(ShellScript, KnowsNegationAndCommandsInARow) {
+  const std::string script =
+      "if ! [ -z \"$X\" ]; then A=1; else A=2; fi\nif [[ ! \"$X\" == a ]]; then B=1; else B=2; fi\nrun $A $B";
+  EXPECT_EQ(CommandOf(script, {{"X", "a"}}), "[run] [1] [2]");
+  EXPECT_EQ(CommandOf(script, {{"X", ""}}), "[run] [2] [1]");
+  const ShellScript read = ReadShellScript("mkdir -p out && A=1\ncd out || A=2\nrun $A", {});
+  EXPECT_EQ(read.commands.back(), (ShellCommand{"run", std::string("\x01") + "A\x02"}))
+      << "cd may have failed";
+  EXPECT_EQ(ReadShellScript("mkdir -p out && A=1\nrun $A", {}).commands.back(), (ShellCommand{"run", "1"}));
+  EXPECT_EQ(CommandOf("if [[ $P = 1 && 2 = 2 ]]; then A=1; fi\nrun $A"), "[run] [<A>]")
+      << "several conditions";
+}
+
 TEST(ShellScript, LeavesOutWhatUnknownConditionsAddAndSaysSo) {
   const ShellScript read =
       ReadShellScript("ARGS=\"--a 1\"\nif [ $P = 1 ]; then\n  ARGS=\"$ARGS --profile\"\nfi\nrun $ARGS", {});
