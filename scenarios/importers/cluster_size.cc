@@ -1,7 +1,7 @@
 #include "scenarios/importers/cluster_size.h"
 
 #include <algorithm>
-#include <charconv>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,14 +14,6 @@ constexpr std::string_view kDevices[] = {"nproc_per_node", "num_gpus", "ntasks_p
 
 bool Any(std::span<const std::string_view> names, Settings& settings) {
   return std::any_of(names.begin(), names.end(), [&](std::string_view name) { return settings.Has(name); });
-}
-
-std::optional<int64_t> IntegerOf(const Draft& draft, std::string_view path) {
-  const std::string* text = draft.Find(path);
-  int64_t value = 0;
-  if (text == nullptr || std::from_chars(text->data(), text->data() + text->size(), value).ec != std::errc())
-    return std::nullopt;
-  return value;
 }
 
 // The first of `names` that is given sets `path`.
@@ -43,13 +35,20 @@ void SetFirst(std::string_view path, std::span<const std::string_view> names, Se
 
 }  // namespace
 
+int64_t Product(std::initializer_list<int64_t> factors) {
+  int64_t product = 1;
+  for (const int64_t factor : factors)
+    if (__builtin_mul_overflow(product, factor, &product)) return std::numeric_limits<int64_t>::max();
+  return product;
+}
+
 std::optional<int64_t> SetCluster(Settings& settings, Draft& draft) {
   SetFirst("cluster.nodes", kNodes, settings, draft);
   SetFirst("cluster.devices_per_node", kDevices, settings, draft);
   if (!draft.Has("cluster.nodes") && settings.Has("standalone"))
     draft.Set("cluster.nodes", int64_t{1}, "--standalone");
-  const std::optional<int64_t> nodes = IntegerOf(draft, "cluster.nodes");
-  const std::optional<int64_t> devices = IntegerOf(draft, "cluster.devices_per_node");
+  const std::optional<int64_t> nodes = draft.FindInteger("cluster.nodes");
+  const std::optional<int64_t> devices = draft.FindInteger("cluster.devices_per_node");
   if (!nodes && !Any(kNodes, settings))
     settings.Fail("how many nodes there are is not said, expected --set cluster.nodes=N");
   if (!devices && !Any(kDevices, settings))
@@ -62,12 +61,12 @@ std::optional<int64_t> SetCluster(Settings& settings, Draft& draft) {
         "the network between nodes is not said, expected --set cluster.network=NAME (see `windtunnel list "
         "networks`)");
   if (!nodes || !devices) return std::nullopt;
-  return *nodes * *devices;
+  return Product({*nodes, *devices});
 }
 
 std::optional<int64_t> DataRanks(int64_t world, int64_t tensor, int64_t pipeline, int64_t context,
                                  Settings& settings) {
-  const int64_t others = tensor * pipeline * context;
+  const int64_t others = Product({tensor, pipeline, context});
   if (others > 0 && world % others == 0 && world > 0) return world / others;
   settings.Fail(
       "{} ranks cannot be divided among {} tensor x {} pipeline x {} context ranks; expected a multiple of "

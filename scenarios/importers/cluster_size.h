@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 
 #include "scenarios/importers/draft.h"
 #include "scenarios/importers/settings.h"
 
 namespace windtunnel {
+
+// The product, or the largest number if it is larger.
+int64_t Product(std::initializer_list<int64_t> factors);
 
 // Sets cluster.nodes and cluster.devices_per_node from the flags of torchrun, deepspeed and sbatch, unless
 // `draft` has them, and returns the number of ranks; nothing if it is not known. Notes a mistake in

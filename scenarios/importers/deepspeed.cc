@@ -121,10 +121,7 @@ class Importer {
     const int64_t tensor = Integer("tensor_parallel.autotp_size").value_or(1);
     if (tensor > 1) draft_.Set("parallel.tensor.size", tensor, "tensor_parallel.autotp_size");
     const std::optional<int64_t> world = SetCluster(config_, draft_);
-    const auto degree = [&](std::string_view key) {
-      const std::string* text = draft_.Find(key);
-      return text == nullptr ? int64_t{1} : std::max<int64_t>(std::strtoll(text->c_str(), nullptr, 10), 1);
-    };
+    const auto degree = [&](std::string_view key) { return draft_.FindInteger(key).value_or(1); };
     if (!world) return;
     const std::optional<int64_t> data =
         DataRanks(*world, degree("parallel.tensor.size"), degree("parallel.pipeline.size"),
@@ -191,15 +188,12 @@ class Importer {
     const std::optional<int64_t> global = Integer("train_batch_size");
     if (micro) draft_.Set("batch.micro", *micro, "train_micro_batch_size_per_gpu");
     if (accumulate) draft_.Set("batch.accumulate", *accumulate, "gradient_accumulation_steps");
-    const auto given = [&](std::string_view key) -> int64_t {
-      const std::string* text = draft_.Find(key);
-      return text == nullptr ? 0 : std::strtoll(text->c_str(), nullptr, 10);
-    };
+    const auto given = [&](std::string_view key) { return draft_.FindInteger(key).value_or(0); };
     // One of the two follows from the other and the whole.
     const bool lacks_micro = !draft_.Has("batch.micro");
     const int64_t known = lacks_micro ? given("batch.accumulate") : given("batch.micro");
     if (global && (lacks_micro || !draft_.Has("batch.accumulate"))) {
-      const int64_t others = std::max<int64_t>(known, 1) * data;
+      const int64_t others = Product({std::max<int64_t>(known, 1), data});
       if (*global <= 0 || *global % others != 0)
         return config_.Refuse("train_batch_size", fmt::format("a multiple of {}", others));
       draft_.Set(lacks_micro ? "batch.micro" : "batch.accumulate", *global / others, "train_batch_size");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
 
 #include "scenarios/characters.h"
@@ -62,6 +63,15 @@ const std::string* Draft::Find(std::string_view path) const {
   for (const Key& key : keys_)
     if (key.path == path) return &key.value;
   return nullptr;
+}
+
+std::optional<int64_t> Draft::FindInteger(std::string_view path) const {
+  const std::string* text = Find(path);
+  int64_t value = 0;
+  if (text == nullptr) return std::nullopt;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
+  return value;
 }
 
 bool Draft::HasBelow(std::string_view path) const {

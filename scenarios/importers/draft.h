@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -29,6 +31,8 @@ class Draft {
   // The value of the key; null if it has none.
   const std::string* Find(std::string_view path) const;
   bool Has(std::string_view path) const { return Find(path) != nullptr; }
+  // Nothing if the key has no value, or no whole number.
+  std::optional<int64_t> FindInteger(std::string_view path) const;
   // Whether the key or one below it has a value.
   bool HasBelow(std::string_view path) const;
 

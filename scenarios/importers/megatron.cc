@@ -55,7 +55,7 @@ class Importer : MegatronFlags {
  private:
   // Training scripts and flags of models that scenarios cannot express.
   Status RefuseOtherModels() {
-    for (const char* program : {"t5", "mamba", "vlm", "vision", "retro", "ict", "biencoder", "multimodal"})
+    for (const char* program : {"_t5", "mamba", "vlm", "vision", "retro", "_ict", "biencoder", "multimodal"})
       if (program_.find(program) != std::string::npos)
         return Unsupported("{}: models of {} cannot be expressed; GPT's and BERT's can", flags_.source(),
                            program_);
@@ -116,7 +116,7 @@ class Importer : MegatronFlags {
     int64_t stages = 1;
     std::string remark;
     if (const auto layers = flags_.Integer("num_layers_per_virtual_pipeline_stage"); layers && *layers > 0) {
-      stages = layers_ / (pipeline_ * *layers);
+      stages = layers_ / pipeline_ / *layers;
       remark = flags_.Shown("num_layers_per_virtual_pipeline_stage");
     } else if (const auto virtual_stages = flags_.Integer("num_virtual_stages_per_pipeline_rank")) {
       stages = *virtual_stages;
@@ -137,10 +137,9 @@ class Importer : MegatronFlags {
     const int64_t inner = pipeline_ - (first ? 1 : 0) - (last ? 1 : 0);
     const int64_t left = layers_ - first.value_or(0) - last.value_or(0);
     if (virtual_stages > 1 || left < 0 || (inner == 0 ? left != 0 : left % inner != 0 || left == 0)) {
-      draft_.Note(
-          fmt::format("Layers are divided over {} stages as Windtunnel does it: {} and {} are left out.",
-                      pipeline_ * virtual_stages, flags_.Shown("decoder_first_pipeline_num_layers"),
-                      flags_.Shown("decoder_last_pipeline_num_layers")));
+      draft_.Note(fmt::format("Layers are divided over stages as Windtunnel does it: {} and {} are left out.",
+                              flags_.Shown("decoder_first_pipeline_num_layers"),
+                              flags_.Shown("decoder_last_pipeline_num_layers")));
       return;
     }
     std::string list;
@@ -186,7 +185,7 @@ class Importer : MegatronFlags {
       if (zero1 && gathers)
         draft_.Set("parallel.data.overlap_param_gather", "true", flags_.Shown("overlap_param_gather"));
       if (zero1 && instances && *instances > 1)
-        draft_.Set("parallel.data.shard_size", data * context_ / *instances,
+        draft_.Set("parallel.data.shard_size", Product({data, context_}) / *instances,
                    flags_.Shown("num_distributed_optimizer_instances"));
       Bucket();
     }
@@ -205,26 +204,22 @@ class Importer : MegatronFlags {
   }
 
   void Batch(int64_t data) {
-    if (!flags_.Has("micro_batch_size")) {
-      if (!draft_.Has("batch.micro"))
-        flags_.Fail("--micro-batch-size is missing, expected it or --set batch.micro=N");
-      return;
-    }
-    Integer("batch.micro", "micro_batch_size");
-    const int64_t micro = flags_.Integer("micro_batch_size").value_or(0);
+    Required("batch.micro", "micro_batch_size");
+    const int64_t micro = Effective("batch.micro", "micro_batch_size", 0);
     const std::optional<int64_t> global = flags_.Integer("global_batch_size");
     if (!global || micro <= 0) return;
-    if (*global % (micro * data) != 0 || *global <= 0)
+    const int64_t of_all = Product({micro, data});
+    if (*global % of_all != 0 || *global <= 0)
       return flags_.Refuse(
           "global_batch_size",
-          fmt::format("a multiple of {} ({} data ranks x micro-batches of {})", micro * data, data, micro));
-    draft_.Set("batch.accumulate", *global / (micro * data),
+          fmt::format("a multiple of {} ({} data ranks x micro-batches of {})", of_all, data, micro));
+    draft_.Set("batch.accumulate", *global / of_all,
                flags_.Shown("global_batch_size") + " / (micro-batch x data)");
     if (flags_.Has("rampup_batch_size")) draft_.Note("The step is one after the batch's ramp-up.");
   }
 
   LaunchCommand& command_;
-  const int64_t layers_ = flags_.Integer("num_layers").value_or(0), tensor_ = tensor_ranks(),
+  const int64_t layers_ = Effective("model.layers", "num_layers", 0), tensor_ = tensor_ranks(),
                 pipeline_ = stages(), context_ = context_ranks();
 };
 

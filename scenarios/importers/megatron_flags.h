@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -51,9 +52,14 @@ class MegatronFlags {
     return true;
   }
 
-  int64_t tensor_ranks() { return flags_.Integer("tensor_model_parallel_size").value_or(1); }
-  int64_t stages() { return flags_.Integer("pipeline_model_parallel_size").value_or(1); }
-  int64_t context_ranks() { return flags_.Integer("context_parallel_size").value_or(1); }
+  // What --set says, else the flag.
+  int64_t Effective(std::string_view key, std::string_view flag, int64_t missing) {
+    const std::optional<int64_t> set = draft_.FindInteger(key), given = flags_.Integer(flag);
+    return set ? *set : given.value_or(missing);
+  }
+  int64_t tensor_ranks() { return Effective("parallel.tensor.size", "tensor_model_parallel_size", 1); }
+  int64_t stages() { return Effective("parallel.pipeline.size", "pipeline_model_parallel_size", 1); }
+  int64_t context_ranks() { return Effective("parallel.context.size", "context_parallel_size", 1); }
 
   const std::string& program_;
   Settings& flags_;

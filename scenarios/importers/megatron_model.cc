@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/importers/cluster_size.h"
 #include "scenarios/importers/megatron_flags.h"
 
 namespace windtunnel {
@@ -87,7 +88,8 @@ class ModelImporter : MegatronFlags {
 
   // The vocabulary is padded to a multiple of a number times the tensor ranks.
   void Vocabulary() {
-    const int64_t multiple = flags_.Integer("make_vocab_size_divisible_by").value_or(128) * tensor_ranks();
+    const int64_t multiple =
+        Product({flags_.Integer("make_vocab_size_divisible_by").value_or(128), tensor_ranks()});
     const std::string tokenizer = flags_.Text("tokenizer_type").value_or("");
     if (draft_.Has("model.vocab")) return;
     if (flags_.Has("padded_vocab_size")) return Integer("model.vocab", "padded_vocab_size");
@@ -103,7 +105,7 @@ class ModelImporter : MegatronFlags {
     if (!words) return flags_.Fail("the size of the vocabulary is not said, expected --set model.vocab=N");
     // NullTokenizer counts the end of a document beyond --vocab-size.
     if (tokenizer == "NullTokenizer") ++*words;
-    if (*words < 1 || multiple < 1) return flags_.Refuse("vocab_size", "at least 1");
+    if (*words < 1 || multiple < 1 || multiple > INT32_MAX) return flags_.Refuse("vocab_size", "at least 1");
     draft_.Set("model.vocab", (*words + multiple - 1) / multiple * multiple,
                fmt::format("{}, {}, to a multiple of {}", source, *words, multiple));
   }
@@ -141,7 +143,7 @@ class ModelImporter : MegatronFlags {
     const int64_t heads = flags_.Integer("num_attention_heads").value_or(1);
     const int64_t head_dim = flags_.Integer("kv_channels")
                                  .value_or(heads > 0 ? flags_.Integer("hidden_size").value_or(0) / heads : 0);
-    if (share < 1)
+    if (share > 0 && share < 1)
       draft_.Set("model.rope_dim", static_cast<int64_t>(share * static_cast<double>(head_dim)),
                  flags_.Shown("rotary_percent"));
   }

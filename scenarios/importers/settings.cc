@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "scenarios/scalars.h"
 
@@ -63,12 +64,13 @@ std::optional<int64_t> Settings::Integer(std::string_view name) {
   if (value == nullptr) return std::nullopt;
   std::string digits = *value;
   std::erase(digits, '_');  // as Python writes them
-  if (const Reading<int64_t> read = ReadInteger(Plain(digits))) return *read;
-  const Reading<double> number = ReadNumber(Plain(digits));  // 5e8
-  if (number && *number == static_cast<double>(static_cast<int64_t>(*number)))
-    return static_cast<int64_t>(*number);
-  Refuse(name, "a whole number");
-  return std::nullopt;
+  constexpr double kMost = 1e15;
+  const Reading<double> number = ReadNumber(Plain(digits));  // also 5e8
+  if (!number || std::abs(*number) > kMost || *number != std::floor(*number)) {
+    Refuse(name, number && std::abs(*number) > kMost ? "at most 1e15" : "a whole number");
+    return std::nullopt;
+  }
+  return static_cast<int64_t>(*number);
 }
 
 std::optional<double> Settings::Number(std::string_view name) {

@@ -43,6 +43,7 @@ class Settings {
   // How the user wrote it; `name` if it is missing.
   std::string Shown(std::string_view name);
 
+  // Up to 1e15 in magnitude, so that sums and small multiples are within 64 bits.
   std::optional<int64_t> Integer(std::string_view name);
   std::optional<double> Number(std::string_view name);
   std::optional<std::string> Text(std::string_view name);

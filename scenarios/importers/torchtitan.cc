@@ -56,9 +56,9 @@ class Importer {
   Importer(Settings& config, Draft& draft) : config_(config), draft_(draft) {}
 
   Status Import() {
-    tensor_ = Degree("tensor_parallel_degree");
-    pipeline_ = Degree("pipeline_parallel_degree");
-    context_ = Degree("context_parallel_degree");
+    tensor_ = Effective("parallel.tensor.size", "tensor_parallel_degree");
+    pipeline_ = Effective("parallel.pipeline.size", "pipeline_parallel_degree");
+    context_ = Effective("parallel.context.size", "context_parallel_degree");
     const bool compiles = config_.Flag("compile.enable") || config_.Flag("training.compile");
     Model();
     const std::optional<int64_t> world = SetCluster(config_, draft_);
@@ -85,6 +85,11 @@ class Importer {
   }
   int64_t Degree(std::string_view key) {
     return std::max<int64_t>(config_.Integer(Name(key)).value_or(1), 1);
+  }
+  // What --set says, else the configuration.
+  int64_t Effective(std::string_view key, std::string_view degree) {
+    const int64_t given = Degree(degree);
+    return draft_.FindInteger(key).value_or(given);
   }
   std::string Text(std::string_view name, std::string_view missing) {
     return config_.Has(name) ? config_.Text(name).value_or(std::string(missing)) : std::string(missing);
@@ -134,16 +139,17 @@ class Importer {
     const int64_t replicas = Degree("data_parallel_replicate_degree");
     int64_t shards = config_.Integer(Name("data_parallel_shard_degree")).value_or(-1);
     if (shards < 0) shards = data / replicas;
-    if (replicas * shards != data)
+    if (Product({replicas, shards}) != data)
       return config_.Fail(
           "{} data ranks cannot be {} replicas of {} shards; expected another --set cluster.nodes=N", data,
           replicas, shards);
-    const bool is_sharded = shards * context_ > 1;
+    const bool is_sharded = Product({shards, context_}) > 1;
     if (is_sharded) {
       draft_.Set("parallel.data.kind", "fsdp", Name("data_parallel_shard_degree"));
       if (replicas > 1) {
         draft_.Set("parallel.data.sharding", "hybrid_shard", Name("data_parallel_replicate_degree"));
-        draft_.Set("parallel.data.shard_size", shards * context_, Name("data_parallel_shard_degree"));
+        draft_.Set("parallel.data.shard_size", Product({shards, context_}),
+                   Name("data_parallel_shard_degree"));
       }
       Resharding();
       if (config_.Flag("training.enable_cpu_offload"))
@@ -197,15 +203,17 @@ class Importer {
   void Batch(int64_t data) {
     const std::string local_name =
         config_.Has("training.batch_size") ? "training.batch_size" : "training.local_batch_size";
-    const int64_t local = config_.Integer(local_name).value_or(8);
+    const int64_t given = config_.Integer(local_name).value_or(8);
+    const int64_t local = pipeline_ == 1 ? draft_.FindInteger("batch.micro").value_or(given) : given;
     const int64_t global = config_.Integer("training.global_batch_size").value_or(-1);
     const std::string remark = config_.Has(local_name) ? local_name : std::string(kDefault);
     if (local <= 0) return config_.Refuse(local_name, "at least 1");
     int64_t accumulate = 1;
     if (global > 0) {
-      if (global % (local * data) != 0)
-        return config_.Refuse("training.global_batch_size", fmt::format("a multiple of {}", local * data));
-      accumulate = global / (local * data);
+      const int64_t of_all = Product({local, data});
+      if (global % of_all != 0)
+        return config_.Refuse("training.global_batch_size", fmt::format("a multiple of {}", of_all));
+      accumulate = global / of_all;
     }
     int64_t micro = local;
     if (pipeline_ > 1) {
@@ -215,7 +223,7 @@ class Importer {
       if (micro <= 0 || local % micro != 0)
         return config_.Refuse(Name("pipeline_parallel_microbatch_size"),
                               fmt::format("a divisor of {}", local));
-      accumulate *= local / micro;
+      accumulate = Product({accumulate, local / micro});
     }
     draft_.Set("batch.micro", micro, remark);
     draft_.Set("batch.accumulate", accumulate, global > 0 ? "training.global_batch_size" : remark);

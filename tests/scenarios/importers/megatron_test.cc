@@ -154,6 +154,25 @@ TEST(ImportMegatron, LeavesOutVariablesThatStandForFlags) {
   EXPECT_NE(yaml->find("# Left out, since it is not known what they are or"), std::string::npos) << *yaml;
 }
 
+// What is derived follows --set, too: 32 sequences are 8 micro-batches of 2 on 2 data ranks, or 2 of 4 on 4.
+TEST(ImportMegatron, DerivesFromWhatIsSet) {
+  const std::string flags = "--tensor-model-parallel-size 4 --global-batch-size 32 --bf16";
+  EXPECT_EQ(ImportedScript(flags).batch.accumulate, 8);
+  const Scenario set =
+      ImportedScript(flags, {"cluster.device=a100-sxm-80g", "parallel.tensor.size=2", "batch.micro=4"});
+  EXPECT_EQ(set.parallel.tensor.size, 2);
+  EXPECT_EQ(set.parallel.data.size, 4);
+  EXPECT_EQ(set.batch.accumulate, 2);
+}
+
+TEST(ImportMegatron, RefusesSizesThatNobodyHas) {
+  const std::string huge = "9000000000000000000";
+  EXPECT_NE(
+      MistakesOfScript("--tensor-model-parallel-size " + huge + " --pipeline-model-parallel-size " + huge),
+      "");
+  EXPECT_NE(MistakesOfScript("--micro-batch-size " + huge + " --global-batch-size " + huge), "");
+}
+
 TEST(ImportMegatron, AsksForWhatAScriptDoesNotSay) {
   EXPECT_EQ(
       MistakesOf("train.sh", "torchrun --nnodes $N pretrain_gpt.py --num-layers 4 --hidden-size $H", {}),
