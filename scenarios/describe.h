@@ -50,6 +50,12 @@ inline TextRule NetworkPresets() {
   return rule;
 }
 
+inline TextRule Devices() {
+  TextRule rule{.words = {}};
+  for (const std::string_view name : kKnownDevices) rule.words.emplace_back(name);
+  return rule;
+}
+
 inline TextRule TopologyPresets() {
   TextRule rule{.other = TextRule::Other::kNothing, .words = {}};
   for (const KnownTopology& known : kKnownTopologies) rule.words.emplace_back(known.name);
@@ -465,36 +471,7 @@ void Describe(V& v, SlowLinkSpec& link) {
 
 template <typename V>
 void Describe(V& v, ClusterSpec& cluster) {
-  TextRule devices = {.words = {"cpu",
-                                "cuda",
-                                "a100-pcie-80g",
-                                "a100-sxm-40g",
-                                "a100-sxm-80g",
-                                "a10g-24g",
-                                "a800-sxm-80g",
-                                "b200-sxm-180g",
-                                "b300-sxm-270g",
-                                "gb200-nvl72-186g",
-                                "gb300-nvl72-279g",
-                                "h100-nvl-94g",
-                                "h100-pcie-80g",
-                                "h100-sxm-80g",
-                                "h100-sxm-96g-500w",
-                                "h20-sxm-96g",
-                                "h200-sxm-141g",
-                                "h800-sxm-80g",
-                                "l4-24g",
-                                "l40s-48g",
-                                "rtx-3090-24g",
-                                "rtx-4090-24g",
-                                "rtx-5090-32g",
-                                "rtx-6000-ada-48g",
-                                "rtx-a6000-48g",
-                                "rtx-pro-6000-96g",
-                                "t4-16g",
-                                "v100-sxm2-16g",
-                                "v100-sxm2-32g"}};
-  v.Text("device", cluster.device, devices,
+  v.Text("device", cluster.device, Devices(),
          "cpu (default) or cuda: the one at hand; else a hardware profile");
   v.Integer("nodes", cluster.nodes, kRanks, "default 1");
   v.Integer("devices_per_node", cluster.devices_per_node, kRanks,

@@ -71,4 +71,35 @@ inline bool NamesProfileFile(std::string_view device) {
   return device.find('/') != std::string_view::npos || device.ends_with(".json");
 }
 
+// Examples of cluster.device for editors: this machine's two, and the profiles of cost_models/profiles.
+inline constexpr std::string_view kKnownDevices[] = {"cpu",
+                                                     "cuda",
+                                                     "a100-pcie-80g",
+                                                     "a100-sxm-40g",
+                                                     "a100-sxm-80g",
+                                                     "a10g-24g",
+                                                     "a800-sxm-80g",
+                                                     "b200-sxm-180g",
+                                                     "b300-sxm-270g",
+                                                     "gb200-nvl72-186g",
+                                                     "gb300-nvl72-279g",
+                                                     "h100-nvl-94g",
+                                                     "h100-pcie-80g",
+                                                     "h100-sxm-80g",
+                                                     "h100-sxm-96g-500w",
+                                                     "h20-sxm-96g",
+                                                     "h200-sxm-141g",
+                                                     "h800-sxm-80g",
+                                                     "l4-24g",
+                                                     "l40s-48g",
+                                                     "rtx-3090-24g",
+                                                     "rtx-4090-24g",
+                                                     "rtx-5090-32g",
+                                                     "rtx-6000-ada-48g",
+                                                     "rtx-a6000-48g",
+                                                     "rtx-pro-6000-96g",
+                                                     "t4-16g",
+                                                     "v100-sxm2-16g",
+                                                     "v100-sxm2-32g"};
+
 }  // namespace windtunnel

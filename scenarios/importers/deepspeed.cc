@@ -73,12 +73,8 @@ class Importer {
       draft_.Set("precision.param", bf16 ? "bf16" : "fp16", bf16 ? "bf16.enabled" : "fp16.enabled");
     const std::string* param = draft_.Find("precision.param");
     if (param == nullptr || *param == "fp32") return;
-    const std::string type = config_.Has("communication_data_type")
-                                 ? config_.Text("communication_data_type").value_or(*param)
-                                 : *param;
-    if (stage_ < 3 || config_.Has("communication_data_type"))
-      draft_.SetText("precision.reduce", type,
-                     config_.Has("communication_data_type") ? "communication_data_type" : kDefault);
+    if (const auto type = config_.Text("communication_data_type"))  // else the loader's, which is DeepSpeed's
+      draft_.SetText("precision.reduce", *type, "communication_data_type");
     if (fp16) LossScale();
   }
 
@@ -139,7 +135,8 @@ class Importer {
   void Zero() {
     draft_.Set("parallel.data.overlap", Flag("zero_optimization.overlap_comm", stage_ == 3),
                config_.Has("zero_optimization.overlap_comm") ? "zero_optimization.overlap_comm" : kDefault);
-    const std::string* reduce = draft_.Find(stage_ == 3 ? "precision.param" : "precision.reduce");
+    const std::string* reduce =
+        draft_.Find(draft_.Has("precision.reduce") ? "precision.reduce" : "precision.param");
     const double element = reduce == nullptr || *reduce == "fp32" ? 4 : 2;
     const double bucket = Number("zero_optimization.reduce_bucket_size").value_or(5e8);
     if (bucket > 0)
@@ -168,15 +165,14 @@ class Importer {
 
   void Offload() {
     const auto device = [&](const char* what) {
-      const std::string name = std::string("zero_optimization.") + what;
-      if (stage_ < 3 && config_.Flag("zero_optimization.cpu_offload") && what[8] == 'o')
-        return std::string("cpu");
-      return config_.Text(name + ".device").value_or("none");
+      return config_.Text(std::string("zero_optimization.") + what + ".device").value_or("none");
     };
-    const std::string optimizer = device("offload_optimizer"), param = device("offload_param");
-    for (const std::string& where : {optimizer, param})
-      if (where == "nvme")
-        draft_.Note("Offload to disks (nvme) is not modelled; the host's memory is taken instead.");
+    const std::string param = device("offload_param");
+    std::string optimizer = device("offload_optimizer");
+    // Its name before 2021.
+    if (stage_ < 3 && config_.Flag("zero_optimization.cpu_offload")) optimizer = "cpu";
+    if (optimizer == "nvme" || param == "nvme")
+      draft_.Note("Offload to disks (nvme) is not modelled; the host's memory is taken instead.");
     if (param != "none" && stage_ == 3) draft_.Set("parallel.data.offload", "param", "offload_param.device");
     else if (optimizer != "none")
       draft_.Set("parallel.data.offload", "optimizer", "offload_optimizer.device");

@@ -121,9 +121,9 @@ class ModelImporter : MegatronFlags {
       if (flags_.Has("ffn_hidden_size")) Integer(ffn, "ffn_hidden_size");
     } else if (flags_.Has("ffn_hidden_size")) {
       Integer("model.ffn", "ffn_hidden_size");
-    } else if (const auto hidden = flags_.Integer("hidden_size")) {
+    } else if (const int64_t hidden = Effective("model.hidden", "hidden_size", 0); hidden > 0) {
       // arguments.py: two thirds of 4 x hidden if gated, in multiples of 64.
-      draft_.Set("model.ffn", gated ? *hidden * 4 * 2 / 3 / 64 * 64 : 4 * *hidden, kDefault);
+      draft_.Set("model.ffn", gated ? Product({8, hidden}) / 3 / 64 * 64 : Product({4, hidden}), kDefault);
     }
   }
 
@@ -140,9 +140,9 @@ class ModelImporter : MegatronFlags {
     if (kind != "rope") return;
     Number("model.rope_theta", "rotary_base");
     const double share = flags_.Number("rotary_percent").value_or(1);
-    const int64_t heads = flags_.Integer("num_attention_heads").value_or(1);
-    const int64_t head_dim = flags_.Integer("kv_channels")
-                                 .value_or(heads > 0 ? flags_.Integer("hidden_size").value_or(0) / heads : 0);
+    const int64_t heads = Effective("model.heads", "num_attention_heads", 0);
+    const int64_t head_dim = Effective("model.head_dim", "kv_channels",
+                                       heads > 0 ? Effective("model.hidden", "hidden_size", 0) / heads : 0);
     if (share > 0 && share < 1)
       draft_.Set("model.rope_dim", static_cast<int64_t>(share * static_cast<double>(head_dim)),
                  flags_.Shown("rotary_percent"));

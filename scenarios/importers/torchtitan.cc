@@ -237,8 +237,8 @@ class Importer {
         config_.Has("training.mixed_precision_param") ? "training.mixed_precision_param" : kDefault;
     if (is_sharded_) {
       draft_.SetText("precision.param", param, remark);
-      draft_.Set(
-          "precision.reduce", std::string_view(reduce),
+      draft_.SetText(
+          "precision.reduce", reduce,
           config_.Has("training.mixed_precision_reduce") ? "training.mixed_precision_reduce" : kDefault);
     } else if (param != "fp32") {
       draft_.Set("precision.param", "fp32", kDefault);

@@ -10,7 +10,7 @@
 namespace windtunnel {
 namespace {
 
-// Editors complete the names of devices from the schema (scenarios/describe.h).
+// Editors complete the names of devices from the schema (scenarios/known_names.h).
 TEST(EmbeddedProfiles, AreThoseThatTheSchemaNames) {
   const std::string schema = ScenarioJsonSchema();
   for (const std::string& name : EmbeddedProfileNames())

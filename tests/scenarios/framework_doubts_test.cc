@@ -29,19 +29,6 @@ TEST(FrameworkDoubts, NameWhatAFrameworkDoesNotRun) {
   EXPECT_THAT(DoubtsOf({"framework=megatron_core", "parallel.pipeline.schedule=interleaved",
                         "parallel.pipeline.virtual_stages=2"}),
               IsEmpty());
-  const auto interleaved = [](const char* framework, const char* micro_batches) {
-    return DoubtsOf({framework, micro_batches, "parallel.pipeline.schedule=interleaved",
-                     "parallel.pipeline.virtual_stages=2"});
-  };
-  EXPECT_THAT(interleaved("framework=megatron_core", "batch.accumulate=3"), IsEmpty());
-  EXPECT_THAT(
-      interleaved("framework=megatron", "batch.accumulate=3"),
-      ElementsAre("megatron's schedule interleaved needs a multiple of 2 micro-batches, and stops at 3"));
-  const std::string wide = "precision.reduce=fp32";
-  EXPECT_THAT(
-      DoubtsOf({"framework=pytorch", "parallel.data.kind=ddp", wide}),
-      ElementsAre(HasSubstr("fp32 copies"), HasSubstr("PyTorch's DDP has buckets of their own type")));
-  EXPECT_THAT(DoubtsOf({"framework=deepspeed", wide}), ElementsAre(HasSubstr("communication_data_type")));
   EXPECT_THAT(DoubtsOf({"framework=deepspeed", "parallel.data.kind=fsdp"}),
               ElementsAre(HasSubstr("third stage is kind: zero3")));
   EXPECT_THAT(DoubtsOf({"framework=megatron", "precision.compute=fp8"}),
@@ -104,6 +91,22 @@ TEST(FrameworkDoubts, NameWhatAFrameworkDoesNotRun) {
   EXPECT_THAT(with_context("deepspeed", "ring"), ElementsAre(HasSubstr("is ulysses")));
   EXPECT_THAT(with_context("pytorch", "ulysses"),
               ElementsAre(HasSubstr("kind: zero1"), HasSubstr("has no ulysses")));
+}
+
+TEST(FrameworkDoubts, NameMicroBatchesThatAScheduleRefusesAndWiderReductions) {
+  const auto interleaved = [](const char* framework, const char* micro_batches) {
+    return DoubtsOf({framework, micro_batches, "parallel.pipeline.schedule=interleaved",
+                     "parallel.pipeline.virtual_stages=2"});
+  };
+  EXPECT_THAT(interleaved("framework=megatron_core", "batch.accumulate=3"), IsEmpty());
+  EXPECT_THAT(
+      interleaved("framework=megatron", "batch.accumulate=3"),
+      ElementsAre("megatron's schedule interleaved needs a multiple of 2 micro-batches, and stops at 3"));
+  const std::string wide = "precision.reduce=fp32";
+  EXPECT_THAT(
+      DoubtsOf({"framework=pytorch", "parallel.data.kind=ddp", wide}),
+      ElementsAre(HasSubstr("fp32 copies"), HasSubstr("PyTorch's DDP has buckets of their own type")));
+  EXPECT_THAT(DoubtsOf({"framework=deepspeed", wide}), ElementsAre(HasSubstr("communication_data_type")));
 }
 
 TEST(FrameworkDoubts, SayWhatATutorialsReaderMayNotExpect) {

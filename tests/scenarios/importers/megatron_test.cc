@@ -163,6 +163,7 @@ TEST(ImportMegatron, DerivesFromWhatIsSet) {
   EXPECT_EQ(set.parallel.tensor.size, 2);
   EXPECT_EQ(set.parallel.data.size, 4);
   EXPECT_EQ(set.batch.accumulate, 2);
+  EXPECT_EQ(ImportedScript("--bf16", {"cluster.device=a100-sxm-80g", "model.hidden=2048"}).model.ffn, 8192);
 }
 
 TEST(ImportMegatron, RefusesSizesThatNobodyHas) {
