@@ -5,8 +5,19 @@
 namespace windtunnel {
 namespace {
 
+// Whether the operator draws random numbers: which ones, it is told with each launch.
+bool Draws(const OpKind& kind) {
+  if (const auto* dropout = std::get_if<Dropout>(&kind))
+    return !dropout->backward;  // backward reads what was drawn
+  if (const auto* attention = std::get_if<AttentionForward>(&kind)) return attention->dropout.drops();
+  if (const auto* attention = std::get_if<AttentionBackward>(&kind)) return attention->dropout.drops();
+  if (const auto* attention = std::get_if<ContextAttentionForward>(&kind)) return attention->dropout.drops();
+  if (const auto* attention = std::get_if<ContextAttentionBackward>(&kind)) return attention->dropout.drops();
+  return false;
+}
+
 bool CanBeInGraph(const Op& op) {
-  if (op.stream != kComputeStream || op.on_host || IsCommunication(op.kind)) return false;
+  if (op.stream != kComputeStream || op.on_host || IsCommunication(op.kind) || Draws(op.kind)) return false;
   if (const auto* copy = std::get_if<Copy>(&op.kind)) return copy->crosses == Copy::Crosses::kNothing;
   return !std::holds_alternative<LoadBatch>(op.kind) && !std::holds_alternative<OptimizerUpdate>(op.kind) &&
          !std::holds_alternative<MuonUpdate>(op.kind) && !std::holds_alternative<HostWait>(op.kind);

@@ -194,10 +194,23 @@ Status QueuedRun::Communicate(OpIndex index) {
   return Ok();
 }
 
-// As runtime/imitation.h says, by copies and fills of the device: 0x3C3C… is about 2^-6 in fp32 and bf16,
-// 0x2424 in fp16.
+// As runtime/imitation.h says, by copies and fills of the device on the compute queue: 0x3C3C… is about 2^-6 in fp32
+// and bf16, 0x2424 in fp16. Copy streams make its operands and take its results, as those of the collective.
 Status QueuedRun::Imitate(OpIndex index) {
   const Op& op = program_.ops[index];
+  WT_RETURN_IF_ERROR(LetWait(DeviceQueues::kCompute, kComputeStream, index));
+  WT_RETURN_IF_ERROR(CopyAsImitation(op));
+  if (!mode_.spans && !state_.is_awaited[index]) return Ok();
+  const auto timing = mode_.spans ? DeviceQueues::Timing::kTimed : DeviceQueues::Timing::kNone;
+  WT_ASSIGN_OR_RETURN(events_[index], queues_.Record(DeviceQueues::kCompute, timing));
+  if (!mode_.spans) return Ok();
+  // The next operator's span begins behind the imitation.
+  if (last_.empty()) last_.resize(1, DeviceQueues::kNever);
+  last_[DeviceQueues::kCompute] = events_[index];
+  return Ok();
+}
+
+Status QueuedRun::CopyAsImitation(const Op& op) {
   if (op.writes.empty()) return Ok();
   executor_.Resolve(op.reads, executor_.reads_);
   executor_.Resolve(op.writes, executor_.writes_);
@@ -214,10 +227,6 @@ Status QueuedRun::Imitate(OpIndex index) {
     const uint8_t byte = *dtype == DType::kInt32 ? 0 : *dtype == DType::kFloat16 ? 0x24 : 0x3C;
     WT_RETURN_IF_ERROR(queues_.Fill(DeviceQueues::kCompute, out.data, byte, SizeOf(*dtype) * out.elements));
   }
-  if (!mode_.spans) return Ok();
-  // The next operator's span begins behind the imitation.
-  if (last_.empty()) last_.resize(1, DeviceQueues::kNever);
-  WT_ASSIGN_OR_RETURN(last_[0], queues_.Record(DeviceQueues::kCompute, DeviceQueues::Timing::kTimed));
   return Ok();
 }
 

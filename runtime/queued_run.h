@@ -78,6 +78,7 @@ class QueuedRun {
   Status ExecuteMemory(int32_t index);
   Status Communicate(OpIndex index);
   Status Imitate(OpIndex index);
+  Status CopyAsImitation(const Op& op);
   Status AwaitOnHost(OpIndex index);
   Status AwaitDependencies(OpIndex index);
   Status Compute(OpIndex index);
