@@ -437,31 +437,36 @@ class Commands {
   }
 
   void AddImport() {
-    CLI::App* import =
-        AddCommand(app_, "import", Command::kImport,
-                   "Write a scenario from what Megatron-LM, DeepSpeed or torchtitan is told to train.");
+    CLI::App* import = AddCommand(
+        app_, "import", Command::kImport,
+        "Write a scenario from what Megatron-LM, Hugging Face's Trainer, DeepSpeed or torchtitan is "
+        "told to train.");
     import
-        ->add_option(
-            "FILE", options_.files,
-            "A launch script of Megatron-LM, a ds_config.json, or a torchtitan configuration (TOML); instead "
-            "of it, a command of Megatron-LM may follow --")
+        ->add_option("FILE", options_.files,
+                     "A launch script of Megatron-LM or of Hugging Face's Trainer, a recipe (TRL, "
+                     "LLaMA-Factory, Axolotl) "
+                     "or a configuration of accelerate (YAML), a ds_config.json, or a torchtitan "
+                     "configuration (TOML); "
+                     "instead of it, a command may follow --")
         ->type_name("")
         ->expected(0, 1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    Examples(*import, {{"windtunnel import train.sh --set cluster.device=h100-sxm-80g --out s.yaml",
-                        "then: predict s.yaml"},
-                       {"windtunnel import ds_config.json --set model.preset=llama3-8b --set cluster.nodes=2 "
-                        "--set cluster.devices_per_node=8",
-                        "DeepSpeed's file has neither"},
-                       {"windtunnel import --set cluster.device=h100-sxm-80g -- torchrun … pretrain_gpt.py …",
-                        "a command, of which the shell expands the variables"}});
+    Examples(*import,
+             {{"windtunnel import train.sh --set cluster.device=h100-sxm-80g --out s.yaml",
+               "then: predict s.yaml"},
+              {"windtunnel import ds_config.json --set model.preset=llama3-8b --set cluster.nodes=2 "
+               "--set cluster.devices_per_node=8",
+               "DeepSpeed's file has neither"},
+              {"windtunnel import --set cluster.device=h100-sxm-80g -- torchrun … pretrain_gpt.py …",
+               "a command, of which the shell expands the variables"},
+              {"windtunnel import --set cluster.device=a100-sxm-80g -- accelerate launch --config_file "
+               "fsdp.yaml sft.py --config recipe.yaml",
+               "files that a command names are read"}});
     import
-        ->add_option(
-            "--from", options_.from,
-            "Whose settings FILE holds (default: by its ending, .toml torchtitan, .json DeepSpeed, others "
-            "Megatron)")
+        ->add_option("--from", options_.from,
+                     "Whose settings they are (default: what the file's ending and its settings speak of)")
         ->type_name("PROGRAM")
-        ->check(CLI::IsMember({"megatron", "deepspeed", "torchtitan"}));
+        ->check(CLI::IsMember({"megatron", "deepspeed", "torchtitan", "huggingface"}));
     const auto add_repeatable = [&](const char* name, std::vector<std::string>& values, const char* what) {
       return import->add_option(name, values, what)
           ->expected(1)

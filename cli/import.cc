@@ -16,6 +16,16 @@ Result<Override> ReadSet(const std::string& text) {
   return set;
 }
 
+// A file that a launch script names: from the current directory, as the script's commands see it, else beside
+// the script.
+Result<std::string> ReadNamed(const std::string& path, const std::filesystem::path& folder) {
+  constexpr char kWhat[] = "a file that exists";
+  std::error_code ignored;
+  const std::filesystem::path beside = folder / path;
+  const bool is_beside = !std::filesystem::exists(path, ignored) && std::filesystem::exists(beside, ignored);
+  return ReadFile(is_beside ? beside.string() : path, kWhat);
+}
+
 }  // namespace
 
 Result<int> ImportCommand(const Options& options) {
@@ -33,19 +43,22 @@ Result<int> ImportCommand(const Options& options) {
   }
   if (options.files.empty() == options.launch.empty())
     return InvalidInput("expected either a file or a command behind -- (see `windtunnel import --help`)");
+  if (options.from == "megatron") request.program = SourceProgram::kMegatron;
+  if (options.from == "deepspeed") request.program = SourceProgram::kDeepSpeed;
+  if (options.from == "torchtitan") request.program = SourceProgram::kTorchtitan;
+  if (options.from == "huggingface") request.program = SourceProgram::kHuggingFace;
   if (!options.launch.empty()) {
-    if (!options.from.empty() && options.from != "megatron")
-      return InvalidInput("--from {}: a command can only be Megatron-LM's, expected a file", options.from);
+    if (options.from == "deepspeed" || options.from == "torchtitan")
+      return InvalidInput("--from {}: a command can only be Megatron-LM's or Hugging Face's, expected a file",
+                          options.from);
     request.source = "the command";
     request.command = options.launch;
   } else {
     request.source = options.files.front();
-    request.program = options.from.empty()          ? ProgramOf(request.source)
-                      : options.from == "megatron"  ? SourceProgram::kMegatron
-                      : options.from == "deepspeed" ? SourceProgram::kDeepSpeed
-                                                    : SourceProgram::kTorchtitan;
     WT_ASSIGN_OR_RETURN(request.text, ReadFile(request.source, "a launch script or a configuration"));
   }
+  request.read = [folder = std::filesystem::path(options.files.empty() ? "." : request.source).parent_path()](
+                     const std::string& path) { return ReadNamed(path, folder); };
   WT_ASSIGN_OR_RETURN(const std::string yaml, ImportScenario(request));
   WT_RETURN_IF_ERROR(WriteText(options.out.empty() ? "-" : options.out, yaml));
   return 0;

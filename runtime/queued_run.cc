@@ -194,8 +194,9 @@ Status QueuedRun::Communicate(OpIndex index) {
   return Ok();
 }
 
-// As runtime/imitation.h says, by copies and fills of the device on the compute queue: 0x3C3C… is about 2^-6 in fp32
-// and bf16, 0x2424 in fp16. Copy streams make its operands and take its results, as those of the collective.
+// As runtime/imitation.h says, by copies and fills of the device on the compute queue: 0x3C3C… is about 2^-6
+// in fp32 and bf16, 0x2424 in fp16. Copy streams make its operands and take its results, as those of the
+// collective.
 Status QueuedRun::Imitate(OpIndex index) {
   const Op& op = program_.ops[index];
   WT_RETURN_IF_ERROR(LetWait(DeviceQueues::kCompute, kComputeStream, index));

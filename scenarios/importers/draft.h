@@ -38,6 +38,7 @@ class Draft {
 
   // A sentence for the top of the file.
   void Note(std::string sentence) { notes_.push_back(std::move(sentence)); }
+  void NoteFirst(std::string sentence) { notes_.insert(notes_.begin(), std::move(sentence)); }
   const std::vector<std::string>& notes() const { return notes_; }
 
   // The file: the notes as comments, then the keys in the order of docs/contract.md.

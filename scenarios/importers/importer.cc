@@ -8,6 +8,7 @@
 #include "scenarios/importers/configuration.h"
 #include "scenarios/importers/deepspeed.h"
 #include "scenarios/importers/draft.h"
+#include "scenarios/importers/huggingface.h"
 #include "scenarios/importers/launch_command.h"
 #include "scenarios/importers/megatron.h"
 #include "scenarios/importers/torchtitan.h"
@@ -24,6 +25,8 @@ constexpr std::string_view NameOf(SourceProgram program) {
       return "DeepSpeed";
     case SourceProgram::kTorchtitan:
       return "torchtitan";
+    case SourceProgram::kHuggingFace:
+      return "Hugging Face";
   }
   return "";
 }
@@ -60,39 +63,70 @@ Result<LaunchCommand> ReadModelArguments(const std::string& text, const std::str
   return command;
 }
 
-Status ImportInto(const ImportRequest& request, Draft& draft) {
-  const std::string& source = request.source;
-  if (request.program == SourceProgram::kDeepSpeed) {
-    WT_ASSIGN_OR_RETURN(Settings settings, ReadJsonSettings(request.text, source));
-    return ImportDeepSpeed(settings, draft);
+Result<std::string> ReadsNothing(const std::string& path) { return InvalidInput("{}: cannot be read", path); }
+
+class Import {
+ public:
+  Import(const ImportRequest& request, Draft& draft)
+      : request_(request), draft_(draft), read_(request.read ? request.read : ReadsNothing) {}
+
+  // The program whose settings they were.
+  Result<SourceProgram> Run() {
+    const auto ends = [&](std::string_view end) { return request_.source.ends_with(end); };
+    if (!request_.command.empty()) return OfCommand(ReadLaunchCommand(request_.command, request_.source));
+    if (Is(SourceProgram::kTorchtitan) || (!request_.program && ends(".toml"))) {
+      WT_ASSIGN_OR_RETURN(Settings settings, ReadTomlSettings(request_.text, request_.source));
+      WT_RETURN_IF_ERROR(ImportTorchtitan(settings, draft_));
+      return SourceProgram::kTorchtitan;
+    }
+    if (Is(SourceProgram::kDeepSpeed) || ends(".json") || ends(".yaml") || ends(".yml"))
+      return OfKeys(ends(".json"));
+    return OfCommand(FindLaunchCommand(request_.text, request_.source, request_.definitions));
   }
-  if (request.program == SourceProgram::kTorchtitan) {
-    WT_ASSIGN_OR_RETURN(Settings settings, ReadTomlSettings(request.text, source));
-    return ImportTorchtitan(settings, draft);
+
+ private:
+  bool Is(SourceProgram program) const { return request_.program == program; }
+
+  // JSON or YAML.
+  Result<SourceProgram> OfKeys(bool is_json) {
+    WT_ASSIGN_OR_RETURN(Settings settings, ReadJsonSettings(request_.text, request_.source));
+    if (Is(SourceProgram::kHuggingFace) || (!request_.program && IsHuggingFace(settings))) {
+      WT_RETURN_IF_ERROR(ImportHuggingFace(settings, "", read_, draft_));
+      return SourceProgram::kHuggingFace;
+    }
+    if (Is(SourceProgram::kDeepSpeed) || (!request_.program && is_json)) {
+      WT_RETURN_IF_ERROR(ImportDeepSpeed(settings, draft_));
+      return SourceProgram::kDeepSpeed;
+    }
+    return OfCommand(ReadModelArguments(request_.text, request_.source, request_.definitions));
   }
-  const bool is_yaml = source.ends_with(".yaml") || source.ends_with(".yml");
-  auto command = !request.command.empty() ? ReadLaunchCommand(request.command, source)
-                 : is_yaml                ? ReadModelArguments(request.text, source, request.definitions)
-                                          : FindLaunchCommand(request.text, source, request.definitions);
-  if (!command) return tl::unexpected(command.error());
-  return ImportMegatron(*command, draft);
-}
+
+  Result<SourceProgram> OfCommand(Result<LaunchCommand> command) {
+    if (!command) return tl::unexpected(command.error());
+    if (Is(SourceProgram::kHuggingFace) || (!request_.program && IsHuggingFace(command->settings))) {
+      WT_RETURN_IF_ERROR(ImportHuggingFace(command->settings, command->program, read_, draft_));
+      for (const std::string& left_out : command->left_out)
+        draft_.Note(fmt::format("Left out, since it is not known here: {}.", WithUnknownShown(left_out)));
+      return SourceProgram::kHuggingFace;
+    }
+    WT_RETURN_IF_ERROR(ImportMegatron(*command, draft_));
+    return SourceProgram::kMegatron;
+  }
+
+  const ImportRequest& request_;
+  Draft& draft_;
+  ReadNamedFile read_;
+};
 
 }  // namespace
 
-SourceProgram ProgramOf(const std::string& path) {
-  if (path.ends_with(".toml")) return SourceProgram::kTorchtitan;
-  if (path.ends_with(".json")) return SourceProgram::kDeepSpeed;
-  return SourceProgram::kMegatron;
-}
-
 Result<std::string> ImportScenario(const ImportRequest& request) {
   Draft draft;
-  draft.Note(
-      fmt::format("Imported from {} ({}) by `windtunnel import`.", request.source, NameOf(request.program)));
   for (const Override& set : request.sets) draft.Set(set.key, std::string_view(set.value), "--set");
   draft.Set("name", std::string_view(ScenarioName(request.source)));
-  WT_RETURN_IF_ERROR(ImportInto(request, draft));
+  WT_ASSIGN_OR_RETURN(const SourceProgram program, Import(request, draft).Run());
+  draft.NoteFirst(
+      fmt::format("Imported from {} ({}) by `windtunnel import`.", request.source, NameOf(program)));
   const std::string yaml = draft.Yaml();
   const auto scenario = ParseScenario(yaml, "the scenario of " + request.source, ".", {});
   if (!scenario) return tl::unexpected(scenario.error());

@@ -7,28 +7,27 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "scenarios/importers/huggingface.h"
 #include "scenarios/overrides.h"
 
 namespace windtunnel {
 
-enum class SourceProgram { kMegatron, kDeepSpeed, kTorchtitan };
+enum class SourceProgram { kMegatron, kDeepSpeed, kTorchtitan, kHuggingFace };
 
 struct ImportRequest {
-  SourceProgram program = SourceProgram::kMegatron;
+  std::optional<SourceProgram> program;  // else the one that the file's name and its settings speak of
   std::string source;                // the file's name in messages
-  std::string text;                  // the file: a shell script or a YAML of MODEL_ARGS, JSON, or TOML
-  std::vector<std::string> command;  // of Megatron, instead of a file: the words of a command
+  std::string text;                  // the file: a shell script, YAML, JSON, or TOML
+  std::vector<std::string> command;  // instead of a file: the words of a command
+  ReadNamedFile read;                // reads files that settings name; without it, none can be read
   std::vector<Override> sets;        // keys of the scenario that come before everything else
   std::map<std::string, std::string> definitions;  // values of the shell's variables
 };
-
-// The program whose settings a file of this name holds: *.toml torchtitan's, *.json DeepSpeed's, all others
-// Megatron's.
-SourceProgram ProgramOf(const std::string& path);
 
 // The scenario as YAML, which the loader accepts. Errors: InvalidInput for settings or a scenario that is
 // wrong or lacks something, Unsupported for models that scenarios cannot express.

@@ -25,6 +25,12 @@ bool Matches(std::string_view name, std::string_view pattern) {
   return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1)) : name == pattern;
 }
 
+// What is off is not missed.
+bool IsOff(const Setting& setting) {
+  return setting.values.size() == 1 &&
+         (setting.values[0] == "false" || setting.values[0] == "False" || setting.values[0] == "no");
+}
+
 void AddOnce(const std::string& text, std::vector<std::string>& texts) {
   if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
 }
@@ -45,7 +51,7 @@ void NoteRest(const Settings& settings, std::string_view without_effect, Draft& 
       return Matches(setting->name, pattern);
     });
     const std::string_view why = WhyNot(setting->name);
-    if (has_no_effect) AddOnce(setting->shown, ignored);
+    if (has_no_effect || (!why.empty() && IsOff(*setting))) AddOnce(setting->shown, ignored);
     else if (!why.empty()) AddOnce(fmt::format("{} ({})", WithValues(*setting), why), not_modelled);
     else AddOnce(WithValues(*setting), unknown);
   }

@@ -36,6 +36,17 @@ std::string WithUnknownShown(std::string_view text) {
   return shown;
 }
 
+bool Settings::Holds(std::string_view name) const {
+  return std::any_of(settings_.begin(), settings_.end(),
+                     [&](const Entry& entry) { return entry.setting.name == name; });
+}
+
+std::vector<Setting> Settings::All() const {
+  std::vector<Setting> all;
+  for (const Entry& entry : settings_) all.push_back(entry.setting);
+  return all;
+}
+
 const Setting* Settings::Find(std::string_view name) {
   const Setting* found = nullptr;
   for (Entry& entry : settings_) {

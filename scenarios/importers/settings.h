@@ -37,6 +37,10 @@ class Settings {
   bool empty() const { return settings_.empty(); }
   const std::string& source() const { return source_; }
 
+  // Whether there is one of that name. This is not reading it.
+  bool Holds(std::string_view name) const;
+  std::vector<Setting> All() const;
+
   // The last one of that name, as programs take it; null if there is none.
   const Setting* Find(std::string_view name);
   bool Has(std::string_view name) { return Find(name) != nullptr; }

@@ -38,6 +38,20 @@ expect_line 2 '^windtunnel: train.sh: --tensor-model-parallel-size is .\$TP., wh
 expect_line 2 'the device is not said, expected --set cluster.device=NAME' import train.sh --define TP=2
 expect_line 2 'expected either a file or a command behind --' import
 expect_line 2 'expected either a file or a command behind --' import train.sh -- torchrun
+# Files that a command names are read from the current directory, or beside the script.
+mkdir -p job && cat > job/accelerate.yaml << 'CONFIG'
+distributed_type: FSDP
+fsdp_config: {fsdp_version: 2, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP}
+mixed_precision: bf16
+num_processes: 4
+CONFIG
+printf 'model_name_or_path: gpt2\nblock_size: 512\n' > recipe.yaml
+echo 'accelerate launch --config_file accelerate.yaml run_clm.py --config recipe.yaml' > job/run.sh
+expect 0 '^    size: 4  *# the ranks that are left$' import job/run.sh --set cluster.device=h100-sxm-80g
+expect 0 '^  preset: gpt2-124m ' import recipe.yaml --set cluster.device=h100-sxm-80g --set cluster.nodes=1 --set cluster.devices_per_node=2
+expect_line 2 "^windtunnel: the command: --config_file is 'none.yaml': none.yaml: cannot be read" import \
+  --set cluster.device=h100-sxm-80g --set cluster.nodes=1 --set cluster.devices_per_node=2 -- accelerate launch \
+  --config_file none.yaml run_clm.py --model_name_or_path gpt2 --block_size 512
 expect_line 2 '^windtunnel: --from deepspeed: a command can only be' import --from deepspeed -- torchrun --a
 expect_line 2 '^windtunnel: --define TP: expected NAME=VALUE' import train.sh --define TP
 expect_line 2 'missing.sh: cannot be read' import missing.sh

@@ -249,7 +249,8 @@ std::vector<double> ImitatedLosses(const Plan& plan, const ExecutionMode& mode, 
   return losses;
 }
 
-// An imitated all-gather begins when the copy stream has made its shard, and who reads the result comes behind it.
+// An imitated all-gather begins when the copy stream has made its shard, and who reads the result comes
+// behind it.
 TEST(QueuedRun, ImitatesCollectivesInTheOrderOfTheStep) {
   for (const DataParallelKind kind : {kFsdp, DataParallelKind::kZero3}) {
     Scenario s = kind == kFsdp ? Sharded(TinyLlama(2), kFsdp) : Zero3(TinyLlama(2));

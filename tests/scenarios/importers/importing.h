@@ -15,7 +15,6 @@ namespace windtunnel {
 inline Result<std::string> Import(const std::string& name, const std::string& text,
                                   const std::vector<std::string>& sets) {
   ImportRequest request;
-  request.program = ProgramOf(name);
   request.source = name;
   request.text = text;
   for (const std::string& set : sets) request.sets.push_back(ParseOverride(set).value());

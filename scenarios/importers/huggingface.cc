@@ -1,0 +1,383 @@
+#include "scenarios/importers/huggingface.h"
+
+#include <algorithm>
+#include <cctype>
+#include <initializer_list>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "scenarios/characters.h"
+#include "scenarios/importers/cluster_size.h"
+#include "scenarios/importers/huggingface_models.h"
+#include "scenarios/importers/huggingface_settings.h"
+#include "scenarios/importers/huggingface_sharding.h"
+#include "scenarios/importers/rest.h"
+#include "scenarios/importers/shell_script.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr char kDefault[] = "the Trainer's default";
+
+// What changes nothing in a step's time or memory here, or has the only value that is modelled. '*' stands
+// for any end.
+constexpr std::string_view kWithoutEffect =
+    "config config_file output_dir overwrite_output_dir do_* eval* save_* logging_* log_* report_to run_name "
+    "hub_* "
+    "push_to_hub* seed data_seed num_train_epochs num_epochs max_steps warmup* lr_scheduler* dataset* "
+    "train_file "
+    "validation_* train_data* data_* datasets* preprocessing_* dataloader_* tokenizer* tokenization* "
+    "chat_template* "
+    "template* max_samples overwrite_cache val_* per_device_eval_batch_size resume_from_checkpoint "
+    "ddp_timeout plot_loss trust_remote_code use_fast_tokenizer remove_unused_columns load_best_model_at_end "
+    "metric_for_best_model greater_is_better full_determinism cache_dir token* low_cpu_mem_usage "
+    "model_revision "
+    "config_name compute_environment debug downcast_bf16 enable_cpu_affinity machine_rank "
+    "main_training_function "
+    "main_process_* rdzv_* same_network tpu_* use_cpu node_rank master_* deepspeed_multinode_launcher "
+    "deepspeed_hostfile deepspeed_moe_layer_cls_names zero3_init_flag zero3_save_16bit_model "
+    "fsdp_state_dict_type "
+    "fsdp_sync_module_states fsdp_use_orig_params fsdp_cpu_ram_efficient_loading "
+    "fsdp_transformer_layer_cls_to_wrap fsdp_limit_all_gathers fsdp_min_num_params fsdp_xla* "
+    "fsdp_backward_prefetch "
+    "fsdp_forward_prefetch fsdp_sharding_strategy fsdp_reshard_after_forward bnb_4bit_* "
+    "quant_type "
+    "quantization_method quantization_type lora_task_type lora_alpha lora_dropout lora_target* "
+    "lora_fan_in_fan_out "
+    "lora_on_cpu lora_model_dir model_max_length gradient_checkpointing_kwargs.* use_reentrant "
+    "distributed_type "
+    "use_deepspeed use_fsdp multi_gpu lazy_preprocess assistant_only_loss completion_only_loss "
+    "packing_strategy "
+    "eval_packing pad_to_sequence_len pad_to_multiple_of wandb* strict special_tokens* tokens "
+    "hf_use_auth_token "
+    "logger project splits append_concat_token add_special_tokens chat_template_format "
+    "torch_empty_cache_steps "
+    "include_* average_tokens_across_devices prediction_loss_only group_by_length skip_* local_rank "
+    "bf16_full_eval "
+    "fp16_full_eval fp16 float16 bfloat16 fp16_opt_level tf32 mixed_precision adam_* optim_args job_name "
+    "partition account time output error mem cpus_per_task gres exclusive qos constraint shuffle* streaming "
+    "model_type type processor_type image_* video_* audio_* is_*_derived_model num_workers mode "
+    "neftune_noise_alpha "
+    "save* train_on_inputs hub* xformers_attention early_stopping* chat_* role* no_python "
+    "num_cpu_threads_per_process "
+    "max_restarts monitor_interval standalone auto_resume_from_checkpoints swanlab* tensorboard* lr* min_lr* "
+    "cosine_* conversation_* version mm_* image* vision_tower* finetuning_type adapter quantization_bit bits "
+    "gpu_ids parallelism_config*";
+
+// The first name that is given of several for one thing; empty if none is.
+std::string_view FirstOf(std::initializer_list<std::string_view> names, Settings& settings) {
+  for (const std::string_view name : names)
+    if (settings.Has(name)) return name;
+  return "";
+}
+
+class Importer {
+ public:
+  Importer(Settings& flags, std::string program, const ReadNamedFile& read, Draft& draft)
+      : flags_(flags), program_(std::move(program)), read_(read), draft_(draft) {}
+
+  Status Import() {
+    RefuseOtherSteps();
+    Model();
+    Sequence();
+    Attention();
+    Batch();
+    Adapters();
+    Optimizer();
+    Recomputation();
+    Cluster();
+    const bool compiles = Flag("torch_compile") || Word("dynamo_backend") == "inductor";
+    draft_.Set("framework", compiles ? "pytorch_compile" : "pytorch",
+               compiles ? flags_.Shown(flags_.Has("torch_compile") ? "torch_compile" : "dynamo_backend")
+                        : std::string("not compiled"));
+    const HuggingFaceMode mode = Mode();
+    WT_RETURN_IF_ERROR(ImportHuggingFaceSharding(flags_, mode, read_, draft_));
+    NoteRest(flags_, kWithoutEffect, draft_);
+    return flags_.status();
+  }
+
+ private:
+  // In lower case; empty if it is not given.
+  std::string Word(std::string_view name) {
+    const Setting* setting = flags_.Find(name);
+    if (setting == nullptr || setting->values.size() != 1) return "";
+    std::string word = setting->values[0];
+    for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return word;
+  }
+  // Axolotl's "auto" is what devices of today can do; "full" is bf16 as well.
+  bool Flag(std::string_view name, bool missing = false) {
+    const std::string word = Word(name);
+    if (word == "auto" || word == "full" || word == "yes") return true;
+    if (word == "no" || word == "null" || word == "~") return false;
+    return flags_.Flag(name, missing);
+  }
+  void Copy(std::string_view key, std::string_view name) {
+    if (const auto value = flags_.Number(name)) draft_.Set(key, *value, flags_.Shown(name));
+  }
+  // Steps that are not of one language model on its tokens.
+  void RefuseOtherSteps() {
+    const std::string stage = Word("stage");
+    if (!stage.empty() && stage != "sft" && stage != "pt")
+      flags_.Refuse("stage", "sft or pt: steps with several models are not modelled");
+    for (const char* name :
+         {"max_prompt_length", "loss_type", "rl", "reward_model", "reward_funcs", "num_generations"})
+      if (flags_.Has(name))
+        flags_.Fail("{} is of preference or reinforcement learning, whose steps are not modelled",
+                    flags_.Shown(name));
+    if (flags_.Has("vision_tower"))
+      flags_.Fail("{}: vision towers beside a language model are not modelled", flags_.Shown("vision_tower"));
+  }
+
+  bool IsLlamaFactory() { return flags_.Has("finetuning_type") || flags_.Has("cutoff_len"); }
+  bool IsAxolotl() {
+    return flags_.Has("sequence_len") || flags_.Shown("model_name_or_path") == "base_model";
+  }
+
+  void Model() {
+    if (draft_.Has("model.preset") || draft_.Has("model.config") || draft_.Has("model.layers")) return;
+    const std::optional<std::string> name = flags_.Text("model_name_or_path");
+    constexpr char kExpected[] = "expected --set model.preset=NAME or --set model.config=CONFIG.json";
+    if (!name) return flags_.Fail("the model is not said, {}", kExpected);
+    const std::string preset = PresetOnTheHub(*name);
+    if (const std::string file = *name + "/config.json"; read_(file)) {
+      draft_.SetText("model.config", file, flags_.Shown("model_name_or_path"));
+    } else if (preset.empty()) {
+      return flags_.Fail("{} is '{}', which has no preset, {} (the model's, from the hub)",
+                         flags_.Shown("model_name_or_path"), *name, kExpected);
+    } else {
+      draft_.Set("model.preset", std::string_view(preset),
+                 fmt::format("{} {}", flags_.Shown("model_name_or_path"), *name));
+      if (preset.starts_with("gpt2-") || preset.starts_with("bert-"))
+        draft_.Set("model.dropout", 0.1, "of the model's config.json");
+    }
+  }
+
+  void Sequence() {
+    const std::string_view name = FirstOf(
+        {"block_size", "max_seq_length", "max_length", "cutoff_len", "sequence_len", "model_max_length"},
+        flags_);
+    if (!name.empty()) {
+      if (const auto tokens = flags_.Integer(name)) draft_.Set("model.seq_len", *tokens, flags_.Shown(name));
+    } else if (flags_.Has("source_max_len") && flags_.Has("target_max_len")) {  // qlora.py
+      draft_.Set("model.seq_len",
+                 flags_.Integer("source_max_len").value_or(0) + flags_.Integer("target_max_len").value_or(0),
+                 "--source_max_len and --target_max_len");
+    } else if (!draft_.Has("model.seq_len")) {
+      flags_.Fail("the tokens of a sequence are not said, expected --set model.seq_len=N");
+    }
+    if (!Flag("packing") && name != "block_size")
+      draft_.Note("Sequences are taken to be full; where samples are not packed, real ones are shorter.");
+  }
+
+  void Attention() {
+    const std::string kind =
+        flags_.Has("attn_implementation") ? Word("attn_implementation") : Word("flash_attn");
+    const bool is_eager = kind == "eager" || kind == "disabled" || kind == "off";
+    for (const char* name : {"use_flash_attn", "use_flash_attention", "use_flash_attention_2",
+                             "flash_attention", "sdp_attention", "sdpa_attention"})
+      flags_.Has(name);  // kernels that never store the scores, as the default has
+    draft_.Set("model.attention", is_eager ? "eager" : "flash",
+               flags_.Has("attn_implementation") ? "attn_implementation"
+               : kind.empty()                    ? "the default (sdpa)"
+                                                 : flags_.Shown("flash_attn"));
+  }
+
+  void Batch() {
+    if (const auto micro = flags_.Integer("per_device_train_batch_size"))
+      draft_.Set("batch.micro", *micro, flags_.Shown("per_device_train_batch_size"));
+    else if (!flags_.Has("per_device_train_batch_size")) draft_.Set("batch.micro", int64_t{8}, kDefault);
+    if (Word("gradient_accumulation_steps") == "auto") return;
+    if (const auto accumulate = flags_.Integer("gradient_accumulation_steps"))
+      draft_.Set("batch.accumulate", *accumulate, flags_.Shown("gradient_accumulation_steps"));
+  }
+
+  bool HasAdapters() {
+    const std::string method = flags_.Has("finetuning_type") ? Word("finetuning_type") : Word("adapter");
+    if (method == "lora" || method == "qlora") return true;
+    if (method == "freeze")
+      flags_.Refuse(flags_.Has("finetuning_type") ? "finetuning_type" : "adapter", "full or lora");
+    // FastChat's and LLaMA-Factory's scripts for full training have none of these.
+    return Flag("use_peft") || (flags_.Has("lora_r") && !flags_.Has("use_peft") && method.empty());
+  }
+  bool IsIn4Bits() {
+    return Flag("load_in_4bit") || Flag("q_lora") || Word("adapter") == "qlora" ||
+           Word("quantization_bit") == "4" || Word("bits") == "4";
+  }
+
+  void Adapters() {
+    has_adapters_ = HasAdapters();
+    if (!has_adapters_) {
+      flags_.Has("lora_r");
+      if (draft_.HasBelow("model.lora")) has_adapters_ = true;
+      return;
+    }
+    const bool is_llama_factory = flags_.Has("finetuning_type");
+    const auto given = [&](std::string_view name) {
+      return flags_.Has(name) ? flags_.Shown(name) : std::string();
+    };
+    int64_t rank = is_llama_factory ? 8 : 16;
+    if (const auto value = flags_.Integer("lora_r")) rank = *value;
+    const std::string whose = is_llama_factory ? "LLaMA-Factory's default" : "TRL's default";
+    const auto remark = [&](std::string_view name) { return flags_.Has(name) ? given(name) : whose; };
+    draft_.Set("model.lora.rank", rank, remark("lora_r"));
+    draft_.Set("model.lora.alpha",
+               flags_.Number("lora_alpha").value_or(is_llama_factory ? 2 * static_cast<double>(rank) : 32),
+               remark("lora_alpha"));
+    draft_.Set("model.lora.dropout", flags_.Number("lora_dropout").value_or(is_llama_factory ? 0 : 0.05),
+               remark("lora_dropout"));
+    Targets(is_llama_factory);
+    if (!IsIn4Bits()) return;
+    // LLaMA-Factory and qlora.py quantize the scales, too.
+    const bool is_double =
+        Flag("use_bnb_nested_quant", is_llama_factory || flags_.Has("bits") || IsAxolotl());
+    draft_.Set("model.lora.quantize", is_double ? "nf4_double" : "nf4",
+               flags_.Has("use_bnb_nested_quant") ? given("use_bnb_nested_quant") : "weights in 4 bits");
+  }
+
+  void Targets(bool is_llama_factory) {
+    struct Target {
+      std::string_view theirs, ours;
+    };
+    constexpr Target kTargets[] = {
+        {"q_proj", "q"},          {"k_proj", "k"},         {"v_proj", "v"},
+        {"o_proj", "proj"},       {"gate_proj", "gate"},   {"up_proj", "up"},
+        {"down_proj", "down"},    {"qkv_proj", "qkv"},     {"gate_up_proj", "gate_up"},
+        {"c_attn", "qkv"},        {"c_fc", "up"},          {"query_key_value", "qkv"},
+        {"dense", "proj"},        {"dense_h_to_4h", "up"}, {"dense_4h_to_h", "down"},
+        {"c_proj", "proj, down"},
+    };
+    if (Flag("lora_target_linear")) return draft_.Set("model.lora.targets", "[]", "lora_target_linear");
+    const std::string_view name = FirstOf({"lora_target_modules", "lora_target"}, flags_);
+    if (name.empty())
+      return is_llama_factory ? draft_.Set("model.lora.targets", "[]", "LLaMA-Factory's default")
+                              : draft_.Set("model.lora.targets", "[q, v]", "peft's default");
+    std::string list;
+    for (std::string value : flags_.List(name)) {
+      std::replace(value.begin(), value.end(), ',', ' ');
+      for (const std::string& word : SplitWords(value)) {
+        if (word == "all" || word == "all-linear")
+          return draft_.Set("model.lora.targets", "[]", flags_.Shown(name));
+        const auto* found = std::find_if(std::begin(kTargets), std::end(kTargets),
+                                         [&](const Target& target) { return target.theirs == word; });
+        if (found == std::end(kTargets))
+          return flags_.Refuse(name, "linear layers of blocks (q_proj, …) or all-linear");
+        list += (list.empty() ? "" : ", ") + std::string(found->ours);
+      }
+    }
+    draft_.Set("model.lora.targets", std::string_view("[" + list + "]"), flags_.Shown(name));
+  }
+
+  void Optimizer() {
+    const bool is_given = flags_.Has("optim");
+    std::string kind = is_given ? Word("optim") : "adamw_torch_fused";
+    if (kind.starts_with("adamw") || kind.starts_with("paged_adamw")) {
+      draft_.Set("optimizer.kind", "adamw", is_given ? flags_.Shown("optim") : kDefault);
+      if (kind == "adamw_torch_fused")
+        draft_.Set("optimizer.fused", "true",
+                   is_given ? flags_.Shown("optim") : "the Trainer's default since PyTorch 2.8");
+      if (kind.find("8bit") != std::string::npos || kind.find("4bit") != std::string::npos)
+        draft_.Note(fmt::format("Moments in 8 bits ({} {}) are not modelled: memory is an upper bound.",
+                                flags_.Shown("optim"), kind));
+    } else if (kind == "sgd") {
+      draft_.Set("optimizer.kind", "sgd", flags_.Shown("optim"));
+    } else {
+      return flags_.Refuse("optim", "one of adamw's kinds, or sgd");
+    }
+    Copy("optimizer.lr", "learning_rate");
+    if (!flags_.Has("learning_rate")) draft_.Set("optimizer.lr", 5e-5, kDefault);
+    draft_.Set("optimizer.weight_decay", flags_.Number("weight_decay").value_or(0),
+               flags_.Has("weight_decay") ? flags_.Shown("weight_decay") : kDefault);
+    if (kind != "sgd")
+      for (const auto& [key, name] :
+           {std::pair("beta1", "adam_beta1"), {"beta2", "adam_beta2"}, {"eps", "adam_epsilon"}})
+        Copy(fmt::format("optimizer.{}", key), name);
+    if (Word("max_grad_norm") != "auto")
+      draft_.Set("optimizer.clip_norm", std::max(flags_.Number("max_grad_norm").value_or(1.0), 0.0),
+                 flags_.Has("max_grad_norm") ? flags_.Shown("max_grad_norm") : kDefault);
+    else draft_.Set("optimizer.clip_norm", 1.0, kDefault);
+  }
+
+  void Recomputation() {
+    for (const char* name : {"gradient_checkpointing", "fsdp_activation_checkpointing"})
+      if (Flag(name, IsLlamaFactory() && name == std::string_view("gradient_checkpointing")))
+        return draft_.Set("recompute", "full",
+                          flags_.Has(name) ? flags_.Shown(name) : "LLaMA-Factory's default");
+    if (program_ == "sft.py" && !flags_.Has("gradient_checkpointing"))
+      draft_.Note(
+          "gradient_checkpointing is not said: it is off here, but on by default in newer versions of TRL "
+          "(--set "
+          "recompute=full).");
+  }
+
+  // accelerate counts all processes, torchrun those of a node.
+  void Cluster() {
+    if (const auto machines = flags_.Integer("num_machines"))
+      draft_.Set("cluster.nodes", *machines, flags_.Shown("num_machines"));
+    const auto processes = flags_.Integer("num_processes");
+    if (!processes) return;
+    const int64_t nodes = draft_.FindInteger("cluster.nodes").value_or(1);
+    draft_.Set("cluster.nodes", nodes, "accelerate's default");
+    if (draft_.Has("cluster.devices_per_node")) return;
+    if (nodes < 1 || *processes % nodes != 0 || *processes < nodes)
+      return flags_.Refuse("num_processes", fmt::format("a multiple of the {} nodes", nodes));
+    draft_.Set("cluster.devices_per_node", *processes / nodes, flags_.Shown("num_processes"));
+  }
+
+  HuggingFaceMode Mode() {
+    HuggingFaceMode mode;
+    mode.has_adapters = has_adapters_;
+    mode.is_recomputed = draft_.Has("recompute");
+    // The Trainer's own flags come before accelerate's.
+    const std::string accelerates = Word("mixed_precision");
+    const bool bf16 = Flag("bf16") || Flag("pure_bf16"), fp16 = Flag("fp16");
+    mode.mixed = bf16                                             ? "bf16"
+                 : fp16                                           ? "fp16"
+                 : accelerates == "bf16" || accelerates == "fp16" ? accelerates
+                                                                  : "";
+    mode.mixed_remark = flags_.Shown(bf16   ? (Flag("bf16") ? "bf16" : "pure_bf16")
+                                     : fp16 ? "fp16"
+                                            : "mixed_precision");
+    if (accelerates == "fp8")
+      flags_.Refuse("mixed_precision", "bf16, fp16 or no (fp8 through torchao: import torchtitan's)");
+    mode.loads_16_bits = Loads16Bits(!mode.mixed.empty());
+    return mode;
+  }
+
+  // Whether parameters are loaded in 16 bits, and what the precision's remark is.
+  bool Loads16Bits(bool is_mixed) {
+    const std::string dtype = Word("dtype");
+    if (dtype == "auto" || dtype == "null") return true;
+    if (!dtype.empty())
+      return dtype.ends_with("bfloat16") || dtype.ends_with("float16") || dtype == "bf16" || dtype == "fp16";
+    if (Flag("pure_bf16")) return true;
+    const bool is_quantized = draft_.Has("model.lora.quantize");
+    return is_quantized || (is_mixed && (IsAxolotl() || (IsLlamaFactory() && has_adapters_)));
+  }
+
+  Settings& flags_;
+  std::string program_;
+  const ReadNamedFile& read_;
+  Draft& draft_;
+  bool has_adapters_ = false;
+};
+
+}  // namespace
+
+bool IsHuggingFace(const Settings& settings) {
+  if (settings.Holds("num_layers")) return false;  // Megatron's
+  for (const char* name :
+       {"per_device_train_batch_size", "model_name_or_path", "base_model", "compute_environment",
+        "distributed_type", "fsdp_config.fsdp_version", "config_file"})
+    if (settings.Holds(name)) return true;
+  return false;
+}
+
+Status ImportHuggingFace(const Settings& given, const std::string& program, const ReadNamedFile& read,
+                         Draft& draft) {
+  Settings all = AllOfHuggingFace(given, read);
+  return Importer(all, program, read, draft).Import();
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,268 @@
+#include "tests/scenarios/importers/importing.h"
+
+namespace windtunnel {
+namespace {
+
+using Sets = std::vector<std::string>;
+const Sets kA100 = {"cluster.device=a100-sxm-80g"};
+const Sets kFourA100s = {"cluster.device=a100-sxm-80g", "cluster.nodes=1", "cluster.devices_per_node=4"};
+
+// Files that the settings of a test name.
+class ImportHuggingFace : public testing::Test {
+ protected:
+  Result<std::string> Yaml(const std::string& name, const std::string& text, const Sets& sets) const {
+    ImportRequest request;
+    request.source = name;
+    request.text = text;
+    request.read = [this](const std::string& path) -> Result<std::string> {
+      if (const auto found = files_.find(path); found != files_.end()) return found->second;
+      return InvalidInput("{}: cannot be read", path);
+    };
+    for (const std::string& set : sets) request.sets.push_back(ParseOverride(set).value());
+    return ImportScenario(request);
+  }
+  Scenario Imported(const std::string& name, const std::string& text, const Sets& sets) const {
+    const Result<std::string> yaml = Yaml(name, text, sets);
+    if (!yaml) {
+      ADD_FAILURE() << yaml.error().message;
+      return {};
+    }
+    return ParseScenario(*yaml, "s.yaml", "/somewhere", {}).value();
+  }
+  std::string MistakesOf(const std::string& name, const std::string& text, const Sets& sets) const {
+    const Result<std::string> yaml = Yaml(name, text, sets);
+    if (yaml) return "(no error)";
+    std::string lines = yaml.error().message;
+    for (const std::string& other : yaml.error().others) lines += "\n" + other;
+    return lines;
+  }
+
+  std::map<std::string, std::string> files_;
+};
+
+TEST_F(ImportHuggingFace, ReadsATorchrunOfFsdp) {
+  const Scenario s = Imported("train.sh", R"(
+torchrun --nproc_per_node=8 --nnodes 2 fastchat/train/train_mem.py \
+    --model_name_or_path meta-llama/Llama-2-7b-hf --bf16 True --per_device_train_batch_size 2 \
+    --gradient_accumulation_steps 4 --learning_rate 2e-5 --weight_decay 0. --tf32 True \
+    --fsdp "full_shard auto_wrap offload" --fsdp_transformer_layer_cls_to_wrap 'LlamaDecoderLayer' \
+    --model_max_length 2048 --gradient_checkpointing True --lr_scheduler_type "cosine")",
+                              {"cluster.device=a100-sxm-80g", "cluster.network=dgx-a100"});
+  EXPECT_EQ(s.model.layers, 32);
+  EXPECT_EQ(s.model.seq_len, 2048);
+  EXPECT_EQ(s.batch.micro, 2);
+  EXPECT_EQ(s.batch.accumulate, 4);
+  EXPECT_EQ(s.parallel.data.kind, DataParallelKind::kFsdp);
+  EXPECT_EQ(s.parallel.data.size, 16);
+  EXPECT_EQ(s.parallel.data.version, 1) << "accelerate's default";
+  EXPECT_EQ(s.parallel.data.prefetch, Prefetch::kNone) << "accelerate's default";
+  EXPECT_EQ(s.parallel.data.offload, Offload::kParam);
+  EXPECT_EQ(s.precision.param, Precision::kBf16);
+  EXPECT_EQ(s.precision.reduce, Precision::kBf16) << "accelerate's policy";
+  EXPECT_EQ(s.recompute, Recompute::kFull);
+  EXPECT_EQ(s.optimizer.clip_norm, 1.0) << "the Trainer's default";
+  EXPECT_TRUE(s.optimizer.fused);
+  EXPECT_EQ(s.framework, Framework::kPytorch);
+}
+
+TEST_F(ImportHuggingFace, ReadsTheFilesThatACommandNames) {
+  files_["fsdp.yaml"] = R"(
+distributed_type: FSDP
+fsdp_config:
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_reshard_after_forward: false
+  fsdp_version: 2
+mixed_precision: 'no'
+num_machines: 2
+num_processes: 8
+parallelism_config:
+  parallelism_config_cp_size: 2
+  parallelism_config_dp_replicate_size: 1
+  parallelism_config_dp_shard_size: 2
+  parallelism_config_tp_size: 2
+)";
+  files_["recipe.yaml"] = R"(
+model_name_or_path: Qwen/Qwen3-8B
+bf16: true
+max_length: 4096
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 2
+gradient_checkpointing_kwargs:
+  use_reentrant: false
+)";
+  const Scenario s = Imported(
+      "train.sh",
+      "accelerate launch --config_file fsdp.yaml sft.py --config recipe.yaml --gradient_accumulation_steps=8",
+      {"cluster.device=a100-sxm-80g", "cluster.network=dgx-a100"});
+  EXPECT_EQ(s.model.layers, 36);
+  EXPECT_EQ(s.batch.accumulate, 8) << "flags come before the recipe";
+  EXPECT_EQ(s.cluster.nodes, 2);
+  EXPECT_EQ(s.cluster.devices_per_node, 4) << "accelerate counts the processes of all machines";
+  EXPECT_EQ(s.parallel.tensor.size, 2);
+  EXPECT_EQ(s.parallel.context.size, 2);
+  EXPECT_EQ(s.parallel.context.kind, ContextKind::kAllGather);
+  EXPECT_EQ(s.parallel.data.size, 2);
+  EXPECT_EQ(s.parallel.data.version, 2);
+  EXPECT_EQ(s.parallel.data.reshard_after_forward, 0) << "never";
+  EXPECT_EQ(s.precision.param, Precision::kBf16) << "the Trainer's flag comes before accelerate's";
+  EXPECT_EQ(MistakesOf("train.sh", "accelerate launch --config_file other.yaml sft.py --config recipe.yaml",
+                       kFourA100s),
+            "train.sh: --config_file is 'other.yaml': other.yaml: cannot be read");
+}
+
+TEST_F(ImportHuggingFace, FillsInWhatDeepSpeedsFileLeavesToTheTrainer) {
+  files_["ds.json"] =
+      R"({"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto",
+    "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto"},
+    "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"})";
+  const std::string command =
+      "deepspeed --num_gpus 4 --num_nodes 1 run_clm.py --model_name_or_path meta-llama/Llama-3.1-8B "
+      "--block_size 2048 "
+      "--deepspeed ds.json";
+  const Scenario s = Imported("run.sh", command + " --bf16 --gradient_accumulation_steps 2", kA100);
+  EXPECT_EQ(s.parallel.data.kind, DataParallelKind::kZero3);
+  EXPECT_EQ(s.precision.param, Precision::kBf16);
+  EXPECT_EQ(s.batch.micro, 8) << "the Trainer's default";
+  EXPECT_EQ(s.batch.accumulate, 2);
+  EXPECT_EQ(s.parallel.data.bucket_cap_mb, 32) << "hidden x hidden elements of two bytes";
+  EXPECT_EQ(s.parallel.data.zero3.prefetch_bucket_size, 4096 * 4096 * 9 / 10);
+  EXPECT_EQ(s.parallel.data.zero3.param_persistence_threshold, 40960);
+  EXPECT_EQ(Imported("run.sh", command, kA100).precision.param, Precision::kFp32) << "auto without --bf16";
+
+  files_["zero.yaml"] =
+      "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 2\ndeepspeed_config:\n  "
+      "zero_stage: 2\n";
+  const Scenario plugin = Imported(
+      "a.sh", "accelerate launch --config_file zero.yaml sft.py --model_name_or_path gpt2 --max_length 512",
+      kA100);
+  EXPECT_EQ(plugin.parallel.data.kind, DataParallelKind::kZero2);
+  EXPECT_EQ(plugin.precision.param, Precision::kBf16);
+  EXPECT_EQ(plugin.model.dropout, 0.1) << "GPT-2's own";
+}
+
+// What DDP computes in, and in which types parameters and adapters are, depends on how a model is loaded.
+TEST_F(ImportHuggingFace, KnowsWhatIsInWhichType) {
+  const auto precision = [&](const std::string& more) {
+    return Imported("r.yaml",
+                    "model_name_or_path: meta-llama/Llama-2-7b-hf\nmax_length: 1024\npacking: true\n" + more,
+                    kFourA100s)
+        .precision;
+  };
+  const PrecisionSpec autocast = precision("bf16: true\n");
+  EXPECT_EQ(autocast.param, Precision::kFp32);
+  EXPECT_EQ(autocast.compute, Precision::kBf16);
+  const PrecisionSpec loaded = precision("bf16: true\ntorch_dtype: bfloat16\n");
+  EXPECT_EQ(loaded.param, Precision::kBf16);
+  EXPECT_EQ(loaded.optimizer, Precision::kBf16) << "no masters";
+  const PrecisionSpec qlora = precision("bf16: true\nuse_peft: true\nload_in_4bit: true\n");
+  EXPECT_EQ(qlora.param, Precision::kBf16);
+  EXPECT_EQ(qlora.optimizer, Precision::kFp32) << "peft's adapters are in fp32";
+  EXPECT_EQ(precision("fp16: true\n").loss_scale, LossScale::kDynamic);
+}
+
+TEST_F(ImportHuggingFace, ReadsAdaptersOfEachProgram) {
+  const Scenario trl = Imported("r.yaml", R"(
+model_name_or_path: meta-llama/Meta-Llama-3-8B-Instruct
+max_length: 1024
+use_peft: true
+load_in_4bit: true
+lora_target_modules: [q_proj, k_proj, v_proj, o_proj]
+)",
+                                kFourA100s);
+  ASSERT_TRUE(trl.model.lora);
+  EXPECT_EQ(trl.model.lora->rank, 16) << "TRL's default";
+  EXPECT_EQ(trl.model.lora->targets.size(), 4u);
+  EXPECT_EQ(trl.model.lora->quantize, Quantization::kNf4);
+
+  const Scenario factory = Imported("r.yaml", R"(
+model_name_or_path: meta-llama/Meta-Llama-3-8B-Instruct
+stage: sft
+finetuning_type: lora
+lora_target: q_proj,v_proj
+quantization_bit: 4
+cutoff_len: 1024
+fp16: true
+)",
+                                    kFourA100s);
+  ASSERT_TRUE(factory.model.lora);
+  EXPECT_EQ(factory.model.lora->rank, 8);
+  EXPECT_EQ(factory.model.lora->alpha, 16) << "twice the rank";
+  EXPECT_EQ(factory.model.lora->quantize, Quantization::kNf4Double) << "LLaMA-Factory's default";
+  EXPECT_EQ(factory.recompute, Recompute::kFull) << "LLaMA-Factory's default";
+
+  const Scenario axolotl = Imported("r.yml", R"(
+base_model: NousResearch/Meta-Llama-3-70B
+adapter: lora
+lora_r: 32
+lora_model_dir:
+lora_target_linear: true
+sequence_len: 4096
+micro_batch_size: 2
+bf16: auto
+fp16:
+fsdp:
+  - full_shard
+  - auto_wrap
+fsdp_config:
+  fsdp_offload_params: true
+)",
+                                    kFourA100s);
+  EXPECT_EQ(axolotl.model.layers, 80);
+  EXPECT_EQ(axolotl.batch.micro, 2);
+  EXPECT_EQ(axolotl.model.lora->rank, 32);
+  EXPECT_TRUE(axolotl.model.lora->targets.empty()) << "all of them";
+  EXPECT_EQ(axolotl.parallel.data.version, 2) << "FSDP 1 has no adapters here";
+  EXPECT_EQ(axolotl.parallel.data.offload, Offload::kParam);
+}
+
+// The Trainer passes find_unused_parameters to DDP unless activations are recomputed.
+TEST_F(ImportHuggingFace, LooksForUnusedParametersAsTheTrainerDoes) {
+  const std::string recipe = "model_name_or_path: gpt2\nblock_size: 512\n";
+  EXPECT_TRUE(Imported("r.yaml", recipe, kFourA100s).parallel.data.find_unused_parameters);
+  EXPECT_FALSE(Imported("r.yaml", recipe + "gradient_checkpointing: true\n", kFourA100s)
+                   .parallel.data.find_unused_parameters);
+  EXPECT_FALSE(Imported("r.yaml", recipe + "ddp_find_unused_parameters: false\n", kFourA100s)
+                   .parallel.data.find_unused_parameters);
+}
+
+TEST_F(ImportHuggingFace, FindsModelsByTheirNamesOnTheHub) {
+  const auto layers = [&](const std::string& name) {
+    return Imported("r.yaml", "model_name_or_path: " + name + "\nblock_size: 512\n", kFourA100s).model.layers;
+  };
+  EXPECT_EQ(layers("gpt2-xl"), 48);
+  EXPECT_EQ(layers("meta-llama/Llama-3.3-70B-Instruct"), 80);
+  EXPECT_EQ(layers("/models/Qwen2.5-7B-Instruct/"), 28);
+  EXPECT_EQ(layers("mistralai/Mixtral-8x7B-Instruct-v0.1"), 32);
+  EXPECT_EQ(layers("unsloth/Qwen3-30B-A3B-Instruct-2507"), 48);
+  EXPECT_EQ(layers("allenai/OLMo-2-1124-7B"), 32);
+  files_["/models/mine/config.json"] = "{}";
+  EXPECT_EQ(
+      MistakesOf("r.yaml", "model_name_or_path: meta-llama/Llama-3.2-1B\nblock_size: 512\n", kFourA100s),
+      "r.yaml: model_name_or_path is 'meta-llama/Llama-3.2-1B', which has no preset, expected --set "
+      "model.preset=NAME or --set model.config=CONFIG.json (the model's, from the hub)");
+  EXPECT_NE(MistakesOf("r.yaml", "model_name_or_path: /models/mine\nblock_size: 512\n", kFourA100s)
+                .find("config.json"),
+            std::string::npos)
+      << "a model's folder is read";
+}
+
+TEST_F(ImportHuggingFace, NamesAllThatIsMissingOrCannotBe) {
+  EXPECT_EQ(
+      MistakesOf("r.yaml", "per_device_train_batch_size: x\noptim: adafactor\nstage: dpo\n", {}),
+      "r.yaml: stage is 'dpo', expected sft or pt: steps with several models are not modelled\n"
+      "r.yaml: the model is not said, expected --set model.preset=NAME or --set model.config=CONFIG.json\n"
+      "r.yaml: the tokens of a sequence are not said, expected --set model.seq_len=N\n"
+      "r.yaml: per_device_train_batch_size is 'x', expected a whole number\n"
+      "r.yaml: optim is 'adafactor', expected one of adamw's kinds, or sgd\n"
+      "r.yaml: how many nodes there are is not said, expected --set cluster.nodes=N\n"
+      "r.yaml: how many devices a node has is not said, expected --set cluster.devices_per_node=N\n"
+      "r.yaml: the device is not said, expected --set cluster.device=NAME (see `windtunnel list devices`)");
+  EXPECT_EQ(
+      MistakesOf("r.yaml", "model_name_or_path: gpt2\nblock_size: 512\nnum_processes: 6\nnum_machines: 4\n",
+                 {"cluster.device=a100-sxm-80g", "cluster.network=dgx-a100"})
+          .substr(0, 66),
+      "r.yaml: num_processes is '6', expected a multiple of the 4 nodes\nr");
+}
+
+}  // namespace
+}  // namespace windtunnel
