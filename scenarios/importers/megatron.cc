@@ -4,6 +4,7 @@
 
 #include "scenarios/importers/cluster_size.h"
 #include "scenarios/importers/megatron_flags.h"
+#include "scenarios/importers/megatron_layout.h"
 #include "scenarios/importers/rest.h"
 
 namespace windtunnel {
@@ -33,7 +34,8 @@ constexpr std::string_view kWithoutEffect =
     "cpus_per_task gres container_* sequence_parallel export mpi kill_on_bad_exit bash DDP_impl ddp_impl "
     "short_seq_prob inspect* original_max_position_embeddings rotary_scaling_factor mscale* beta_* rope_* "
     "use_rope_scaling calculate_per_token_loss ddp_* align_param_gather align_grad_reduce "
-    "untie_embeddings_and_output_weights no_rope_fusion apply_rope_fusion cuda_graph_warmup_steps";
+    "untie_embeddings_and_output_weights reuse_grad_buf_for_mxfp8_param_ag no_rope_fusion apply_rope_fusion "
+    "cuda_graph_warmup_steps";
 
 class Importer : MegatronFlags {
  public:
@@ -48,11 +50,25 @@ class Importer : MegatronFlags {
     for (const std::string& flags : command_.left_out)
       draft_.Note(fmt::format("Left out, since it is not known what they are or whether they are given: {}.",
                               WithUnknownShown(flags)));
+    for (const char* type : {"main_params_dtype", "main_grads_dtype"})
+      if (flags_.Holds(type) && flags_.Text(type) == "fp32") flags_.Has(type);  // as they always are
     NoteRest(flags_, kWithoutEffect, draft_);
-    return flags_.status();
+    return WithWhatIsLeftOut(flags_.status());
   }
 
  private:
+  // What is missing may stand under a condition.
+  Status WithWhatIsLeftOut(Status status) const {
+    if (status || command_.left_out.empty()) return status;
+    Error error = status.error();
+    for (const std::string& flags : command_.left_out)
+      error.others.push_back(
+          fmt::format("{}: left out, since a condition or a variable is not known here: {} (--define "
+                      "NAME=VALUE gives it)",
+                      flags_.source(), WithUnknownShown(flags)));
+    return tl::unexpected(error);
+  }
+
   // Training scripts and flags of models that scenarios cannot express.
   Status RefuseOtherModels() {
     for (const char* program : {"_t5", "mamba", "vlm", "vision", "retro", "_ict", "biencoder", "multimodal"})
@@ -113,6 +129,7 @@ class Importer : MegatronFlags {
 
   void Pipeline() {
     Integer("parallel.pipeline.size", "pipeline_model_parallel_size");
+    if (flags_.Has("pipeline_model_parallel_layout")) return Layout();
     int64_t stages = 1;
     std::string remark;
     if (const auto layers = flags_.Integer("num_layers_per_virtual_pipeline_stage"); layers && *layers > 0) {
@@ -127,6 +144,33 @@ class Importer : MegatronFlags {
       draft_.Set("parallel.pipeline.virtual_stages", stages, remark);
     }
     Balance(stages);
+  }
+
+  // "Et*3|(tt|)*29L"
+  void Layout() {
+    constexpr char kLayout[] = "pipeline_model_parallel_layout";
+    const std::string text = flags_.Text(kLayout).value_or("");
+    const std::optional<std::vector<LayoutStage>> stages = ReadMegatronLayout(text);
+    if (!stages || stages->size() % static_cast<size_t>(std::max<int64_t>(pipeline_, 1)) != 0)
+      return flags_.Refuse(kLayout,
+                           fmt::format("stages for {} pipeline ranks, as in 'Et*3|(tt|)*29L'", pipeline_));
+    const std::string remark = flags_.Shown(kLayout);
+    if (const int64_t of_a_rank = static_cast<int64_t>(stages->size()) / pipeline_; of_a_rank > 1) {
+      draft_.Set("parallel.pipeline.schedule", "interleaved", remark);
+      draft_.Set("parallel.pipeline.virtual_stages", of_a_rank, remark);
+    }
+    if (draft_.Has("parallel.pipeline.balance")) return;
+    std::string list;
+    for (const LayoutStage& stage : *stages) {
+      list += (list.empty() ? "" : ", ") + std::to_string(stage.layers);
+      if (stage.predictions > 0 && &stage != &stages->back())
+        return flags_.Fail(
+            "{} has multi-token prediction (m) before the last stage, which cannot be expressed; expected "
+            "another "
+            "division with --set parallel.pipeline.balance=[…], where it is on the last stage",
+            remark);
+    }
+    draft_.Set("parallel.pipeline.balance", std::string_view("[" + list + "]"), remark);
   }
 
   // The layers of each stage, where the first and the last have a number of their own.

@@ -56,7 +56,9 @@ class ModelImporter : MegatronFlags {
     const bool groups = flags_.Flag("group_query_attention");
     if (groups) Integer("model.kv_heads", "num_query_groups", 1);
     else flags_.Has("num_query_groups");
-    Integer("model.head_dim", "kv_channels");
+    // With latents, heads are what --qk-head-dim and --qk-pos-emb-head-dim say.
+    if (!flags_.Flag("multi_latent_attention")) Integer("model.head_dim", "kv_channels");
+    else flags_.Has("kv_channels");
     Vocabulary();
     ActivationAndFfn();
     const std::string norm = flags_.Text("normalization").value_or("LayerNorm");

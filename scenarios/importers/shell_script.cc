@@ -107,6 +107,7 @@ class Shell {
     const bool twice = at_ + 1 < text_.size() && text_[at_ + 1] == c;
     at_ += (c == '&' || c == '|' || c == ';') && twice ? 2 : 1;
     if (c == '\n') SkipHereDocuments();
+    if (InCondition() && c != '\n') joined_by_ = twice && (c == '&' || c == '|') ? c : ' ';
     // `[ … ] && command` and `[ … ] || command` are an if of one command.
     skips_ = false;
     certain_ = true;
@@ -127,16 +128,25 @@ class Shell {
     is_test_ = rest.size() >= 2 && (rest[0] == "[" || rest[0] == "[[" || rest[0] == "test");
     if (is_test_) {
       const size_t end = rest[0] == "test" ? rest.size() : rest.size() - 1;
-      last_test_ = DecideTest({rest.begin() + 1, rest.begin() + static_cast<std::ptrdiff_t>(end)});
+      const bool ends =
+          rest[0] == "test" || rest.back() == (rest[0] == "[" ? "]" : "]]");  // not [[ … && … ]]
+      if (ends) last_test_ = DecideTest({rest.begin() + 1, rest.begin() + static_cast<std::ptrdiff_t>(end)});
       if (last_test_ && is_negated) last_test_ = !*last_test_;
     }
     if (InCondition()) {
-      // Of several tests joined by && and || nothing is known.
       Branch& branch = branches_.back();
-      branch.taken = condition_parts_++ == 0 ? last_test_ : std::nullopt;
+      branch.taken = Combined(branch.taken, std::exchange(joined_by_, ' '), last_test_);
       return;
     }
     if (Runs() && !skips_ && !is_test_) script_.commands.push_back(words);
+  }
+
+  // What two commands of a condition are together: the second one's truth, unless they are joined by && or ||.
+  static Truth Combined(Truth first, char by, Truth second) {
+    if (by == ' ') return second;
+    const Truth decides = by == '|';
+    if (first == decides || second == decides) return decides;
+    return first && second ? second : std::nullopt;
   }
 
   static bool IsKeyword(std::string_view word) {
@@ -162,7 +172,7 @@ class Shell {
   void Keyword(std::string_view word) {
     if (word == "if") {
       branches_.push_back({.in_condition = true, .taken = true});
-      condition_parts_ = 0;
+      joined_by_ = ' ';
     } else if (word == "for" || word == "while" || word == "until" || word == "case") {
       branches_.push_back({.taken = std::nullopt});
       is_header_ = true;
@@ -174,7 +184,7 @@ class Shell {
       Leave();
       branches_.back().in_condition = true;
       branches_.back().taken = true;
-      condition_parts_ = 0;
+      joined_by_ = ' ';
     } else if (word == "else") {
       Leave();
       Enter(true);
@@ -477,7 +487,7 @@ class Shell {
   bool certain_ = true;
   bool is_test_ = false;  // the last command
   Truth last_test_;       // what it says
-  int condition_parts_ = 0;
+  char joined_by_ = ' ';  // what joins the next command of a condition to those before: "&", "|", or nothing
   bool is_header_ = false;  // of a loop or a `case`: its words are no command
   std::map<std::string, std::vector<std::string>> variables_;
   std::vector<Branch> branches_;

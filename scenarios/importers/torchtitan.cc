@@ -59,19 +59,23 @@ class Importer {
     tensor_ = Effective("parallel.tensor.size", "tensor_parallel_degree");
     pipeline_ = Effective("parallel.pipeline.size", "pipeline_parallel_degree");
     context_ = Effective("parallel.context.size", "context_parallel_degree");
-    const bool compiles = config_.Flag("compile.enable") || config_.Flag("training.compile");
+    const bool compiles_any = config_.Flag("compile.enable") || config_.Flag("training.compile");
+    const std::vector<std::string> components = config_.List("compile.components");
+    const auto compiles = [&](std::string_view what) {
+      return compiles_any && (components.empty() ||
+                              std::find(components.begin(), components.end(), what) != components.end());
+    };
     Model();
     const std::optional<int64_t> world = SetCluster(config_, draft_);
     if (world) Parallel(*world);
     Precision();
     Optimizer();
     Recomputation();
-    const std::vector<std::string> components = config_.List("compile.components");
-    const bool compiles_loss =
-        components.empty() || std::find(components.begin(), components.end(), "loss") != components.end();
-    if (compiles && compiles_loss) draft_.Set("cross_entropy", "fused", "the loss is compiled");
-    draft_.Set("framework", compiles ? "pytorch_compile" : "pytorch",
-               compiles ? "compile.enable" : "not compiled");
+    if (compiles("loss")) draft_.Set("cross_entropy", "fused", "the loss is compiled");
+    draft_.Set("framework", compiles("model") ? "pytorch_compile" : "pytorch",
+               compiles("model") ? "compile.enable"
+               : !compiles_any   ? "not compiled"
+                                 : "compile.components without model");
     NoteRest(config_, kWithoutEffect, draft_);
     return config_.status();
   }
@@ -220,6 +224,9 @@ class Importer {
       micro = config_.Integer(Name("pipeline_parallel_microbatch_size")).value_or(1);
       if (const auto count = config_.Integer(Name("pipeline_parallel_microbatches")); count && *count > 0)
         micro = local / *count;
+      else if (config_.Has("experimental.pipeline_parallel_degree"))  // until 2025: as many as stages
+        micro =
+            local / Product({pipeline_, draft_.FindInteger("parallel.pipeline.virtual_stages").value_or(1)});
       if (micro <= 0 || local % micro != 0)
         return config_.Refuse(Name("pipeline_parallel_microbatch_size"),
                               fmt::format("a divisor of {}", local));

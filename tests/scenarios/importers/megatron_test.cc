@@ -115,6 +115,26 @@ TEST(ImportMegatron, ReadsExpertsAndLatentAttention) {
   EXPECT_EQ(scenario.parallel.expert.size, 4);
   EXPECT_EQ(scenario.model.latent_attention->kv_rank, 128);
   EXPECT_EQ(scenario.model.head_dim, 96);
+  EXPECT_EQ(ImportedScript(
+                "--multi-latent-attention --qk-head-dim 64 --qk-pos-emb-head-dim 32 --kv-channels 64 --bf16 "
+                "--position-embedding-type rope --normalization RMSNorm --disable-bias-linear")
+                .model.head_dim,
+            96)
+      << "--kv-channels is of other heads";
+}
+
+TEST(ImportMegatron, ReadsTheLayoutOfAPipeline) {
+  const std::string flags =
+      "--num-layers 8 --pipeline-model-parallel-size 2 --bf16 --pipeline-model-parallel-layout ";
+  const PipelineSpec pipeline =
+      ImportedScript(flags + "'Et*3|(tt|)*2tL' --global-batch-size 32").parallel.pipeline;
+  EXPECT_EQ(pipeline.balance, (std::vector<int64_t>{3, 2, 2, 1}));
+  EXPECT_EQ(pipeline.virtual_stages, 2);
+  EXPECT_EQ(pipeline.schedule, "interleaved");
+  EXPECT_NE(MistakesOfScript(flags + "'Et*3|tt|tttL'").find("stages for 2 pipeline ranks"),
+            std::string::npos);
+  EXPECT_NE(MistakesOfScript(flags + "'Et*4|tttt|m|L'").find("which cannot be expressed"), std::string::npos);
+  EXPECT_NE(MistakesOfScript(flags + "'E(t*4|x'").find("stages for 2"), std::string::npos);
 }
 
 TEST(ImportMegatron, ReadsWindowsAndOrdersOfExperts) {

@@ -56,6 +56,19 @@ TEST(ShellScript, KnowsNegationAndCommandsInARow) {
       << "several conditions";
 }
 
+TEST(ShellScript, CombinesTheTestsOfACondition) {
+  const auto taken = [](const std::string& condition) {
+    return CommandOf("K=a\nif " + condition + "; then A=1; else A=2; fi\nrun $A");
+  };
+  EXPECT_EQ(taken("[[ $U == x ]] || [[ $K == a ]] || [[ -z $K ]]"), "[run] [1]") << "one suffices";
+  EXPECT_EQ(taken("[[ $K == a ]] || [[ $U == x ]]"), "[run] [1]");
+  EXPECT_EQ(taken("[ $K = b ] || [ $U = x ]"), "[run] [<A>]");
+  EXPECT_EQ(taken("[ $K = b ] && [ $U = x ]"), "[run] [2]");
+  EXPECT_EQ(taken("[ $K = a ] &&\n [ a = a ]"), "[run] [1]");
+  EXPECT_EQ(taken("[ $K = a ] && grep -q a file"), "[run] [<A>]");
+  EXPECT_EQ(taken("[[ -z $K || $K == a ]]"), "[run] [<A>]");
+}
+
 TEST(ShellScript, LeavesOutWhatUnknownConditionsAddAndSaysSo) {
   const ShellScript read =
       ReadShellScript("ARGS=\"--a 1\"\nif [ $P = 1 ]; then\n  ARGS=\"$ARGS --profile\"\nfi\nrun $ARGS", {});

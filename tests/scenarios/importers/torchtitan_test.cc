@@ -99,6 +99,27 @@ selective_ac_option = "2"
   EXPECT_EQ(scenario.framework, Framework::kPytorchCompile);
 }
 
+TEST(ImportTorchtitan, CompilesOnlyTheComponentsThatAreNamed) {
+  const std::string job = "[model]\nname = 'llama3'\nflavor = '8B'\n[compile]\nenable = true\ncomponents = ";
+  const Scenario loss = Imported("j.toml", job + "['loss']\n", kEightNodes);
+  EXPECT_EQ(loss.framework, Framework::kPytorch);
+  EXPECT_EQ(loss.cross_entropy, CrossEntropyKind::kFused);
+  const Scenario model = Imported("j.toml", job + "['model']\n", kEightNodes);
+  EXPECT_EQ(model.framework, Framework::kPytorchCompile);
+  EXPECT_EQ(model.cross_entropy, CrossEntropyKind::kFramework);
+}
+
+// Until 2025 a pipeline had as many micro-batches as stages.
+TEST(ImportTorchtitan, DividesTheBatchOfOlderPipelinesByTheirStages) {
+  const std::string job = "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nbatch_size = 32\n";
+  const Scenario old =
+      Imported("j.toml", job + "[experimental]\npipeline_parallel_degree = 8\n", kEightNodes);
+  EXPECT_EQ(old.batch.micro, 4);
+  EXPECT_EQ(old.batch.accumulate, 8);
+  const Scenario now = Imported("j.toml", job + "[parallelism]\npipeline_parallel_degree = 8\n", kEightNodes);
+  EXPECT_EQ(now.batch.micro, 1);
+}
+
 TEST(ImportTorchtitan, NamesWhatIsMissingOrWrong) {
   EXPECT_EQ(MistakesOf("job.toml", "[model]\nname = \"llama3\"\nflavor = \"debugmodel\"\n", kEightNodes),
             "job.toml: model.name llama3, model.flavor debugmodel has no preset, expected --set "
