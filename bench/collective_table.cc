@@ -12,6 +12,7 @@
 #include <string>
 
 #include "bench/rank_group.h"
+#include "plan/op.h"
 
 namespace windtunnel {
 namespace {

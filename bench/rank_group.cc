@@ -12,6 +12,7 @@
 #include <bit>
 #include <chrono>
 
+#include "runtime/communicator.h"
 #include "runtime/cores.h"
 #include "runtime/group_operator.h"
 #include "runtime/mpi.h"

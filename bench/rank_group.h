@@ -17,8 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "plan/op.h"
-#include "runtime/communicator.h"
+#include "plan/ops.h"
 #include "runtime/mpi_host.h"
 #include "runtime/socket.h"
 #include "scenarios/scenario.h"

@@ -5,7 +5,6 @@
 #include "cli/machine_room.h"
 #include "cli/nodes.h"
 #include "cli/outputs.h"
-#include "cli/paths.h"
 #include "cli/session.h"
 #include "cli/step_calibration.h"
 #include "runtime/live.h"

@@ -5,7 +5,6 @@
 
 #include "base/parallel.h"
 #include "cli/commands.h"
-#include "cli/paths.h"
 #include "cli/session.h"
 #include "cost_models/cost_model.h"
 #include "plan/balance.h"
@@ -13,7 +12,6 @@
 #include "reports/explain_pipeline.h"
 #include "reports/outcome.h"
 #include "reports/questions.h"
-#include "reports/result.h"
 #include "reports/units.h"
 #include "scenarios/load.h"
 

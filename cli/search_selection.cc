@@ -11,8 +11,11 @@
 #include "base/format.h"
 #include "base/parallel.h"
 #include "cli/interrupts.h"
+#include "cli/session.h"
 #include "plan/outline.h"
 #include "plan/plan.h"
+#include "reports/progress.h"
+#include "scenarios/difference.h"
 #include "sim/operator_room.h"
 
 namespace windtunnel {

@@ -10,9 +10,7 @@
 
 #include "base/result.h"
 #include "cli/costs.h"
-#include "cli/session.h"
 #include "reports/search_report.h"
-#include "scenarios/difference.h"
 #include "sim/search/evaluator.h"
 
 namespace windtunnel {

@@ -9,7 +9,6 @@
 #include "cli/paths.h"
 #include "cli/session.h"
 #include "cost_models/residual_fit.h"
-#include "reports/validation_report.h"
 #include "reports/words.h"
 
 namespace windtunnel {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-
 namespace windtunnel {
 
 TrafficModel::Key TrafficModel::KeyOf(Pattern pattern, const OpKind& kind, const Group& group, int position) {

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "cost_models/json_fields.h"
+#include "plan/op.h"
 
 namespace windtunnel {
 namespace {

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "cost_models/kernel_roofline.h"
+#include "cost_models/operator_shape.h"
 
 namespace windtunnel {
 namespace {

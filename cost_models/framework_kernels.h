@@ -20,8 +20,8 @@
 #include "cost_models/device_spec.h"
 #include "cost_models/flash_kernels.h"
 #include "cost_models/framework_profile.h"
-#include "cost_models/operator_shape.h"
 #include "plan/op.h"
+#include "plan/ops.h"
 
 namespace windtunnel {
 

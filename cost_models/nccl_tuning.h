@@ -36,7 +36,7 @@
 #include <vector>
 
 #include "base/units.h"
-#include "plan/op.h"
+#include "plan/ops.h"
 
 namespace windtunnel {
 

@@ -20,7 +20,7 @@
 
 #include "base/units.h"
 #include "cost_models/cost_keys.h"
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "scenarios/scenario.h"
 
 namespace windtunnel {

@@ -11,7 +11,6 @@
 #include "cost_models/node_wire.h"
 #include "cost_models/overlap.h"
 #include "plan/axes.h"
-#include "topology/topology.h"
 
 namespace windtunnel {
 namespace {

@@ -27,7 +27,6 @@
 #include "base/units.h"
 #include "plan/memory_blocks.h"
 #include "plan/segment_source.h"
-#include "plan/step_program.h"
 
 namespace windtunnel {
 

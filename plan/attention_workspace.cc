@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "plan/op.h"
+#include "plan/attention_ops.h"
 
 namespace windtunnel {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "scenarios/derived.h"
+#include "scenarios/known_schedules.h"
 
 namespace windtunnel {
 namespace {

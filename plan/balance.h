@@ -8,10 +8,9 @@
 
 #include "base/result.h"
 #include "base/units.h"
-#include "plan/op.h"
 #include "plan/schedule.h"
-#include "plan/stages.h"
 #include "plan/step_program.h"
+#include "scenarios/scenario.h"
 
 namespace windtunnel {
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "plan/collectives.h"
-#include "plan/model.h"
+#include "plan/model_hooks.h"
 
 namespace windtunnel {
 

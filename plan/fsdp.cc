@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "plan/model.h"
+
 namespace windtunnel {
 
 namespace {

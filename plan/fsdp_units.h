@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "plan/model.h"
+#include "plan/model_hooks.h"
+#include "plan/plan.h"
+#include "scenarios/scenario.h"
 
 namespace windtunnel {
 

@@ -2,7 +2,7 @@
 // live step and for predictions of it.
 #pragma once
 
-#include "plan/op.h"
+#include "plan/attention_ops.h"
 
 namespace windtunnel {
 

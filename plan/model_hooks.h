@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/program_builder.h"
+#include "plan/step_program.h"
 
 namespace windtunnel {
 

@@ -1,7 +1,7 @@
 // How much an operator computes and moves.
 #include "plan/op.h"
 #include "plan/op_visit.h"
-#include "scenarios/scenario.h"
+#include "scenarios/model_spec.h"
 
 namespace windtunnel {
 namespace {

@@ -3,6 +3,7 @@
 // reads them there. That is its distributed optimizer with one shard (MakeZero).
 #include "plan/data_parallel.h"
 #include "plan/ddp.h"
+#include "plan/model.h"
 #include "plan/whole_parameters.h"
 #include "scenarios/derived.h"
 

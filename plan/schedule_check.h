@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "base/result.h"
 #include "plan/schedule.h"
 
 namespace windtunnel {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "scenarios/scenario.h"
+#include "scenarios/model_spec.h"
 
 namespace windtunnel {
 

@@ -1,6 +1,7 @@
 #include "plan/whole_parameters.h"
 
 #include "plan/data_parallel.h"
+#include "plan/model.h"
 
 namespace windtunnel {
 

@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "plan/model.h"
 #include "plan/optimizer_steps.h"
 
 namespace windtunnel {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "plan/gradient_buckets.h"
+#include "plan/model.h"
 #include "scenarios/derived.h"
 
 namespace windtunnel {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "plan/gradient_buckets.h"
-#include "scenarios/derived.h"
+#include "plan/model.h"
 
 namespace windtunnel {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/format.h"
-#include "reports/communication.h"
+#include "plan/ops.h"
 #include "reports/explain.h"
 #include "reports/memory_peak.h"
 #include "reports/words.h"

@@ -5,7 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include "base/check.h"
 #include "plan/schedule_bubble.h"
 #include "reports/pipeline_actions.h"
 

@@ -10,7 +10,6 @@
 
 #include "base/result.h"
 #include "base/units.h"
-#include "plan/plan.h"
 #include "reports/ink.h"
 #include "reports/remedies.h"
 #include "sim/predict.h"

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "plan/mesh.h"
+#include "reports/outcome.h"
 #include "scenarios/derived.h"
 
 namespace windtunnel {

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "reports/outcome.h"
-#include "reports/questions.h"
+#include "base/units.h"
+#include "reports/remedies.h"
+#include "scenarios/scenario.h"
 
 namespace windtunnel {
 

@@ -10,7 +10,6 @@
 #include "reports/ink.h"
 #include "reports/outcome.h"
 #include "scenarios/overrides.h"
-#include "sim/search/evaluator.h"
 #include "sim/search/pareto.h"
 #include "sim/search/space.h"
 

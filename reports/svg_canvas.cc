@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/format.h"
-
 namespace windtunnel {
 namespace {
 

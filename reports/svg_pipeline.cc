@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "base/format.h"
-#include "reports/by_role.h"
+#include "plan/ops.h"
 #include "reports/pipeline_actions.h"
 #include "reports/svg_canvas.h"
 #include "reports/words.h"

@@ -6,7 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include "base/check.h"
 #include "reports/pipeline_actions.h"
 #include "reports/version.h"
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/data.h"
-#include "runtime/device.h"
+#include "runtime/kernel_context.h"
 #include "runtime/sampler.h"
 
 namespace windtunnel {

@@ -8,7 +8,6 @@
 #include <set>
 #include <tuple>
 
-#include "base/check.h"
 #include "base/median.h"
 #include "cost_models/cost_keys.h"
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "plan/allocator.h"
 #include "plan/op.h"
+#include "plan/segment_source.h"
 #include "runtime/kernel_context.h"
 
 namespace windtunnel {

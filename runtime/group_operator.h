@@ -10,7 +10,8 @@
 
 #include "base/result.h"
 #include "plan/op.h"
-#include "runtime/device.h"
+#include "plan/ops.h"
+#include "runtime/kernel_context.h"
 
 namespace windtunnel {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "plan/op.h"
-#include "runtime/device.h"
+#include "runtime/kernel_context.h"
 
 namespace windtunnel {
 

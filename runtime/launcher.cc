@@ -16,7 +16,6 @@
 #include <optional>
 #include <thread>
 
-#include "base/check.h"
 #include "runtime/cores.h"
 #include "runtime/signal_pipe.h"
 #include "runtime/socket.h"

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "runtime/rank_environment.h"
 #include "runtime/signal_pipe.h"
 
 namespace windtunnel {

@@ -4,7 +4,6 @@
 #include <span>
 
 #include "base/check.h"
-#include "runtime/mpi.h"
 
 namespace windtunnel {
 namespace {

@@ -5,7 +5,6 @@
 
 #include <array>
 
-#include "runtime/mpi.h"
 #include "runtime/reduce.h"
 
 namespace windtunnel {

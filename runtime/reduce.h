@@ -6,7 +6,8 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "plan/op.h"
+#include "plan/dtype.h"
+#include "plan/ops.h"
 
 namespace windtunnel {
 

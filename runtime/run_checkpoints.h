@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/units.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/job.h"
 #include "runtime/rank_session.h"

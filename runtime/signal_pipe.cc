@@ -8,7 +8,6 @@
 #include <atomic>
 
 #include "base/check.h"
-#include "base/result.h"
 
 namespace windtunnel {
 namespace {

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/units.h"
 #include "plan/timeline.h"
 #include "runtime/event_file.h"
 #include "runtime/rank_session.h"

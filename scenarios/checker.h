@@ -8,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "scenarios/derived.h"
 #include "scenarios/reader.h"
 #include "scenarios/yaml_tree.h"
 

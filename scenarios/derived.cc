@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scenarios/known_schedules.h"
+
 namespace windtunnel {
 
 DataParallelKind DerivedKind(int64_t copies) {

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 
-#include "scenarios/known_schedules.h"
 #include "scenarios/scenario.h"
 
 namespace windtunnel {

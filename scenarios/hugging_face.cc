@@ -9,7 +9,6 @@
 #include "base/read_file.h"
 #include "scenarios/hugging_face_models.h"
 #include "scenarios/rules.h"
-#include "scenarios/scalars.h"
 #include "scenarios/yaml_tree.h"
 
 namespace windtunnel {

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "scenarios/scenario.h"
+#include "scenarios/model_spec.h"
 
 namespace windtunnel {
 

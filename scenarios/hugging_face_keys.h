@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/result.h"
+#include "scenarios/operator_kinds.h"
 #include "scenarios/rules.h"
 #include "scenarios/scalars.h"
-#include "scenarios/scenario.h"
 #include "scenarios/yaml_tree.h"
 
 namespace windtunnel::hugging_face {

@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 #include "scenarios/hugging_face_keys.h"
-#include "scenarios/scenario.h"
+#include "scenarios/model_spec.h"
 
 namespace windtunnel::hugging_face {
 

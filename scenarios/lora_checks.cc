@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "scenarios/derived.h"
 #include "scenarios/words.h"
 
 namespace windtunnel {

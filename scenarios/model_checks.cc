@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "scenarios/describe.h"
+#include "scenarios/derived.h"
+#include "scenarios/model_spec.h"
 
 namespace windtunnel {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "scenarios/checker.h"
-#include "scenarios/scenario.h"
+#include "scenarios/model_spec.h"
 
 namespace windtunnel {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/scenario.h"
+#include "scenarios/model_spec.h"
 
 namespace windtunnel {
 

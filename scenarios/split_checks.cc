@@ -3,7 +3,7 @@
 #include <string>
 
 #include "scenarios/derived.h"
-#include "scenarios/describe.h"
+#include "scenarios/model_spec.h"
 
 namespace windtunnel {
 namespace {

@@ -28,7 +28,6 @@
 #include <vector>
 
 #include "base/random.h"
-#include "base/units.h"
 #include "sim/executor.h"
 #include "sim/step_costs.h"
 #include "sim/step_schedule.h"

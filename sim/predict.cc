@@ -4,7 +4,6 @@
 #include <numeric>
 #include <optional>
 
-#include "base/check.h"
 #include "base/parallel.h"
 #include "sim/executor.h"
 #include "sim/folding.h"

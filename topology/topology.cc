@@ -7,8 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/check.h"
-
 namespace windtunnel {
 
 // Vertices and edges have the indices of `vertices_` and `links_`.

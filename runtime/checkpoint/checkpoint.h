@@ -24,9 +24,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "plan/ops.h"
 #include "plan/plan.h"
 #include "runtime/checkpoint/safetensors.h"
-#include "runtime/checkpoint/tensor_pieces.h"
 #include "runtime/checkpoint/tensor_source.h"
 
 namespace windtunnel {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "scenarios/scenario.h"
+#include "scenarios/model_spec.h"
 
 namespace windtunnel {
 

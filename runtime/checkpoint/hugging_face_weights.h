@@ -23,7 +23,7 @@
 #include "base/result.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/tensor_source.h"
-#include "scenarios/scenario.h"
+#include "scenarios/model_spec.h"
 
 namespace windtunnel {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/checkpoint/tensor_source.h"
-#include "scenarios/scenario.h"
+#include "scenarios/model_spec.h"
 
 namespace windtunnel {
 

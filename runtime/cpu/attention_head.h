@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "plan/op.h"
 #include "runtime/cpu/convert.h"
 #include "runtime/cpu/scratch.h"
+#include "scenarios/operator_kinds.h"
 
 namespace windtunnel::cpu {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "runtime/cpu/attention_head.h"
-#include "runtime/cpu/convert.h"
 #include "runtime/cpu/dropout.h"
+#include "runtime/cpu/element.h"
 #include "runtime/cpu/softmax.h"
 
 namespace windtunnel::cpu {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "runtime/cpu/element.h"
 #include "runtime/cpu/isa.h"
 
 namespace windtunnel::cpu {

@@ -3,8 +3,6 @@
 
 #include <cstdint>
 
-#include "runtime/cpu/element.h"
-
 namespace windtunnel::cpu {
 
 // out[i] = in[i] * scale, computed in fp32 and rounded once. `out` may be `in`. From, To: float, BFloat16,

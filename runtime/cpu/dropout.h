@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cpu/operands.h"
 #include "runtime/cpu/softmax.h"
 #include "runtime/dropout_mask.h"

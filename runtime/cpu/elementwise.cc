@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/cpu/convert.h"
+#include "runtime/cpu/element.h"
 #include "runtime/cpu/isa.h"
 
 namespace windtunnel::cpu {

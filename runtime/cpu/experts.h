@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "plan/op.h"
+#include "plan/expert_ops.h"
 #include "runtime/cpu/operands.h"
 #include "runtime/cpu/scratch.h"
 

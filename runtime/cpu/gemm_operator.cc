@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "runtime/cpu/convert.h"
+#include "runtime/cpu/element.h"
 
 namespace windtunnel::cpu {
 namespace {

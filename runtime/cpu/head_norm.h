@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "plan/op.h"
+#include "plan/attention_ops.h"
 #include "runtime/cpu/operands.h"
 #include "runtime/cpu/scratch.h"
 

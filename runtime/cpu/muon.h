@@ -1,6 +1,7 @@
 // The parts of Muon's update that are not products (operands: plan/ops.h).
 #pragma once
 
+#include "base/result.h"
 #include "plan/ops.h"
 #include "runtime/cpu/operands.h"
 

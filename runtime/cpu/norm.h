@@ -5,7 +5,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cpu/operands.h"
 #include "runtime/cpu/scratch.h"
 

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "base/check.h"
-#include "runtime/device.h"
+#include "runtime/kernel_context.h"
 
 namespace windtunnel::cpu {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cpu/operands.h"
 
 namespace windtunnel::cpu {

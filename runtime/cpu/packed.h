@@ -4,7 +4,7 @@
 #include <span>
 
 #include "base/result.h"
-#include "plan/op.h"
+#include "plan/ops.h"
 #include "runtime/cpu/operands.h"
 
 namespace windtunnel::cpu {

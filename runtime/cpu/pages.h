@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
-#include "plan/allocator.h"
+#include "plan/segment_source.h"
 
 namespace windtunnel::cpu {
 

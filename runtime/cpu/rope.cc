@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "runtime/cpu/element.h"
 #include "runtime/cpu/isa.h"
 #include "runtime/cpu/rotate_pairs.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "plan/op.h"
+#include "plan/attention_ops.h"
 #include "runtime/cpu/operands.h"
 
 namespace windtunnel::cpu {

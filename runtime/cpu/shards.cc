@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "runtime/cpu/convert.h"
+#include "runtime/cpu/element.h"
 
 namespace windtunnel::cpu {
 namespace {

@@ -10,7 +10,8 @@
 #include <cstdint>
 #include <string>
 
-#include "plan/op.h"
+#include "plan/dtype.h"
+#include "plan/ops.h"
 
 namespace windtunnel::cuda {
 

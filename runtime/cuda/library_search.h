@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "base/result.h"
-
 namespace windtunnel::cuda {
 
 struct SearchPlaces {

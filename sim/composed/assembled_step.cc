@@ -4,8 +4,6 @@
 #include <span>
 #include <utility>
 
-#include "base/check.h"
-
 namespace windtunnel::composed {
 
 size_t AssembledStep::GroupsOf(const StageAction& action) const {

@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "cost_models/cost_model.h"
-#include "plan/plan.h"
+#include "plan/ops.h"
 
 namespace windtunnel::composed {
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "plan/schedule.h"
 #include "scenarios/scenario.h"
 #include "sim/composed/backward_kind.h"
 #include "sim/composed/memory_trace.h"

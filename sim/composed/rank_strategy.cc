@@ -8,7 +8,7 @@
 #include "plan/collectives.h"
 #include "plan/data_parallel.h"
 #include "plan/loss_scaling.h"
-#include "plan/model.h"
+#include "plan/ops.h"
 
 namespace windtunnel::composed {
 namespace {

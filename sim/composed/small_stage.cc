@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "plan/buffer_pool.h"
+#include "plan/ops.h"
 
 namespace windtunnel::composed {
 

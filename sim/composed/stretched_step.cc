@@ -10,6 +10,7 @@
 
 #include "plan/buffer_pool.h"
 #include "plan/plan.h"
+#include "sim/composed/step_tape.h"
 
 namespace windtunnel::composed {
 namespace {

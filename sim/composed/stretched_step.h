@@ -16,7 +16,6 @@
 #include "base/units.h"
 #include "cost_models/cost_model.h"
 #include "scenarios/scenario.h"
-#include "sim/composed/step_tape.h"
 
 namespace windtunnel::composed {
 

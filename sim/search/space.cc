@@ -9,11 +9,11 @@
 
 #include "plan/axes.h"
 #include "plan/balance.h"
-#include "plan/model.h"
 #include "plan/outline.h"
 #include "plan/stages.h"
 #include "scenarios/checks.h"
 #include "scenarios/derived.h"
+#include "scenarios/model_spec.h"
 #include "scenarios/rules.h"
 #include "scenarios/words.h"
 

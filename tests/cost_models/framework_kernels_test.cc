@@ -1,5 +1,6 @@
 // The kernels that frameworks run for operators, checked against numbers worked by hand.
 #include "cost_models/framework_kernels.h"
+#include "cost_models/operator_shape.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
