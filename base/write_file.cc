@@ -1,6 +1,8 @@
 #include "base/write_file.h"
 
+#include <fcntl.h>
 #include <limits.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,12 +14,32 @@ namespace {
 
 std::error_code LastError() { return {errno, std::generic_category()}; }
 
+std::error_code WriteAll(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(file, text.data(), text.size());
+    if (written < 0 && errno != EINTR) return LastError();
+    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+  }
+  return {};
+}
+
+// Writes the file at `path`. Until it is complete it has no name where the file system allows that, so that a process
+// which is killed leaves nothing behind.
 std::error_code WriteWhole(const std::string& path, std::string_view text) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) return LastError();
-  std::error_code error;
-  if (std::fwrite(text.data(), 1, text.size(), file) != text.size()) error = LastError();
-  if (std::fclose(file) != 0 && !error) error = LastError();
+  std::string folder = std::filesystem::path(path).parent_path().string();
+  if (folder.empty()) folder = ".";
+  constexpr mode_t kAll = 0666;  // less the umask
+  int file = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kAll);
+  const bool is_nameless = file >= 0;
+  if (!is_nameless) file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kAll);
+  if (file < 0) return LastError();
+  std::error_code error = WriteAll(file, text);
+  if (!error && is_nameless) {
+    const std::string itself = "/proc/self/fd/" + std::to_string(file);
+    std::remove(path.c_str());  // of an earlier process with the same number
+    if (linkat(AT_FDCWD, itself.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) error = LastError();
+  }
+  if (close(file) != 0 && !error) error = LastError();
   return error;
 }
 

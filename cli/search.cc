@@ -225,6 +225,7 @@ void NoteDoubts(const Options& options, const Scenario& scenario, const SearchRe
 
 Result<int> SearchCommand(const Options& options) {
   const auto begin = std::chrono::steady_clock::now();
+  InterruptGuard guard;
   WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(const Scenario scenario, LoadWithOverrides(options, options.files.front()));
   WT_RETURN_IF_ERROR(CheckRanges(scenario));
@@ -236,7 +237,7 @@ Result<int> SearchCommand(const Options& options) {
     if (balanced.parallel.pipeline.balance.empty()) return StagesByRoughCosts(unbalanced);
     return balanced.parallel.pipeline.balance;
   };
-  WT_ASSIGN_OR_RETURN(const SearchSpace space, EnumerateSpace(scenario, choose));
+  WT_ASSIGN_OR_RETURN(const SearchSpace space, EnumerateSpace(scenario, choose, IsInterrupted));
   if (const std::vector<std::string_view> slow = SlowSteps(scenario); !slow.empty())
     Note(options,
          fmt::format("predicted operator by operator, which takes up to seconds for each configuration "
@@ -258,7 +259,6 @@ Result<int> SearchCommand(const Options& options) {
 
   const std::string key = options.state.empty() ? "" : StateKey(report, scenario, costs.profile);
   WT_ASSIGN_OR_RETURN(SharedState state, SharedState::Open(options.state, key, space.legal.size()));
-  InterruptGuard guard;
   SearchRun run(options, scenario, space, costs.profile);
   WT_RETURN_IF_ERROR(run.Run(state));
   if (state.process().rank > 0) return 0;  // the first process reports
@@ -273,7 +273,7 @@ Result<int> SearchCommand(const Options& options) {
   report.wall_s = SecondsSince(begin);
   Selection selection(options, scenario, space, costs, std::move(given), run.evaluations());
   WT_RETURN_IF_ERROR(selection.Select(report));
-  report.full_s = SecondsSince(begin) - report.wall_s;
+  if (!options.quick) report.full_s = SecondsSince(begin) - report.wall_s;
   if (report.pareto.empty() && report.infeasible > 0)
     report.least = FindLeast(scenario, costs.profile, space, run.evaluations());
   if (options.json != "-" && options.html != "-") {

@@ -35,6 +35,18 @@ double MeanError(const std::vector<RowOutcome>& outcomes) {
   return sum / static_cast<double>(outcomes.size());
 }
 
+// Errors: InvalidInput if no row of `source` is left.
+Status LeaveOutRowsWithoutTime(const Options& options, const std::string& source,
+                               std::vector<SourcedRow>& rows) {
+  const size_t without =
+      std::erase_if(rows, [](const SourcedRow& row) { return !HasStepTime(row.row.measured); });
+  if (rows.empty()) return InvalidInput("{}: no row has a step time to fit to", source);
+  if (without > 0)
+    Note(options, fmt::format("{} without a step time {} left out",
+                              Counted(static_cast<int64_t>(without), "row"), without == 1 ? "is" : "are"));
+  return Ok();
+}
+
 Result<ResidualFit> Fit(const RowPredictor& predictor, const std::vector<SourcedRow>& rows) {
   const std::vector<RowOutcome> before = predictor.PredictAll(rows, "fitting");
   WT_ASSIGN_OR_RETURN(const std::vector<double> measured, Measured(rows, before));
@@ -201,12 +213,7 @@ Result<std::string> CalibratedText(const RowPredictor& predictor, const SourcedR
 
 Result<int> CalibrateSteps(const Options& options) {
   WT_ASSIGN_OR_RETURN(std::vector<SourcedRow> rows, LoadRows(options.steps));
-  const size_t without =
-      std::erase_if(rows, [](const SourcedRow& row) { return !HasStepTime(row.row.measured); });
-  if (without > 0 && !rows.empty())
-    Note(options, fmt::format("{} without a step time {} left out",
-                              Counted(static_cast<int64_t>(without), "row"), without == 1 ? "is" : "are"));
-  if (rows.empty()) return InvalidInput("{}: no row has a step time to fit to", options.steps.front());
+  WT_RETURN_IF_ERROR(LeaveOutRowsWithoutTime(options, options.steps.front(), rows));
   WT_ASSIGN_OR_RETURN(const RowPredictor predictor, RowPredictor::Make(options));
   WT_ASSIGN_OR_RETURN(const std::string base, OneFramework(predictor, rows));
   WT_ASSIGN_OR_RETURN(const ResidualFit fit, Fit(predictor, rows));
@@ -246,6 +253,7 @@ Result<int> CrossFit(const Options& options, const RowPredictor& predictor,
     std::vector<SourcedRow> own;
     for (const SourcedRow& row : rows)
       if (row.source == source) own.push_back(row);
+    WT_RETURN_IF_ERROR(LeaveOutRowsWithoutTime(options, source, own));
     double sum = 0;
     std::vector<double> orders;  // of the draws that leave pairs of rows
     for (int64_t seed = 0; seed < options.seeds; ++seed) {

@@ -80,6 +80,19 @@ std::vector<TrafficModel::Message> TrafficModel::Pairs(const Key& key) {
   return messages;
 }
 
+std::vector<TrafficModel::Message> TrafficModel::OverRails(std::vector<Message> messages) const {
+  if (!shares_.has_nvlink) return messages;
+  const size_t direct = messages.size();
+  for (size_t i = 0; i < direct; ++i) {
+    const auto [from, to, bytes] = messages[i];
+    const int node = from / devices_per_node_, relay = node * devices_per_node_ + to % devices_per_node_;
+    if (to / devices_per_node_ == node || relay == from) continue;
+    messages[i].from = relay;
+    messages.push_back({from, relay, bytes});
+  }
+  return messages;
+}
+
 std::vector<TrafficModel::Message> TrafficModel::Around(const std::vector<int>& ranks, size_t distance,
                                                         double part) {
   std::vector<Message> messages;
@@ -138,12 +151,12 @@ void TrafficModel::AddBetween(Shape shape, const std::vector<std::vector<int>>& 
 std::vector<TrafficModel::Message> TrafficModel::MessagesOf(const Key& key) const {
   switch (key.shape) {
     case Shape::kSend:
-      return {{key.from, key.to, 1}};
+      return OverRails({{key.from, key.to, 1}});
     case Shape::kRoot:
     case Shape::kAllToAll:
-      return Pairs(key);
+      return OverRails(Pairs(key));
     case Shape::kShift:
-      return Around(key.ranks, static_cast<size_t>(key.to), 1);
+      return OverRails(Around(key.ranks, static_cast<size_t>(key.to), 1));
     case Shape::kPat:
       return Pat(key.ranks);
     case Shape::kRelayed:
@@ -267,6 +280,7 @@ Result<LinkShares> SharesOf(const ClusterSpec& cluster, const DeviceSpec& device
   LinkShares shares;
   WT_ASSIGN_OR_RETURN(LinkRates link, IntraNodeRates(network.intra_node, device.intra_node));
   shares.within = link.ring / link.nominal;
+  shares.has_nvlink = link.is_nvlink;
   if (NodeBandwidth(network) == Bandwidth()) {  // as the topology's own cards
     double& gbits = network.inter_node.gbits_per_nic;
     for (size_t i = 0; i < topology.links().size(); ++i) {
@@ -276,7 +290,10 @@ Result<LinkShares> SharesOf(const ClusterSpec& cluster, const DeviceSpec& device
     if (gbits == 0) return shares;  // no cards: devices are linked to each other alone
   }
   WT_ASSIGN_OR_RETURN(NicRates rates, CardRates(network, cluster.devices_per_node, device.ToCards()));
-  shares.beyond = rates.rate / rates.nominal;
+  const double has = static_cast<double>(network.nics_per_node) /
+                     static_cast<double>(std::max<int64_t>(cluster.devices_per_node, 1));
+  shares.beyond = AchievedOfDevice(rates, network, has, device.ToCards()) /
+                  std::min(rates.nominal * has, device.ToCards());
   shares.beyond_by_switches =
       device.collectives.generation == GpuGeneration::kBlackwell ? kBlackwellCardsByTrees : shares.beyond;
   return shares;

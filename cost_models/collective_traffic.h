@@ -15,7 +15,9 @@
 //   pat            rank i to i + 2^k: min(2^k, n - 2^k)/n
 //   hierarchical   within nodes each rank to the next, 2 (p-1)/p; each to its peer in the next node,
 //                  2 (N-1)/(N p) (for an all-reduce)
-//   pairs          the messages themselves
+//   pairs          the messages themselves. To another node a message leaves by the card of the rank that has
+//                  the receiver's place, to which NVLink takes it, so it stays on the receiver's rail (NCCL's
+//                  PXN, since 2.12)
 //   relayed        a token exchange: within nodes each rank to each other, N x the share of tokens that go to
 //                  a rank; each to its peer in each other node, the share that goes to a node
 //
@@ -42,6 +44,7 @@ struct LinkShares {
   double within = 1;              // on links within nodes
   double beyond = 1;              // on links between nodes
   double beyond_by_switches = 1;  // between nodes, by trees whose nodes reduce in their switches
+  bool has_nvlink = false;        // within nodes
 };
 
 struct Traffic {
@@ -103,6 +106,8 @@ class TrafficModel {
   std::vector<Message> MessagesOf(const Key& key) const;
   static std::vector<Message> Relayed(const std::vector<std::vector<int>>& nodes, const TokenReach& reach);
   static std::vector<Message> Pairs(const Key& key);
+  // Messages of sends and receives, by way of the rank whose card is on the receiver's rail.
+  std::vector<Message> OverRails(std::vector<Message> messages) const;
   // From each rank to the one `distance` after it.
   static std::vector<Message> Around(const std::vector<int>& ranks, size_t distance, double part);
   static std::vector<Message> Pat(const std::vector<int>& ranks);

@@ -414,14 +414,13 @@ Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, 
   if (layout.nodes == 1) return layout;
   const int64_t devices = std::max<int64_t>(cluster.devices_per_node, 1);
   WT_ASSIGN_OR_RETURN(const NicRates nic, CardRates(cluster.network, devices, device.ToCards()));
-  // The cards that one device can keep busy.
-  const double of_device =
-      std::min(static_cast<double>(cluster.network.nics_per_node) / static_cast<double>(devices),
-               device.ToCards() / nic.nominal);
-  const double cards = of_device * layout.ranks_per_node;
+  const double has = static_cast<double>(cluster.network.nics_per_node) / static_cast<double>(devices);
+  const double busy = std::min(has, device.ToCards() / nic.nominal);  // the cards that one device can fill
+  const double cards = busy * layout.ranks_per_node;
   layout.cards = std::max(static_cast<int>(cards + 0.5), 1);
   layout.cards_nominal = nic.nominal * cards;
-  layout.cards_achieved = nic.rate * cards;
+  layout.cards_achieved = AchievedOfDevice(nic, cluster.network, has, device.ToCards()) *
+                          static_cast<double>(layout.ranks_per_node);
   layout.net_latency = nic.latency;
   return layout;
 }

@@ -22,27 +22,6 @@ Status UnsupportedKey(std::string_view key, std::string_view what) {
   return Unsupported("{}: {} is not supported yet", key, what);
 }
 
-Status CheckPrecision(const PrecisionSpec& p) {
-  if (p.param == Precision::kFp8 || p.param == Precision::kFp4) {
-    return InvalidInput(
-        "precision.param is {}, expected fp32, bf16 or fp16: parameters are stored in those, and products of "
-        "precision.compute fp8 and fp4 convert them",
-        WordOf(p.param));
-  }
-  const bool is_narrower = p.param == Precision::kFp32 || p.fp8_recipe != Fp8Recipe::kNone;
-  if (p.compute != p.param && !is_narrower) {
-    return InvalidInput(
-        "precision.compute has as many bits as precision.param or more, expected precision.param itself or "
-        "fewer bits");
-  }
-  if (p.param == Precision::kTf32 || p.reduce == Precision::kTf32) {
-    return InvalidInput("precision: tf32 is a type of matrix products only (precision.compute); store fp32");
-  }
-  if (p.optimizer != Precision::kFp32 && p.optimizer != p.param)
-    return UnsupportedKey("precision.optimizer", "neither fp32 nor precision.param");
-  return Ok();
-}
-
 // The size of a block's forward and backward in the simulator, relative to a block without experts and
 // without products in parts, which is some 95 events of 1.2 to 2 KB each. With products in parts it is 66
 // events plus 24 per tensor rank (counted at 2, 4 and 8 ranks); experts add 80, conversions to fp8 or fp4 90.
@@ -192,8 +171,7 @@ Status CheckSupported(const Scenario& s) {
     return Unsupported("batch.accumulate is {}: the schedule would have {:.0f} actions, expected at most {}",
                        s.batch.accumulate, actions, kMostActions);
   WT_RETURN_IF_ERROR(CheckSplits(s));
-  WT_RETURN_IF_ERROR(CheckSharedExperts(s));
-  return CheckPrecision(s.precision);
+  return CheckSharedExperts(s);
 }
 
 Result<Plan> CompilePlan(const Scenario& scenario, const CompileOptions& options) {

@@ -249,7 +249,7 @@ Result<std::optional<Offloading>> ActivationsOnHost(const Scenario& scenario, co
 
 std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) {
   const Bytes needed = prediction.peak_reserved + prediction.outside_allocator;
-  const bool fits = HasRoom(prediction, capacity);
+  const bool fits = needed <= capacity.bytes;
   const std::string retries = DescribeRetries(prediction);
   std::string room =
       fmt::format("{} {}", FormatBytes(fits ? capacity.bytes - needed : needed - capacity.bytes),
@@ -258,9 +258,11 @@ std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) 
   else if (fits && IsAtLimit(needed, capacity.bytes))
     room += " (at the limit: predictions of peaks are some per cent off)";
   return fmt::format("  will it fit?  {}: {} reserved and {} outside the allocator, of {}, {}; {}\n",
-                     fits ? "yes" : "NO", FormatBytes(prediction.peak_reserved),
-                     FormatBytes(prediction.outside_allocator), capacity.of, FormatBytes(capacity.bytes),
-                     room);
+                     !fits             ? "NO"
+                     : retries.empty() ? "yes"
+                                       : "only just",
+                     FormatBytes(prediction.peak_reserved), FormatBytes(prediction.outside_allocator),
+                     capacity.of, FormatBytes(capacity.bytes), room);
 }
 
 std::string AnswerQuestions(const Scenario& scenario, const Prediction& prediction,

@@ -194,7 +194,7 @@ Status RunCheckpoints::AgreeOnDirectory() {
     WT_RETURN_IF_ERROR(store_.Set(kVerdict, verdict));
   }
   if (verdict.empty()) return Ok();
-  return InvalidInput("{}", verdict);
+  return Failed("{}", verdict);
 }
 
 // A process that another launcher started looks for the latest checkpoint itself, in a file system that may

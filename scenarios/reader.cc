@@ -88,6 +88,11 @@ void AddOtherNames(const YamlNode& block, bool or_same, std::vector<std::string>
 void Reader::ReportUnknownKeys() {
   for (const YamlKey& key : block_.keys) {
     if (std::find(known_.begin(), known_.end(), key.name) != known_.end()) continue;
+    if (key.name == "<<") {
+      problems_.Add(key.place,
+                    "found a merge key ('<<'), expected the keys themselves (a whole block may be an alias)");
+      continue;
+    }
     KeySuggestion meant = SuggestKey(path_, key.name, known_);
     // The meaning of "bf16: true" is "precision.param: bf16"; that of "bf16: false" is not.
     const YamlNode* value = block_.Find(key.name);

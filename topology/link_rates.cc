@@ -99,4 +99,12 @@ Result<NicRates> CardRates(const NetworkSpec& network, int64_t devices, Bandwidt
                   Microseconds(link.latency_us.value_or(link.kind == "efa" ? kEfaLatency : 0))};
 }
 
+Bandwidth AchievedOfDevice(const NicRates& card, const NetworkSpec& network, double cards,
+                           Bandwidth to_cards) {
+  const Bandwidth filled = card.rate * std::min(cards, to_cards / card.nominal);
+  constexpr double kSlowCard = 25;
+  if (network.inter_node.kind == "ethernet" || card.nominal <= GBps(kSlowCard)) return filled;
+  return std::max(filled, std::min(GBps(kSlowCard) * cards, to_cards) * kShareTo200);
+}
+
 }  // namespace windtunnel

@@ -52,10 +52,11 @@ Scenario WithoutRanges(Scenario scenario) {
 
 class Enumeration {
  public:
-  Enumeration(const Scenario& base, const ChooseStages& choose)
+  Enumeration(const Scenario& base, const ChooseStages& choose, const std::function<bool()>& stops)
       : base_(WithoutRanges(base)),
         ranges_(*base.search),
         choose_(choose),
+        stops_(stops),
         global_batch_(base.batch.micro * base.batch.accumulate * base.parallel.data.size) {}
 
   SearchSpace Run() {
@@ -172,6 +173,7 @@ class Enumeration {
   }
 
   void AddStates(Configuration c, const char* illegal) {
+    if (stops_ && stops_()) return;
     const DataParallelSpec& own = base_.parallel.data;
     for (DataParallelKind kind : RangeOr(ranges_.kind, own.kind))
       for (Sharding sharding : RangeOr(ranges_.sharding, own.sharding))
@@ -470,6 +472,7 @@ class Enumeration {
   const Scenario base_;
   const SearchSpec& ranges_;
   const ChooseStages& choose_;
+  const std::function<bool()>& stops_;
   const int64_t global_batch_;
   SearchSpace space_;
   // By what a schedule depends on; empty if it runs.
@@ -490,9 +493,11 @@ Status CheckRanges(const Scenario& scenario) {
       scenario.source_file.empty() ? scenario.name : scenario.source_file);
 }
 
-Result<SearchSpace> EnumerateSpace(const Scenario& scenario, const ChooseStages& choose) {
+Result<SearchSpace> EnumerateSpace(const Scenario& scenario, const ChooseStages& choose,
+                                   const std::function<bool()>& stops) {
   WT_RETURN_IF_ERROR(CheckRanges(scenario));
-  SearchSpace space = Enumeration(scenario, choose).Run();
+  SearchSpace space = Enumeration(scenario, choose, stops).Run();
+  if (stops && stops()) return Failed("interrupted while looking for legal configurations");
   if (!space.legal.empty()) return space;
   std::vector<std::string> reasons;
   for (const auto& [reason, count] : space.illegal) reasons.push_back(fmt::format("in {} {}", count, reason));

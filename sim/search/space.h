@@ -69,7 +69,8 @@ Result<std::vector<int64_t>> StagesByRoughCosts(const Scenario& scenario);
 Status CheckRanges(const Scenario& scenario);
 
 // Errors: those of CheckRanges; InvalidInput where no combination is legal (with the reasons).
-Result<SearchSpace> EnumerateSpace(const Scenario& scenario, const ChooseStages& choose = StagesByRoughCosts);
+Result<SearchSpace> EnumerateSpace(const Scenario& scenario, const ChooseStages& choose = StagesByRoughCosts,
+                                   const std::function<bool()>& stops = {});
 
 // The scenario with the configuration's values instead of its own, as the loader would make it from a file
 // with these values; without `search`.

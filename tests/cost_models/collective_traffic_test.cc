@@ -103,13 +103,29 @@ TEST(CollectiveTraffic, ASlowLinkHoldsUpTheWholeRing) {
   EXPECT_NEAR(Fabric(cluster).LayoutOf(World(32)).cards_achieved / GBps(164), 1, 1e-9);
 }
 
-// In an all-to-all of 16 ranks a GPU sends 8/16 of its buffer over its card and 7/16 over NVLink.
+// In an all-to-all of 16 ranks a GPU sends 7/16 of its buffer to its node over NVLink, and 8/16 to the other node: 7/16
+// over NVLink first, to the cards of the receivers' rails. Over its own card go as many bytes.
 TEST(CollectiveTraffic, AnAllToAllSendsEveryoneAPart) {
   Fabric fabric(Nodes(2));
   const Traffic& all =
       fabric.Of(Pattern::kPairs, Collective{CollectiveKind::kAllToAll, DType::kFloat32, 1}, World(16));
-  EXPECT_NEAR(all.within * 450e9, 7.0 / 16, 1e-9);
+  EXPECT_NEAR(all.within * 450e9, 14.0 / 16, 1e-9);
   EXPECT_NEAR(all.cards * 50e9, 8.0 / 16, 1e-9);
+}
+
+// Messages reach other rails within the node, so an all-to-all among the nodes of one leaf does not use the spine.
+TEST(CollectiveTraffic, AnAllToAllStaysOnItsRails) {
+  ClusterSpec cluster = Nodes(4);
+  cluster.topology.nodes_per_leaf = 4;
+  cluster.topology.oversubscription = 8;
+  const Collective all_to_all{CollectiveKind::kAllToAll, DType::kFloat32, 1};
+  Fabric fabric(cluster);
+  const Traffic& all = fabric.Of(Pattern::kPairs, all_to_all, World(32));
+  EXPECT_EQ(fabric.ShareOf(all, "leaf3", "spine"), 0);
+  EXPECT_NEAR(all.beyond * 50e9, 24.0 / 32, 1e-9);
+  const Traffic& sent = fabric.Of(Pattern::kPairs, Send{DType::kFloat32, 1, /*peer=*/12}, World(32), 1);
+  EXPECT_EQ(fabric.ShareOf(sent, "node0.nic4", "leaf4"), 1);
+  EXPECT_EQ(fabric.ShareOf(sent, "node0.nic1", "leaf1"), 0);
 }
 
 // A node gets 3/4 of each of the 16 ranks' tokens, over the card of the rank's peer there. A rank gets 1/4 of

@@ -315,8 +315,8 @@ RC_GTEST_PROP(NcclCollectivesProperties, NothingBeatsTheLinksOrTheirLatency, ())
   RC_ASSERT(time >= Microseconds(0.6));
 }
 
-// A device of a node with eight cards reaches them all through its own PCIe link, which carries 52.8 GB/s:
-// little more than a card of 400 Gb/s.
+// A device of a node with eight cards reaches them all through its own PCIe link, which carries 52.8 GB/s: little more
+// than a card of 400 Gb/s. Since it drives none of them that fast, it reaches the share of slower cards, 94 %.
 TEST(LayOutGroup, GivesADeviceNoMoreCardsThanItsLinkToTheHostCarries) {
   const auto achieved = [](int64_t devices_per_node, int64_t nics, double gbits) {
     ClusterSpec cluster = Nodes(2);
@@ -328,8 +328,8 @@ TEST(LayOutGroup, GivesADeviceNoMoreCardsThanItsLinkToTheHostCarries) {
            GBps(1);
   };
   const double card = achieved(8, 8, 400) / 8;
-  EXPECT_NEAR(achieved(1, 8, 400), 1.056 * card, 1e-6 * card);
-  EXPECT_NEAR(achieved(2, 8, 400), 2 * 1.056 * card, 1e-6 * card);
+  EXPECT_NEAR(achieved(1, 8, 400), 0.94 * 52.8, 1e-6);
+  EXPECT_NEAR(achieved(2, 8, 400), 2 * 0.94 * 52.8, 1e-6);
   EXPECT_NEAR(achieved(8, 32, 100), 32 * achieved(8, 8, 100) / 8, 1e-9) << "four of 100 Gb/s each";
   EXPECT_NEAR(achieved(8, 4, 400), 4 * card, 1e-9) << "two devices share a card";
 }

@@ -175,16 +175,6 @@ TEST(CompilePlan, ProgramsAreAcyclicAndEndWithTheBarrier) {
   EXPECT_EQ(plan.roles[0].steady.ops.back().name, "barrier");
 }
 
-TEST(CompilePlan, SaysWhatIsNotSupportedYet) {
-  Scenario s = TinyGpt();
-  s.precision.optimizer = Precision::kBf16;
-  const auto plan = CompilePlan(s);
-  ASSERT_FALSE(plan);
-  EXPECT_EQ(plan.error().kind, ErrorKind::kUnsupported);
-  EXPECT_EQ(plan.error().message,
-            "precision.optimizer: neither fp32 nor precision.param is not supported yet");
-}
-
 // Dropout follows the embedding and both halves of each block, and in other frameworks' eager attention the
 // probabilities as well. The masks live until backward.
 TEST(CompilePlan, DropoutIsAPassForwardAndOneBackwardWithAMaskBetween) {

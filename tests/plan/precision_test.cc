@@ -542,14 +542,6 @@ TEST(Autocast, MessagesBetweenStagesAreInFp32) {
   EXPECT_EQ(Count<Send>(plan, [](const Op&, const Send& m) { return m.dtype == DType::kFloat32; }), 2);
 }
 
-TEST(Precision, RefusesToStoreLessThanItComputesIn) {
-  Scenario s = TinyLlama();
-  s.precision = {.param = Precision::kBf16, .compute = Precision::kFp32};
-  const auto plan = CompilePlan(s);
-  ASSERT_FALSE(plan);
-  EXPECT_NE(plan.error().message.find("precision.compute"), std::string::npos) << plan.error().message;
-}
-
 // PyTorch's softmax returns fp32 under autocast; what the next product takes is rounded and kept beside it. With
 // dropout, what is dropped is that copy.
 TEST(Autocast, KeepsPytorchsProbabilitiesTwice) {

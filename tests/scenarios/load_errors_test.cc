@@ -329,6 +329,21 @@ TEST(LoadErrors, OptimizersOfBf16UpdateParametersOfBf16) {
             "s.yaml:4:22: optimizer.moments is fp32, expected bf16 with precision.optimizer: bf16");
 }
 
+TEST(LoadErrors, ProductsAreNotInMoreBitsThanParameters) {
+  EXPECT_EQ(
+      MistakesOf(Gpt("precision: {param: bf16, compute: fp32}\n")),
+      "s.yaml:2:37: precision.compute is 'fp32', expected precision.param (bf16) or a type of fewer bits");
+  EXPECT_NE(MistakesOf(Gpt("precision: {param: fp8}\n"))
+                .find("precision.param is 'fp8', expected fp32, bf16 or fp16"),
+            std::string::npos);
+}
+
+TEST(LoadErrors, MergeKeysAreNotRead) {
+  EXPECT_EQ(
+      MistakesOf(Gpt("batch: {<<: {micro: 2}}\n")),
+      "s.yaml:2:9: found a merge key ('<<'), expected the keys themselves (a whole block may be an alias)");
+}
+
 TEST(LoadErrors, MomentsOfBf16AreOfOptimizersThatHaveMoments) {
   const auto of = [](const std::string& optimizer) {
     return MistakesOf(Gpt("optimizer: {" + optimizer + "}\n"));

@@ -55,6 +55,20 @@ TEST(Topology, ADevicesTrafficLeavesByItsOwnCard) {
   EXPECT_EQ(WayOf(Make(Dgx(2)), 3, 12), "node0.gpu3 node0.nic3 leaf3 spine leaf4 node1.nic4 node1.gpu4");
 }
 
+// A device that can fill 52.8 GB/s of four cards gets no less from faster cards.
+TEST(Topology, FasterCardsAreNoSlower) {
+  NetworkSpec network;
+  network.nics_per_node = 4;
+  Bandwidth before;
+  for (double gbits = 100; gbits <= 800; gbits += 5) {
+    network.inter_node = {.kind = "infiniband", .gbits_per_nic = gbits, .latency_us = {}};
+    const NicRates card = CardRates(network, 1, GBps(52.8)).value();
+    const Bandwidth now = AchievedOfDevice(card, network, 4, GBps(52.8));
+    EXPECT_GE(now, before * (1 - 1e-12)) << gbits;
+    before = now;
+  }
+}
+
 // Eight cards of 400 Gb/s are 400 GB/s a node.
 TEST(Topology, TheBandwidthOfANodeIsThatOfItsCardsTogether) {
   NetworkSpec by_card, by_node;
