@@ -23,8 +23,8 @@ std::error_code WriteAll(int file, std::string_view text) {
   return {};
 }
 
-// Writes the file at `path`. Until it is complete it has no name where the file system allows that, so that a process
-// which is killed leaves nothing behind.
+// Writes the file at `path`. Until it is complete it has no name where the file system allows that, so that a
+// process which is killed leaves nothing behind.
 std::error_code WriteWhole(const std::string& path, std::string_view text) {
   std::string folder = std::filesystem::path(path).parent_path().string();
   if (folder.empty()) folder = ".";

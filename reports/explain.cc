@@ -237,6 +237,7 @@ std::string DescribeBreakdown(const Plan& plan, const Prediction& prediction, In
   row("exposed communication", b.exposed_communication);
   row("bubble", b.bubble);
   row("host", b.host);
+  if (prediction.slowed > Duration()) row("(compute slowed by comm.)", prediction.slowed);
   return text;
 }
 

@@ -162,14 +162,28 @@ std::optional<double> MfuOf(const Plan& plan, const Profile& profile, Duration s
   return ThroughputOf(plan, step).flops_per_device.flops_per_second() / peak.flops_per_second();
 }
 
+namespace {
+
+// Half of attention's FLOPs per token, which causal attention does not compute.
+double MaskedFlops(const ModelSpec& model) {
+  return 3 * static_cast<double>(model.heads * (model.head_dim + model.ValueDim())) * model.AttentionTokens();
+}
+
+}  // namespace
+
 double LeastExecutedShare(const Plan& plan) {
   const ModelSpec& model = plan.scenario.model;
   const double counted = plan.model.flops_per_token.count();
   if (model.kind != ModelKind::kTransformer || counted <= 0) return 1;
   const double embedding = model.tie_embeddings ? 0 : static_cast<double>(model.vocab * model.hidden);
-  const double attention =
-      static_cast<double>(model.heads * (model.head_dim + model.ValueDim())) * model.AttentionTokens();
-  return 1 - (6 * embedding + 3 * attention) / counted;
+  return 1 - (6 * embedding + MaskedFlops(model)) / counted;
+}
+
+double UnmaskedShare(const Plan& plan) {
+  const ModelSpec& model = plan.scenario.model;
+  const double counted = plan.model.flops_per_token.count();
+  if (model.kind != ModelKind::kTransformer || !model.causal || counted <= 0) return 1;
+  return 1 - MaskedFlops(model) / counted;
 }
 
 std::optional<bool> FitsInDevice(const Prediction& prediction) {

@@ -69,6 +69,9 @@ std::optional<double> MfuOf(const Plan& plan, const Profile& profile, Duration s
 // that the head does not share takes part in no product, and causal kernels do half of attention's
 // operations. In (0, 1].
 double LeastExecutedShare(const Plan& plan);
+// The share of a step's FLOPs, by PaLM's convention, that is left if masked scores are not counted, as in
+// Megatron-Core's logs: 1 where nothing is masked.
+double UnmaskedShare(const Plan& plan);
 
 // Whether the prediction's peak of reserved memory and what is outside the allocator fit in the device's
 // memory together; nothing if the device's memory is not known.

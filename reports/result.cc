@@ -78,6 +78,7 @@ Json RoleTimesJson(const std::vector<RoleTime>& times) {
 Json PredictedJson(const Outcome& outcome) {
   const Prediction& prediction = *outcome.prediction;
   Json json = StepJson(outcome.plan, outcome.profile, StepTimesOf(prediction), prediction.breakdown);
+  json["compute_slowed_s"] = ToSeconds(prediction.slowed);
   if (const auto run = TrainingRunOf(outcome))
     json["training"] = {{"tokens", run->tokens},
                         {"steps", run->steps},

@@ -130,6 +130,14 @@ void AddStepTime(Table& table, const Outcome& outcome) {
   };
   if (DensePeak(outcome.plan, outcome.profile) == FlopRate()) return;
   table.Row("  MFU", mfu(predicted.p50), mfu(measured.p50));
+  constexpr double kWorthSaying = 0.98;
+  if (const double unmasked = UnmaskedShare(outcome.plan); unmasked < kWorthSaying) {
+    const auto halved = [&](Duration step) {
+      const auto share = MfuOf(outcome.plan, outcome.profile, step);
+      return share ? fmt::format("{:.1f} %", 100 * unmasked * *share) : std::string();
+    };
+    table.Row("    half of attention", halved(predicted.p50), halved(measured.p50));
+  }
   const double share = MfuOf(outcome.plan, outcome.profile, predicted.p50).value_or(0);
   if (share * LeastExecutedShare(outcome.plan) > 1)
     table.Line("    more than the device can do: its costs, or a profile's factors, are wrong");
@@ -242,6 +250,9 @@ void AddBreakdown(Table& table, const Outcome& outcome) {
   }
   row("  host", &StepBreakdown::host);
   row("  (communication in all)", &StepBreakdown::communication);
+  constexpr double kWorthSaying = 0.005;  // of the step
+  if (outcome.prediction && share(outcome.prediction->slowed, predicted.step) >= kWorthSaying)
+    table.Row("  (compute slowed by it)", cell(outcome.prediction->slowed, predicted.step), "", "");
 }
 
 // What a peak consists of.

@@ -63,6 +63,7 @@ struct Row {
 //            view of all tokens, norms of heads without weights, routing by sigmoid.
 //            Maverick: meta-llama/Llama-4-Maverick-17B-128E text_config; experts in every second layer.
 //   Mixtral  Jiang et al., arXiv:2401.04088, table 1; mistralai/Mixtral-8x7B-v0.1 config.json; context 32768
+//            mistralai/Mixtral-8x22B-v0.1 config.json; context 65536
 //   Qwen2.5  arXiv:2412.15115, table 1; Qwen/Qwen2.5-{0.5B,7B,72B} config.json; its context in pre-training
 //            (section 3.3)
 //   Qwen3    arXiv:2505.09388, tables 1 and 2; Qwen/Qwen3-{0.6B,8B,32B,30B-A3B,235B-A22B} config.json; its
@@ -110,6 +111,7 @@ constexpr Row kRows[] = {
     {"llama4-maverick", Family::kLlama, 48, 5120, 40, 8, 8192, 202048, 8192, 5e5, 1e-5, 128, 128, 1, false,
      8192, 0, 2, 16384},
     {"mixtral-8x7b", Family::kLlama, 32, 4096, 32, 8, 14336, 32000, 32768, 1e6, 1e-5, 128, 8, 2},
+    {"mixtral-8x22b", Family::kLlama, 56, 6144, 48, 8, 16384, 32000, 65536, 1e6, 1e-5, 128, 8, 2},
     {"qwen2.5-0.5b", Family::kQwen2, 24, 896, 14, 2, 4864, 151936, 4096, 1e6, 1e-6, 64, 0, 0, true},
     {"qwen2.5-7b", Family::kQwen2, 28, 3584, 28, 4, 18944, 152064, 4096, 1e6, 1e-6},
     {"qwen2.5-72b", Family::kQwen2, 80, 8192, 64, 8, 29568, 152064, 4096, 1e6},

@@ -45,13 +45,17 @@ class MonteCarlo {
     sampler_.Draw(replicate, work_);
     StepRecording recording(schedule_);
     WT_RETURN_IF_ERROR(executor_.Run(work_, &recording));
+    slowed_ = recording.Slowed(work_.items, work_.transfers);
     return recording.Timelines(memory);
   }
 
   int64_t events() const { return events_; }
+  // Of the last run that had timelines.
+  Duration slowed() const { return slowed_; }
 
  private:
   const StepSchedule& schedule_;
+  Duration slowed_;
   StepSampler sampler_;
   StepExecutor executor_;
   StepWork work_;
@@ -251,6 +255,7 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   // Where the time goes.
   const int median = replicates.by_time[NearestRank(50, runs)];
   WT_ASSIGN_OR_RETURN(prediction.timelines, monte_carlo.Timelines(median, memory));
+  prediction.slowed = monte_carlo.slowed();
   WT_ASSIGN_OR_RETURN(const StepMeans means, MeansOf(plan, monte_carlo, replicates, prediction.timelines));
   prediction.by_operator = means.ByOperator();
   prediction.by_rank = means.ByRank(prediction.p50);

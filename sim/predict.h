@@ -40,6 +40,9 @@ struct Prediction {
   // ranks, `breakdown`, has the step time p50.
   std::vector<RankBreakdown> by_rank;
   StepBreakdown breakdown;
+  // The part of the computation's time by which communication beside it slows it down (decision 27), in the
+  // mean over ranks; of the median replicate.
+  Duration slowed;
   // Where the compute stream's time goes, by operator kind ("gemm", "wait all_reduce", "dispatch", …): mean
   // over ranks and over the replicates between p25 and p75. Adds up to their mean step time, but for a
   // picosecond each.

@@ -92,6 +92,39 @@ Timeline StepRecording::TimelineOf(int32_t rank, const RoleMemory* memory) const
   return timeline;
 }
 
+Duration StepRecording::SlowedOn(int32_t rank, const std::vector<Duration>& items,
+                                 const std::vector<Duration>& transfers) const {
+  const RoleSchedule& role = schedule_.RoleOf(rank);
+  Duration slowed;
+  for (size_t i = 0; i < role.items.size(); ++i) {
+    if (role.items[i].kind != WorkItem::Kind::kKernel) continue;
+    const size_t item = schedule_.ranks[rank].first_item + i;
+    slowed += item_ends_[item] - item_starts_[item] - items[item];
+  }
+  for (size_t q = 0; q < role.queues.size(); ++q) {
+    if (role.queues[q].stream != kComputeStream) continue;
+    const int32_t queue = schedule_.ranks[rank].first_queue + static_cast<int32_t>(q);
+    for (size_t position = 0; position < role.queues[q].ops.size(); ++position) {
+      const int32_t index = Index(queue, static_cast<int32_t>(position));
+      slowed += ends_[index] - starts_[index] - transfers[schedule_.transfer_of_position[index]];
+    }
+  }
+  return std::max(slowed, Duration());
+}
+
+Duration StepRecording::Slowed(const std::vector<Duration>& items,
+                               const std::vector<Duration>& transfers) const {
+  double sum = 0;  // seconds
+  int64_t ranks = 0;
+  for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
+    const int64_t stands_for = schedule_.folding.sizes[rank];
+    sum +=
+        static_cast<double>(stands_for) * ToSeconds(SlowedOn(static_cast<int32_t>(rank), items, transfers));
+    ranks += stands_for;
+  }
+  return ranks > 0 ? Seconds(sum / static_cast<double>(ranks)) : Duration();
+}
+
 std::vector<Timeline> StepRecording::Timelines(const std::vector<RoleMemory>& memory) const {
   std::vector<Timeline> timelines;
   for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {

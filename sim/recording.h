@@ -27,6 +27,10 @@ class StepRecording {
   // One timeline for each rank that is laid out. `memory` (by role) provides the memory samples; if it is
   // empty, timelines have none.
   std::vector<Timeline> Timelines(const std::vector<RoleMemory>& memory) const;
+  // How much longer computation took than its work, because communication used cores, multiprocessors, power
+  // or memory beside it: the mean over the ranks, those that others stand for included.
+  // `items` and `transfers` are the run's work (StepWork).
+  Duration Slowed(const std::vector<Duration>& items, const std::vector<Duration>& transfers) const;
 
  private:
   struct Piece {
@@ -36,6 +40,8 @@ class StepRecording {
   int32_t Index(int32_t queue, int32_t position) const {
     return schedule_.queues[queue].first_transfer + position;
   }
+  Duration SlowedOn(int32_t rank, const std::vector<Duration>& items,
+                    const std::vector<Duration>& transfers) const;
   Timeline TimelineOf(int32_t rank, const RoleMemory* memory) const;
   void AddHostSpans(int32_t rank, const RoleMemory* memory, Timeline& timeline) const;
   void AddTransferSpans(int32_t rank, Timeline& timeline) const;

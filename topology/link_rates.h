@@ -46,9 +46,10 @@ struct NicRates {
 // moves `to_cards` over all of its cards together. Errors: InvalidInput if the bandwidth between nodes is not
 // named.
 Result<NicRates> CardRates(const NetworkSpec& network, int64_t devices, Bandwidth to_cards);
-// What a ring achieves over the cards of one device, `cards` of them, of which it fills those that `to_cards` allows.
-// Among more cards than it can fill it divides its bytes, so that none is driven faster than 200 Gb/s, of which the
-// share is larger.
+// What a ring achieves over the cards of one device, `cards` of them, of which it fills those that `to_cards`
+// allows.
+// Among more cards than it can fill it divides its bytes, so that none is driven faster than 200 Gb/s, of
+// which the share is larger.
 Bandwidth AchievedOfDevice(const NicRates& card, const NetworkSpec& network, double cards,
                            Bandwidth to_cards);
 // Of all of a node's cards together, in one direction, as the vendor says; 0 if it is not named.

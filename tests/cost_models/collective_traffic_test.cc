@@ -103,8 +103,8 @@ TEST(CollectiveTraffic, ASlowLinkHoldsUpTheWholeRing) {
   EXPECT_NEAR(Fabric(cluster).LayoutOf(World(32)).cards_achieved / GBps(164), 1, 1e-9);
 }
 
-// In an all-to-all of 16 ranks a GPU sends 7/16 of its buffer to its node over NVLink, and 8/16 to the other node: 7/16
-// over NVLink first, to the cards of the receivers' rails. Over its own card go as many bytes.
+// In an all-to-all of 16 ranks a GPU sends 7/16 of its buffer to its node over NVLink, and 8/16 to the other
+// node: 7/16 over NVLink first, to the cards of the receivers' rails. Over its own card go as many bytes.
 TEST(CollectiveTraffic, AnAllToAllSendsEveryoneAPart) {
   Fabric fabric(Nodes(2));
   const Traffic& all =
@@ -113,7 +113,8 @@ TEST(CollectiveTraffic, AnAllToAllSendsEveryoneAPart) {
   EXPECT_NEAR(all.cards * 50e9, 8.0 / 16, 1e-9);
 }
 
-// Messages reach other rails within the node, so an all-to-all among the nodes of one leaf does not use the spine.
+// Messages reach other rails within the node, so an all-to-all among the nodes of one leaf does not use the
+// spine.
 TEST(CollectiveTraffic, AnAllToAllStaysOnItsRails) {
   ClusterSpec cluster = Nodes(4);
   cluster.topology.nodes_per_leaf = 4;

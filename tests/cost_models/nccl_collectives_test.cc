@@ -193,7 +193,8 @@ TEST(NcclCollectives, AnAlgorithmThatTheDeviceCannotHaveIsAnError) {
       << time.error().message;
 }
 
-// 8 MiB of the 64 MiB cross the network in each of eight all-reduces between two nodes, at a card's 23.5 GB/s.
+// 8 MiB of the 64 MiB cross the network in each of eight all-reduces between two nodes, at a card's 23.5
+// GB/s.
 TEST(NcclCollectives, AHierarchicalAllReduceIsThreeCollectives) {
   const Bytes bytes = MiB(64);
   const GroupLayout between = LayoutOf(MakeAxis("replicate", 16, 2, 8).groups[0], 2);
@@ -315,8 +316,9 @@ RC_GTEST_PROP(NcclCollectivesProperties, NothingBeatsTheLinksOrTheirLatency, ())
   RC_ASSERT(time >= Microseconds(0.6));
 }
 
-// A device of a node with eight cards reaches them all through its own PCIe link, which carries 52.8 GB/s: little more
-// than a card of 400 Gb/s. Since it drives none of them that fast, it reaches the share of slower cards, 94 %.
+// A device of a node with eight cards reaches them all through its own PCIe link, which carries 52.8 GB/s:
+// little more than a card of 400 Gb/s. Since it drives none of them that fast, it reaches the share of slower
+// cards, 94 %.
 TEST(LayOutGroup, GivesADeviceNoMoreCardsThanItsLinkToTheHostCarries) {
   const auto achieved = [](int64_t devices_per_node, int64_t nics, double gbits) {
     ClusterSpec cluster = Nodes(2);

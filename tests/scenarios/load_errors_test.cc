@@ -332,7 +332,7 @@ TEST(LoadErrors, OptimizersOfBf16UpdateParametersOfBf16) {
 TEST(LoadErrors, ProductsAreNotInMoreBitsThanParameters) {
   EXPECT_EQ(
       MistakesOf(Gpt("precision: {param: bf16, compute: fp32}\n")),
-      "s.yaml:2:37: precision.compute is 'fp32', expected precision.param (bf16) or a type of fewer bits");
+      "s.yaml:2:35: precision.compute is 'fp32', expected precision.param (bf16) or a type of fewer bits");
   EXPECT_NE(MistakesOf(Gpt("precision: {param: fp8}\n"))
                 .find("precision.param is 'fp8', expected fp32, bf16 or fp16"),
             std::string::npos);

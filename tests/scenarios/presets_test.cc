@@ -82,6 +82,7 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   EXPECT_EQ(CountOf("qwen2.5-0.5b"), 494'032'768);
   EXPECT_EQ(CountOf("qwen2.5-7b"), 7'615'616'512);
   EXPECT_EQ(CountOf("qwen2.5-72b"), 72'706'203'648);
+  EXPECT_EQ(CountOf("mixtral-8x22b"), 140'620'634'112) << "mistralai/Mixtral-8x22B-v0.1";
   EXPECT_EQ(CountOf("qwen3-0.6b"), 596'049'920);
   EXPECT_EQ(CountOf("qwen3-8b"), 8'190'735'360);
   EXPECT_EQ(CountOf("qwen3-32b"), 32'762'123'264);
