@@ -187,14 +187,25 @@ Result<Costs> LoadCostsOf(const std::string& name) {
   return Costs{std::move(profile), name, of_this_machine};
 }
 
+// The profile in the cache's file at `path`, if it is there and of this machine.
+std::optional<Profile> InCache(const std::string& path, const Profile& machine) {
+  if (!IsFile(path)) return std::nullopt;
+  Result<Profile> profile = LoadProfile(path);
+  if (!profile) {
+    fmt::print(stderr, "windtunnel: costs in the cache are damaged, and left out: {}\n",
+               profile.error().message);
+    return std::nullopt;
+  }
+  if (!IsOfThisMachine(*profile, machine)) return std::nullopt;
+  return std::move(*profile);
+}
+
 Result<Costs> CachedCosts(const std::string& device) {
   WT_ASSIGN_OR_RETURN(std::string directory, CacheDirectory());
   Profile machine = MachineProfile(KindOfDevice(device));
   std::string path = directory + "/" + CacheFile(machine);
-  if (IsFile(path)) {
-    auto cached = LoadProfile(path);
-    if (cached && IsOfThisMachine(*cached, machine)) return Costs{std::move(*cached), path, true, true};
-  }
+  if (std::optional<Profile> cached = InCache(path, machine))
+    return Costs{std::move(*cached), path, true, true};
   return Costs{std::move(machine), path, true, true};
 }
 
@@ -202,9 +213,8 @@ Result<Costs> CachedCosts(const Plan& plan) {
   WT_ASSIGN_OR_RETURN(Costs costs, CachedCosts(plan.scenario.cluster.device));
   if (plan.roles.empty()) return costs;
   const std::string path = SnapshotFile(costs.path, plan);
-  if (!IsFile(path)) return costs;
-  auto snapshot = LoadProfile(path);
-  if (!snapshot || !IsOfThisMachine(*snapshot, costs.profile)) return costs;
+  std::optional<Profile> snapshot = InCache(path, costs.profile);
+  if (!snapshot) return costs;
   costs.profile = std::move(*snapshot);
   costs.of_this_scenario = true;
   return costs;

@@ -276,12 +276,13 @@ Result<int> SearchCommand(const Options& options) {
   if (!options.quick) report.full_s = SecondsSince(begin) - report.wall_s;
   if (report.pareto.empty() && report.infeasible > 0)
     report.least = FindLeast(scenario, costs.profile, space, run.evaluations());
+  // The file comes first: whoever reads the table may stop reading, and a closed pipe ends this process.
+  if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, SearchJson(report)));
   if (options.json != "-" && options.html != "-") {
     const Ink ink = StandardInk();
     fmt::print("{}", options.quiet ? SearchVerdict(report, ink) : SearchTable(report, options.verbose, ink));
     if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
   }
-  if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, SearchJson(report)));
   if (!options.html.empty()) WT_RETURN_IF_ERROR(WriteHtml(options, costs, report));
   NoteDoubts(options, scenario, report);
   if (report.pareto.empty())

@@ -161,18 +161,30 @@ Result<Outcome> PredictOutcome(const Options& options, Plan plan) {
   return outcome;
 }
 
-Status Report(const Options& options, const std::vector<Outcome>& outcomes) {
-  WT_RETURN_IF_ERROR(PrintTables(options, outcomes));
-  return WriteReports(options, outcomes);
-}
-
-Status WriteReports(const Options& options, const std::vector<Outcome>& outcomes) {
+// All but the HTML report, which takes seconds.
+static Status WriteData(const Options& options, const std::vector<Outcome>& outcomes) {
   if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ResultJson(outcomes)));
   if (!options.trace.empty()) WT_RETURN_IF_ERROR(WriteText(options.trace, TraceJson(outcomes.front())));
   if (!options.svg.empty()) WT_RETURN_IF_ERROR(WriteText(options.svg, TimelineSvg(outcomes.front())));
-  if (!options.html.empty())
-    WT_RETURN_IF_ERROR(WriteText(options.html, HtmlReport(outcomes, ScalingsOf(outcomes))));
   return Ok();
+}
+
+static Status WriteHtmlReport(const Options& options, const std::vector<Outcome>& outcomes) {
+  if (options.html.empty()) return Ok();
+  return WriteText(options.html, HtmlReport(outcomes, ScalingsOf(outcomes)));
+}
+
+// Files come first: whoever reads the tables may stop reading, and a closed pipe ends this process.
+Status Report(const Options& options, const std::vector<Outcome>& outcomes) {
+  const Status written = WriteData(options, outcomes);
+  WT_RETURN_IF_ERROR(PrintTables(options, outcomes));
+  WT_RETURN_IF_ERROR(written);
+  return WriteHtmlReport(options, outcomes);
+}
+
+Status WriteReports(const Options& options, const std::vector<Outcome>& outcomes) {
+  WT_RETURN_IF_ERROR(WriteData(options, outcomes));
+  return WriteHtmlReport(options, outcomes);
 }
 
 std::vector<Scaling> ScalingsOf(const std::vector<Outcome>& outcomes) {

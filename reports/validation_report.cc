@@ -43,7 +43,7 @@ std::string RowsOf(const Validation& validation, const std::string& source, Ink 
                      "\n";
   for (const ValidatedValue& value : validation.values) {
     if (value.source != source) continue;
-    text += fmt::format("{:<{}}  {:<18}{:>12}{:>12}{:>12}\n", Shortened(Printable(value.id), kIdColumns),
+    text += fmt::format("{:<{}}  {:<18}{:>12} {:>11} {:>11}\n", Shortened(Printable(value.id), kIdColumns),
                         kIdColumns, QuantityText(value), ValueText(value.quantity, value.predicted),
                         ValueText(value.quantity, value.measured), FormatSignedPercent(value.error()));
   }
@@ -61,7 +61,7 @@ std::string SummaryLine(const std::string& name, const ErrorStatistics& statisti
   std::string line =
       fmt::format("{:<18}{:>6}{:>9}", Shortened(name, 18), statistics.rows, statistics.refused);
   if (statistics.rows == 0) return line + "\n";
-  return line + fmt::format("{:>10}{:>10}{:>10}{:>10}{:>10}{:>11}{:>12}\n", Percent(statistics.mape),
+  return line + fmt::format(" {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>11}\n", Percent(statistics.mape),
                             FormatSignedPercent(statistics.mean), Percent(statistics.median),
                             Percent(statistics.p90), Percent(statistics.worst),
                             fmt::format("{} of {}", statistics.within_tolerance, statistics.rows),

@@ -110,14 +110,7 @@ void AddSharding(const Scenario& s, Lines& lines) {
 
 void AddSchedule(const Scenario& s, Lines& lines) {
   const std::string& schedule = s.parallel.pipeline.schedule;
-  if (s.parallel.pipeline.size == 1) return;
-  // (torch/distributed/pipelining/schedules.py: output_chunks, _merge_outputs)
-  if (IsPytorch(s.framework))
-    lines.emplace_back(
-        "PyTorch's schedules keep the last stage's outputs, the logits of all micro-batches, and join them "
-        "behind the "
-        "last one, which is not counted; newer versions do not with step(return_outputs=False)");
-  if (!IsMegatronOrDeepspeed(s.framework)) return;
+  if (s.parallel.pipeline.size == 1 || !IsMegatronOrDeepspeed(s.framework)) return;
   const bool interleaves = s.framework != Framework::kDeepspeed;
   // (megatron/core/pipeline_parallel/schedules.py; in 2021 schedules.py asserted the second as well.)
   const int64_t stages = s.parallel.pipeline.size, micro_batches = s.batch.accumulate;

@@ -126,7 +126,10 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   if (error || !file) return InvalidInput("{}: cannot be read, expected a safetensors file", path);
   uint64_t length = 0;
   file.read(reinterpret_cast<char*>(&length), kLengthBytes);
-  if (!file || length > kSafetensorsMaxHeader || static_cast<int64_t>(length) + kLengthBytes > bytes) {
+  if (!file)
+    return InvalidInput("{}: is no safetensors file: it has {} bytes, expected at least {}", path, bytes,
+                        kLengthBytes);
+  if (length > kSafetensorsMaxHeader || static_cast<int64_t>(length) + kLengthBytes > bytes) {
     return InvalidInput("{}: is no safetensors file: its header would have {} bytes, the file has {}", path,
                         length, bytes);
   }

@@ -195,6 +195,12 @@ TEST(AnswerQuestions, SaysWhatIsTooMuch) {
                                             Compile, OnA100, Ink(false));
   EXPECT_NE(tight.find("will it fit?  NO: "), std::string::npos) << tight;
   EXPECT_NE(tight.find("none, not even 1"), std::string::npos) << tight;
+  Prediction retries = prediction;
+  retries.memory[0].steady.retries = 3;
+  const std::string just = AnswerQuestions(plan.scenario, retries, Capacity{GiB(80), "the device's memory"},
+                                           Compile, OnA100, Ink(false));
+  EXPECT_NE(just.find("will it fit?  only just: "), std::string::npos) << just;
+  EXPECT_EQ(just.find("too much"), std::string::npos) << just;
   const std::string unknown =
       AnswerQuestions(plan.scenario, prediction, std::nullopt, Compile, OnA100, Ink(false));
   EXPECT_NE(unknown.find("the device's memory is not known"), std::string::npos) << unknown;
