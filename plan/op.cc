@@ -248,7 +248,8 @@ std::string KeyOf(const EmbeddingBackward& e) {
 }
 
 std::string KeyOf(const CrossEntropy& c) {
-  return fmt::format(FMT_COMPILE("cross_entropy {} rows={} vocab={}"), Name(c.dtype), c.rows, c.vocab);
+  return fmt::format(FMT_COMPILE("cross_entropy {} rows={} vocab={}{}"), Name(c.dtype), c.rows, c.vocab,
+                     Flag(c.skips, " skips"));
 }
 
 template <typename VocabParallel>

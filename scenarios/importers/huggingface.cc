@@ -23,46 +23,33 @@ constexpr char kDefault[] = "the Trainer's default";
 // What changes nothing in a step's time or memory here, or has the only value that is modelled. '*' stands
 // for any end.
 constexpr std::string_view kWithoutEffect =
-    "config config_file output_dir overwrite_output_dir do_* eval* save_* logging_* log_* report_to run_name "
-    "hub_* "
-    "push_to_hub* seed data_seed num_train_epochs num_epochs max_steps warmup* lr_scheduler* dataset* "
-    "train_file "
-    "validation_* train_data* data_* datasets* preprocessing_* dataloader_* tokenizer* tokenization* "
-    "chat_template* "
-    "template* max_samples overwrite_cache val_* per_device_eval_batch_size resume_from_checkpoint "
-    "ddp_timeout plot_loss trust_remote_code use_fast_tokenizer remove_unused_columns load_best_model_at_end "
-    "metric_for_best_model greater_is_better full_determinism cache_dir token* low_cpu_mem_usage "
-    "model_revision "
-    "config_name compute_environment debug downcast_bf16 enable_cpu_affinity machine_rank "
-    "main_training_function "
+    "config config_file output_dir overwrite_output_dir do_* eval* save_* logging_* log_* report_to "
+    "run_name hub_* push_to_hub* seed data_seed num_train_epochs num_epochs max_steps warmup* "
+    "lr_scheduler* dataset* train_file validation_* train_data* data_* datasets* preprocessing_* "
+    "dataloader_* tokenizer* tokenization* chat_template* template* max_samples overwrite_cache val_* "
+    "per_device_eval_batch_size resume_from_checkpoint ddp_timeout plot_loss trust_remote_code "
+    "use_fast_tokenizer remove_unused_columns load_best_model_at_end metric_for_best_model "
+    "greater_is_better full_determinism cache_dir token* low_cpu_mem_usage model_revision config_name "
+    "compute_environment debug downcast_bf16 enable_cpu_affinity machine_rank main_training_function "
     "main_process_* rdzv_* same_network tpu_* use_cpu node_rank master_* deepspeed_multinode_launcher "
     "deepspeed_hostfile deepspeed_moe_layer_cls_names zero3_init_flag zero3_save_16bit_model "
-    "fsdp_state_dict_type "
-    "fsdp_sync_module_states fsdp_use_orig_params fsdp_cpu_ram_efficient_loading "
+    "fsdp_state_dict_type fsdp_sync_module_states fsdp_use_orig_params fsdp_cpu_ram_efficient_loading "
     "fsdp_transformer_layer_cls_to_wrap fsdp_limit_all_gathers fsdp_min_num_params fsdp_xla* "
-    "fsdp_backward_prefetch "
-    "fsdp_forward_prefetch fsdp_sharding_strategy fsdp_reshard_after_forward bnb_4bit_* "
-    "quant_type "
-    "quantization_method quantization_type lora_task_type lora_alpha lora_dropout lora_target* "
-    "lora_fan_in_fan_out "
-    "lora_on_cpu lora_model_dir model_max_length gradient_checkpointing_kwargs.* use_reentrant "
-    "distributed_type "
-    "use_deepspeed use_fsdp multi_gpu lazy_preprocess assistant_only_loss completion_only_loss "
-    "packing_strategy "
-    "eval_packing pad_to_sequence_len pad_to_multiple_of wandb* strict special_tokens* tokens "
-    "hf_use_auth_token "
-    "logger project splits append_concat_token add_special_tokens chat_template_format "
-    "torch_empty_cache_steps "
+    "fsdp_backward_prefetch fsdp_forward_prefetch fsdp_sharding_strategy fsdp_reshard_after_forward "
+    "bnb_4bit_* quant_type quantization_method quantization_type lora_task_type lora_alpha lora_dropout "
+    "lora_target* lora_fan_in_fan_out lora_on_cpu lora_model_dir model_max_length "
+    "gradient_checkpointing_kwargs.* use_reentrant distributed_type use_deepspeed use_fsdp multi_gpu "
+    "lazy_preprocess assistant_only_loss completion_only_loss packing_strategy eval_packing "
+    "pad_to_sequence_len pad_to_multiple_of wandb* strict special_tokens* tokens hf_use_auth_token logger "
+    "project splits append_concat_token add_special_tokens chat_template_format torch_empty_cache_steps "
     "include_* average_tokens_across_devices prediction_loss_only group_by_length skip_* local_rank "
-    "bf16_full_eval "
-    "fp16_full_eval fp16 float16 bfloat16 fp16_opt_level tf32 mixed_precision adam_* optim_args job_name "
-    "partition account time output error mem cpus_per_task gres exclusive qos constraint shuffle* streaming "
-    "model_type type processor_type image_* video_* audio_* is_*_derived_model num_workers mode "
-    "neftune_noise_alpha "
-    "save* train_on_inputs hub* xformers_attention early_stopping* chat_* role* no_python "
-    "num_cpu_threads_per_process "
-    "max_restarts monitor_interval standalone auto_resume_from_checkpoints swanlab* tensorboard* lr* min_lr* "
-    "cosine_* conversation_* version mm_* image* vision_tower* finetuning_type adapter quantization_bit bits "
+    "bf16_full_eval fp16_full_eval fp16 float16 bfloat16 fp16_opt_level tf32 mixed_precision adam_* "
+    "optim_args job_name partition account time output error mem cpus_per_task gres exclusive qos "
+    "constraint shuffle* streaming model_type type processor_type image_* video_* audio_* "
+    "is_*_derived_model num_workers mode neftune_noise_alpha save* train_on_inputs hub* "
+    "xformers_attention early_stopping* chat_* role* no_python num_cpu_threads_per_process max_restarts "
+    "monitor_interval standalone auto_resume_from_checkpoints swanlab* tensorboard* lr* min_lr* cosine_* "
+    "conversation_* version mm_* image* vision_tower* finetuning_type adapter quantization_bit bits "
     "gpu_ids parallelism_config*";
 
 // The first name that is given of several for one thing; empty if none is.
@@ -121,8 +108,7 @@ class Importer {
     const std::string stage = Word("stage");
     if (!stage.empty() && stage != "sft" && stage != "pt")
       flags_.Refuse("stage", "sft or pt: steps with several models are not modelled");
-    for (const char* name :
-         {"max_prompt_length", "loss_type", "rl", "reward_model", "reward_funcs", "num_generations"})
+    for (const char* name : {"max_prompt_length", "rl", "reward_model", "reward_funcs", "num_generations"})
       if (flags_.Has(name))
         flags_.Fail("{} is of preference or reinforcement learning, whose steps are not modelled",
                     flags_.Shown(name));
@@ -313,6 +299,10 @@ class Importer {
 
   // accelerate counts all processes, torchrun those of a node.
   void Cluster() {
+    if (draft_.Has("cluster.nodes") && draft_.Has("cluster.devices_per_node")) {
+      for (const char* name : {"num_machines", "num_processes"}) flags_.Has(name);
+      return;
+    }
     if (const auto machines = flags_.Integer("num_machines"))
       draft_.Set("cluster.nodes", *machines, flags_.Shown("num_machines"));
     const auto processes = flags_.Integer("num_processes");
@@ -330,7 +320,14 @@ class Importer {
     mode.has_adapters = has_adapters_;
     mode.is_recomputed = draft_.Has("recompute");
     // The Trainer's own flags come before accelerate's.
-    const std::string accelerates = Word("mixed_precision");
+    std::string accelerates = Word("mixed_precision");
+    if (accelerates == "fp8") {
+      accelerates = "bf16";
+      draft_.Note(
+          "Products in fp8 (mixed_precision) are taken in bf16 here; torchao's are --set "
+          "precision.compute=fp8 --set "
+          "precision.fp8_recipe=rowwise.");
+    }
     const bool bf16 = Flag("bf16") || Flag("pure_bf16"), fp16 = Flag("fp16");
     mode.mixed = bf16                                             ? "bf16"
                  : fp16                                           ? "fp16"
@@ -339,13 +336,11 @@ class Importer {
     mode.mixed_remark = flags_.Shown(bf16   ? (Flag("bf16") ? "bf16" : "pure_bf16")
                                      : fp16 ? "fp16"
                                             : "mixed_precision");
-    if (accelerates == "fp8")
-      flags_.Refuse("mixed_precision", "bf16, fp16 or no (fp8 through torchao: import torchtitan's)");
     mode.loads_16_bits = Loads16Bits(!mode.mixed.empty());
     return mode;
   }
 
-  // Whether parameters are loaded in 16 bits, and what the precision's remark is.
+  // Whether parameters are loaded in 16 bits.
   bool Loads16Bits(bool is_mixed) {
     const std::string dtype = Word("dtype");
     if (dtype == "auto" || dtype == "null") return true;

@@ -123,6 +123,31 @@ struct EmbeddingBackwardKernel {
     return all;
   }
 
+  // Adds the gradients of a warp's tokens that `bits` names, in their order. Several loads are under way at
+  // once: an id that every tenth token has would otherwise wait for memory thousands of times in a row.
+  template <int kPiece>
+  WT_DEVICE void AddUses(const T* of_warp, uint32_t bits, Pack<float, kPiece>& sum) const {
+    constexpr int kAtOnce = 4;
+    while (bits != 0) {
+      Pack<float, kPiece> d[kAtOnce];
+      const uint32_t before = bits;
+      WT_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (bits == 0) continue;
+        d[i] = Load<kPiece>(of_warp + CountBits((bits & -bits) - 1) * n);
+        bits &= bits - 1;
+      }
+      uint32_t added = before;
+      WT_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (added == 0) continue;
+        added &= added - 1;
+        WT_UNROLL
+        for (int j = 0; j < kPiece; ++j) sum.at[j] += d[i].at[j];
+      }
+    }
+  }
+
   template <int kPiece>
   WT_DEVICE void SumUses(int64_t t) const {
     const int32_t id = ids[t];
@@ -136,12 +161,7 @@ struct EmbeddingBackwardKernel {
       const Matches matches = MatchesOfBlock(other < tokens && ids[other] == id);
       if (!matches.any || !mine) continue;
       for (int warp = 0; warp < kWarps; ++warp) {
-        for (uint32_t bits = matches.of_warp[warp]; bits != 0; bits &= bits - 1) {
-          const int64_t use = first + warp * kWarp + CountBits((bits & -bits) - 1);
-          const Pack<float, kPiece> d = Load<kPiece>(dx + use * n + column);
-          WT_UNROLL
-          for (int j = 0; j < kPiece; ++j) sum.at[j] += d.at[j];
-        }
+        AddUses<kPiece>(dx + (first + warp * kWarp) * n + column, matches.of_warp[warp], sum);
       }
     }
     if (mine) Store(out, sum);
