@@ -29,7 +29,9 @@ class Table {
   }
   void Row(const std::string& label, const std::string& predicted, const std::string& measured,
            const std::string& last = "") {
-    text_ += Columns(label, predicted, measured, both() ? last : "") + "\n";
+    std::string line = Columns(label, predicted, measured, both() ? last : "");
+    line.erase(line.find_last_not_of(' ') + 1);
+    text_ += line + "\n";
   }
   void Note(const std::string& note) { text_ += ink_.Dim("  " + note) + "\n"; }
   void Line(const std::string& line) { text_ += line + "\n"; }
