@@ -12,6 +12,8 @@
 namespace windtunnel {
 namespace {
 
+constexpr mode_t kAllMayWrite = 0666;  // less the umask
+
 std::error_code LastError() { return {errno, std::generic_category()}; }
 
 std::error_code WriteAll(int file, std::string_view text) {
@@ -23,22 +25,31 @@ std::error_code WriteAll(int file, std::string_view text) {
   return {};
 }
 
-// Writes the file at `path`. Until it is complete it has no name where the file system allows that, so that a
-// process which is killed leaves nothing behind.
-std::error_code WriteWhole(const std::string& path, std::string_view text) {
+// Writes a file without a name and then gives it that name, so that a process which is killed leaves nothing
+// behind.
+// Returns whether that worked: some file systems have no such files, and the name is given by way of /proc.
+bool WriteNameless(const std::string& path, std::string_view text, std::error_code& error) {
   std::string folder = std::filesystem::path(path).parent_path().string();
   if (folder.empty()) folder = ".";
-  constexpr mode_t kAll = 0666;  // less the umask
-  int file = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kAll);
-  const bool is_nameless = file >= 0;
-  if (!is_nameless) file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kAll);
-  if (file < 0) return LastError();
-  std::error_code error = WriteAll(file, text);
-  if (!error && is_nameless) {
-    const std::string itself = "/proc/self/fd/" + std::to_string(file);
+  const int file = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kAllMayWrite);
+  if (file < 0) return false;
+  error = WriteAll(file, text);
+  bool is_there = true;
+  if (!error) {
     std::remove(path.c_str());  // of an earlier process with the same number
-    if (linkat(AT_FDCWD, itself.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) error = LastError();
+    const std::string itself = "/proc/self/fd/" + std::to_string(file);
+    is_there = linkat(AT_FDCWD, itself.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0;
   }
+  if (close(file) != 0 && !error) error = LastError();
+  return is_there;
+}
+
+std::error_code WriteWhole(const std::string& path, std::string_view text) {
+  std::error_code error;
+  if (WriteNameless(path, text, error)) return error;
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kAllMayWrite);
+  if (file < 0) return LastError();
+  error = WriteAll(file, text);
   if (close(file) != 0 && !error) error = LastError();
   return error;
 }

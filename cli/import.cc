@@ -18,12 +18,14 @@ Result<Override> ReadSet(const std::string& text) {
 
 // A file that a launch script names: from the current directory, as the script's commands see it, else beside
 // the script.
-Result<std::string> ReadNamed(const std::string& path, const std::filesystem::path& folder) {
+Result<NamedFile> ReadNamed(const std::string& path, const std::filesystem::path& folder) {
   constexpr char kWhat[] = "a file that exists";
   std::error_code ignored;
   const std::filesystem::path beside = folder / path;
   const bool is_beside = !std::filesystem::exists(path, ignored) && std::filesystem::exists(beside, ignored);
-  return ReadFile(is_beside ? beside.string() : path, kWhat);
+  const std::string found = is_beside ? beside.string() : path;
+  WT_ASSIGN_OR_RETURN(std::string text, ReadFile(found, kWhat));
+  return NamedFile{std::filesystem::absolute(found, ignored).lexically_normal().string(), std::move(text)};
 }
 
 }  // namespace

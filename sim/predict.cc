@@ -255,7 +255,10 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   // Where the time goes.
   const int median = replicates.by_time[NearestRank(50, runs)];
   WT_ASSIGN_OR_RETURN(prediction.timelines, monte_carlo.Timelines(median, memory));
-  prediction.slowed = monte_carlo.slowed();
+  // Where ranks share cores they also slow each other down, which is not told apart.
+  const CoreLayout cores = CoresOf(plan, model);
+  if (cores.cores_per_node == 0 || cores.cores_per_node >= cores.ranks_per_node)
+    prediction.slowed = monte_carlo.slowed();
   WT_ASSIGN_OR_RETURN(const StepMeans means, MeansOf(plan, monte_carlo, replicates, prediction.timelines));
   prediction.by_operator = means.ByOperator();
   prediction.by_rank = means.ByRank(prediction.p50);

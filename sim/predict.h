@@ -41,7 +41,7 @@ struct Prediction {
   std::vector<RankBreakdown> by_rank;
   StepBreakdown breakdown;
   // The part of the computation's time by which communication beside it slows it down (decision 27), in the
-  // mean over ranks; of the median replicate.
+  // mean over ranks; of the median replicate. 0 where ranks share cores.
   Duration slowed;
   // Where the compute stream's time goes, by operator kind ("gemm", "wait all_reduce", "dispatch", …): mean
   // over ranks and over the replicates between p25 and p75. Adds up to their mean step time, but for a

@@ -18,7 +18,7 @@
 namespace windtunnel {
 namespace {
 
-constexpr char kDefault[] = "the Trainer's default";
+constexpr char kDefault[] = "the Trainer's default", kTrl[] = "TRL's default since 0.20";
 
 // What changes nothing in a step's time or memory here, or has the only value that is modelled. '*' stands
 // for any end.
@@ -29,7 +29,7 @@ constexpr std::string_view kWithoutEffect =
     "dataloader_* tokenizer* tokenization* chat_template* template* max_samples overwrite_cache val_* "
     "per_device_eval_batch_size resume_from_checkpoint ddp_timeout plot_loss trust_remote_code "
     "use_fast_tokenizer remove_unused_columns load_best_model_at_end metric_for_best_model "
-    "greater_is_better full_determinism cache_dir token* low_cpu_mem_usage model_revision config_name "
+    "greater_is_better full_determinism cache_dir token* low_cpu_mem_usage model_revision "
     "compute_environment debug downcast_bf16 enable_cpu_affinity machine_rank main_training_function "
     "main_process_* rdzv_* same_network tpu_* use_cpu node_rank master_* deepspeed_multinode_launcher "
     "deepspeed_hostfile deepspeed_moe_layer_cls_names zero3_init_flag zero3_save_16bit_model "
@@ -43,7 +43,7 @@ constexpr std::string_view kWithoutEffect =
     "pad_to_sequence_len pad_to_multiple_of wandb* strict special_tokens* tokens hf_use_auth_token logger "
     "project splits append_concat_token add_special_tokens chat_template_format torch_empty_cache_steps "
     "include_* average_tokens_across_devices prediction_loss_only group_by_length skip_* local_rank "
-    "bf16_full_eval fp16_full_eval fp16 float16 bfloat16 fp16_opt_level tf32 mixed_precision adam_* "
+    "bf16_full_eval fp16_full_eval fp16 fp16_opt_level mixed_precision adam_* "
     "optim_args job_name partition account time output error mem cpus_per_task gres exclusive qos "
     "constraint shuffle* streaming model_type type processor_type image_* video_* audio_* "
     "is_*_derived_model num_workers mode neftune_noise_alpha save* train_on_inputs hub* "
@@ -74,14 +74,23 @@ class Importer {
     Optimizer();
     Recomputation();
     Cluster();
-    const bool compiles = Flag("torch_compile") || Word("dynamo_backend") == "inductor";
-    draft_.Set("framework", compiles ? "pytorch_compile" : "pytorch",
-               compiles ? flags_.Shown(flags_.Has("torch_compile") ? "torch_compile" : "dynamo_backend")
-                        : std::string("not compiled"));
+    const auto is_compiler = [&](const char* name) {
+      const std::string backend = Word(name);
+      return !backend.empty() && backend != "eager" && backend != "aot_eager" && backend != "no";
+    };
+    const bool is_off = flags_.Has("torch_compile") && !Flag("torch_compile");
+    const bool compiles =
+        !is_off && (Flag("torch_compile") || is_compiler("torch_compile_backend") ||
+                    flags_.Has("torch_compile_mode") || Word("dynamo_backend") == "inductor");
+    draft_.Set(
+        "framework", compiles ? "pytorch_compile" : "pytorch",
+        compiles ? std::string("the Trainer's or accelerate's torch.compile") : std::string("not compiled"));
     const HuggingFaceMode mode = Mode();
-    WT_RETURN_IF_ERROR(ImportHuggingFaceSharding(flags_, mode, read_, draft_));
+    const Status sharded = ImportHuggingFaceSharding(flags_, mode, read_, draft_);
+    WT_RETURN_IF_ERROR(flags_.status());
+    WT_RETURN_IF_ERROR(sharded);
     NoteRest(flags_, kWithoutEffect, draft_);
-    return flags_.status();
+    return Ok();
   }
 
  private:
@@ -116,6 +125,10 @@ class Importer {
       flags_.Fail("{}: vision towers beside a language model are not modelled", flags_.Shown("vision_tower"));
   }
 
+  // TRL's trainer of supervised fine-tuning has defaults of its own (SFTConfig, since 0.20).
+  bool IsTrl() const {
+    return program_ == "trl" || program_.starts_with("trl.") || program_.ends_with("sft.py");
+  }
   bool IsLlamaFactory() { return flags_.Has("finetuning_type") || flags_.Has("cutoff_len"); }
   bool IsAxolotl() {
     return flags_.Has("sequence_len") || flags_.Shown("model_name_or_path") == "base_model";
@@ -123,18 +136,20 @@ class Importer {
 
   void Model() {
     if (draft_.Has("model.preset") || draft_.Has("model.config") || draft_.Has("model.layers")) return;
-    const std::optional<std::string> name = flags_.Text("model_name_or_path");
+    // A model that begins from scratch has only a configuration.
+    const char* named = flags_.Has("model_name_or_path") ? "model_name_or_path" : "config_name";
+    const std::optional<std::string> name = flags_.Text(named);
+    const std::string shown = flags_.Shown(named);
     constexpr char kExpected[] = "expected --set model.preset=NAME or --set model.config=CONFIG.json";
     if (!name) return flags_.Fail("the model is not said, {}", kExpected);
     const std::string preset = PresetOnTheHub(*name);
-    if (const std::string file = *name + "/config.json"; read_(file)) {
-      draft_.SetText("model.config", file, flags_.Shown("model_name_or_path"));
+    if (const Result<NamedFile> file = read_(*name + "/config.json")) {
+      draft_.SetText("model.config", file->path, shown);
     } else if (preset.empty()) {
-      return flags_.Fail("{} is '{}', which has no preset, {} (the model's, from the hub)",
-                         flags_.Shown("model_name_or_path"), *name, kExpected);
+      return flags_.Fail("{} is '{}', which has no preset, {} (the model's, from the hub)", shown, *name,
+                         kExpected);
     } else {
-      draft_.Set("model.preset", std::string_view(preset),
-                 fmt::format("{} {}", flags_.Shown("model_name_or_path"), *name));
+      draft_.Set("model.preset", std::string_view(preset), fmt::format("{} {}", shown, *name));
       if (preset.starts_with("gpt2-") || preset.starts_with("bert-"))
         draft_.Set("model.dropout", 0.1, "of the model's config.json");
     }
@@ -150,6 +165,8 @@ class Importer {
       draft_.Set("model.seq_len",
                  flags_.Integer("source_max_len").value_or(0) + flags_.Integer("target_max_len").value_or(0),
                  "--source_max_len and --target_max_len");
+    } else if (IsTrl()) {
+      draft_.Set("model.seq_len", int64_t{1024}, kTrl);
     } else if (!draft_.Has("model.seq_len")) {
       flags_.Fail("the tokens of a sequence are not said, expected --set model.seq_len=N");
     }
@@ -160,7 +177,7 @@ class Importer {
   void Attention() {
     const std::string kind =
         flags_.Has("attn_implementation") ? Word("attn_implementation") : Word("flash_attn");
-    const bool is_eager = kind == "eager" || kind == "disabled" || kind == "off";
+    const bool is_eager = kind == "eager" || kind == "disabled" || kind == "off" || Flag("eager_attention");
     for (const char* name : {"use_flash_attn", "use_flash_attention", "use_flash_attention_2",
                              "flash_attention", "sdp_attention", "sdpa_attention"})
       flags_.Has(name);  // kernels that never store the scores, as the default has
@@ -173,7 +190,8 @@ class Importer {
   void Batch() {
     if (const auto micro = flags_.Integer("per_device_train_batch_size"))
       draft_.Set("batch.micro", *micro, flags_.Shown("per_device_train_batch_size"));
-    else if (!flags_.Has("per_device_train_batch_size")) draft_.Set("batch.micro", int64_t{8}, kDefault);
+    else if (!flags_.Has("per_device_train_batch_size"))
+      draft_.Set("batch.micro", int64_t{IsAxolotl() ? 1 : 8}, IsAxolotl() ? "Axolotl's default" : kDefault);
     if (Word("gradient_accumulation_steps") == "auto") return;
     if (const auto accumulate = flags_.Integer("gradient_accumulation_steps"))
       draft_.Set("batch.accumulate", *accumulate, flags_.Shown("gradient_accumulation_steps"));
@@ -272,7 +290,8 @@ class Importer {
       return flags_.Refuse("optim", "one of adamw's kinds, or sgd");
     }
     Copy("optimizer.lr", "learning_rate");
-    if (!flags_.Has("learning_rate")) draft_.Set("optimizer.lr", 5e-5, kDefault);
+    if (!flags_.Has("learning_rate"))
+      draft_.Set("optimizer.lr", IsTrl() ? 2e-5 : 5e-5, IsTrl() ? kTrl : kDefault);
     draft_.Set("optimizer.weight_decay", flags_.Number("weight_decay").value_or(0),
                flags_.Has("weight_decay") ? flags_.Shown("weight_decay") : kDefault);
     if (kind != "sgd")
@@ -286,15 +305,21 @@ class Importer {
   }
 
   void Recomputation() {
+    const std::string asked = Word("gradient_checkpointing");
+    if (asked.starts_with("offload")) {  // Axolotl's
+      draft_.Set("recompute", "full", flags_.Shown("gradient_checkpointing"));
+      draft_.Set("activation_offload", "true", flags_.Shown("gradient_checkpointing"));
+      return;
+    }
+    if (IsLlamaFactory()) {  // asks for this key alone
+      if (!Flag("disable_gradient_checkpointing"))
+        draft_.Set("recompute", "full",
+                   asked == "true" ? flags_.Shown("gradient_checkpointing") : "LLaMA-Factory's default");
+      return;
+    }
     for (const char* name : {"gradient_checkpointing", "fsdp_activation_checkpointing"})
-      if (Flag(name, IsLlamaFactory() && name == std::string_view("gradient_checkpointing")))
-        return draft_.Set("recompute", "full",
-                          flags_.Has(name) ? flags_.Shown(name) : "LLaMA-Factory's default");
-    if (program_ == "sft.py" && !flags_.Has("gradient_checkpointing"))
-      draft_.Note(
-          "gradient_checkpointing is not said: it is off here, but on by default in newer versions of TRL "
-          "(--set "
-          "recompute=full).");
+      if (Flag(name)) return draft_.Set("recompute", "full", flags_.Shown(name));
+    if (IsTrl() && asked.empty()) draft_.Set("recompute", "full", kTrl);
   }
 
   // accelerate counts all processes, torchrun those of a node.
@@ -328,7 +353,9 @@ class Importer {
           "precision.compute=fp8 --set "
           "precision.fp8_recipe=rowwise.");
     }
-    const bool bf16 = Flag("bf16") || Flag("pure_bf16"), fp16 = Flag("fp16");
+    const bool fp16 = Flag("fp16") || Flag("float16");
+    const bool trains_in_bf16 = IsTrl() && !flags_.Has("bf16") && !fp16;
+    const bool bf16 = Flag("bf16") || Flag("pure_bf16") || trains_in_bf16;
     mode.mixed = bf16                                             ? "bf16"
                  : fp16                                           ? "fp16"
                  : accelerates == "bf16" || accelerates == "fp16" ? accelerates
@@ -336,6 +363,8 @@ class Importer {
     mode.mixed_remark = flags_.Shown(bf16   ? (Flag("bf16") ? "bf16" : "pure_bf16")
                                      : fp16 ? "fp16"
                                             : "mixed_precision");
+    if (trains_in_bf16) mode.mixed_remark = kTrl;
+    if (IsLlamaFactory() && has_adapters_) mode.finds_unused = false;
     mode.loads_16_bits = Loads16Bits(!mode.mixed.empty());
     return mode;
   }
@@ -346,7 +375,7 @@ class Importer {
     if (dtype == "auto" || dtype == "null") return true;
     if (!dtype.empty())
       return dtype.ends_with("bfloat16") || dtype.ends_with("float16") || dtype == "bf16" || dtype == "fp16";
-    if (Flag("pure_bf16")) return true;
+    if (Flag("pure_bf16") || Flag("bfloat16")) return true;
     const bool is_quantized = draft_.Has("model.lora.quantize");
     return is_quantized || (is_mixed && (IsAxolotl() || (IsLlamaFactory() && has_adapters_)));
   }
@@ -364,7 +393,7 @@ bool IsHuggingFace(const Settings& settings) {
   if (settings.Holds("num_layers")) return false;  // Megatron's
   for (const char* name :
        {"per_device_train_batch_size", "model_name_or_path", "base_model", "compute_environment",
-        "distributed_type", "fsdp_config.fsdp_version", "config_file"})
+        "distributed_type", "fsdp_config.fsdp_version", "config_file", "config_name"})
     if (settings.Holds(name)) return true;
   return false;
 }

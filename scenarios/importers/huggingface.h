@@ -11,9 +11,11 @@
 
 namespace windtunnel {
 
-// The text of a file that settings name, by the path that they have. Errors: InvalidInput if it cannot be
-// read.
-using ReadNamedFile = std::function<Result<std::string>(const std::string& path)>;
+struct NamedFile {
+  std::string path, text;  // where it is, as an absolute path
+};
+// A file that settings name, by the path that they have. Errors: InvalidInput if it cannot be read.
+using ReadNamedFile = std::function<Result<NamedFile>(const std::string& path)>;
 
 // Whether these are settings of the Trainer or of accelerate.
 bool IsHuggingFace(const Settings& settings);

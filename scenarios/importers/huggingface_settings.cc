@@ -26,6 +26,7 @@ constexpr Synonym kSynonyms[] = {
     {"use_peft_lora", "use_peft"},
     {"use_lora", "use_peft"},
     {"lora_enable", "use_peft"},
+    {"find_unused_parameters", "ddp_find_unused_parameters"},
     {"use_4bit_quantization", "load_in_4bit"},
     {"use_nested_quant", "use_bnb_nested_quant"},
     {"bnb_4bit_use_double_quant", "use_bnb_nested_quant"},
@@ -82,11 +83,25 @@ void AddFile(const std::string& name, const Settings& given, const ReadNamedFile
   if (!copy.Has(name)) return;
   const std::optional<std::string> path = copy.Text(name);
   if (!path) return all.Refuse(name, "a file");
-  const Result<std::string> text = read(*path);
-  if (!text) return all.Fail("{} is '{}': {}", copy.Shown(name), *path, text.error().message);
-  const Result<Settings> file = ReadJsonSettings(*text, *path);
+  const Result<NamedFile> named = read(*path);
+  if (!named) return all.Fail("{} is '{}': {}", copy.Shown(name), *path, named.error().message);
+  const Result<Settings> file = ReadJsonSettings(named->text, *path);
   if (!file) return all.Fail("{} is '{}': {}", copy.Shown(name), *path, file.error().message);
   AddRenamed(*file, all);
+}
+
+// The Trainer's --fsdp_config, a file or JSON, whose keys may lack their prefix.
+void AddFsdpConfiguration(const ReadNamedFile& read, Settings& all) {
+  const Setting* setting = all.Find("fsdp_config");
+  if (setting == nullptr || setting->values.size() != 1) return;
+  const std::string path = setting->values[0];
+  const Result<NamedFile> named = path.starts_with('{') ? Result<NamedFile>({"", path}) : read(path);
+  const Result<Settings> file = named ? ReadJsonSettings(named->text, path) : tl::unexpected(named.error());
+  if (!file) return all.Fail("fsdp_config is '{}': {}", path, file.error().message);
+  for (Setting one : file->All()) {
+    if (!one.name.starts_with("fsdp_")) one.name.insert(0, "fsdp_");
+    all.Add(std::move(one));
+  }
 }
 
 }  // namespace
@@ -96,6 +111,7 @@ Settings AllOfHuggingFace(const Settings& given, const ReadNamedFile& read) {
   AddFile("config_file", given, read, all);
   AddFile("config", given, read, all);
   AddRenamed(given, all);
+  AddFsdpConfiguration(read, all);
   return all;
 }
 

@@ -52,23 +52,14 @@ class ShardingImporter {
     return word == "auto" || word == "no" || word == "null" ? missing : flags_.Flag(name, missing);
   }
 
-  // The words of --fsdp ("full_shard auto_wrap"), and the file or block of its configuration, whose keys may
-  // lack their prefix.
+  // The words of --fsdp ("full_shard auto_wrap").
   void ReadFsdp() {
     for (const std::string& value : flags_.List("fsdp"))
-      for (const std::string& word : SplitWords(value)) fsdp_.insert(word);
-    fsdp_.erase("false");
-    if (const Setting* setting = flags_.Find("fsdp_config");
-        setting != nullptr && setting->values.size() == 1) {
-      const std::string path = setting->values[0];
-      const Result<std::string> text = read_(path);
-      const Result<Settings> file = text ? ReadJsonSettings(*text, path) : tl::unexpected(text.error());
-      if (!file) return flags_.Fail("fsdp_config is '{}': {}", path, file.error().message);
-      for (Setting one : file->All()) {
-        if (!one.name.starts_with("fsdp_")) one.name.insert(0, "fsdp_");
-        flags_.Add(std::move(one));
+      for (std::string word : SplitWords(value)) {
+        std::transform(word.begin(), word.end(), word.begin(),
+                       [](unsigned char c) { return std::tolower(c); });
+        if (word != "false" && word != "none") fsdp_.insert(word == "true" ? "full_shard" : word);
       }
-    }
     is_sharded_ = !fsdp_.empty() || Word("distributed_type") == "fsdp" || Flag("use_fsdp") ||
                   flags_.Has("fsdp_version");
     if (fsdp_.contains("no_shard") || Strategy() == "no_shard") is_sharded_ = false;
@@ -86,6 +77,10 @@ class ShardingImporter {
     constexpr const char* kByNumber[] = {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
                                          "hybrid_shard_zero2"};
     std::string word = Word("fsdp_sharding_strategy");
+    // Its name since accelerate 1.8; with FSDP 2 a truth.
+    if (const std::string newer = Word("fsdp_reshard_after_forward");
+        word.empty() && newer != "true" && newer != "false")
+      word = newer;
     if (word.size() == 1 && word[0] >= '1' && word[0] <= '5') return kByNumber[word[0] - '1'];
     if (word == "_hybrid_shard_zero2") word.erase(0, 1);
     return word.empty() ? "full_shard" : word;
@@ -96,7 +91,11 @@ class ShardingImporter {
     const std::string& remark = mode_.mixed_remark;
     const bool is_quantized = draft_.Has("model.lora.quantize");
     if (type.empty()) {
-      if (!mode_.loads_16_bits) return draft_.Set("precision.param", "fp32", "neither bf16 nor fp16");
+      if (!mode_.loads_16_bits) {
+        draft_.Set("precision.param", "fp32", "neither bf16 nor fp16");
+        if (Flag("tf32")) draft_.Set("precision.compute", "tf32", flags_.Shown("tf32"));
+        return;
+      }
       draft_.Set("precision.param", "bf16", "loaded in 16 bits");
       draft_.Set("precision.optimizer", mode_.has_adapters ? "fp32" : "bf16", "no masters");
       return;
@@ -139,19 +138,21 @@ class ShardingImporter {
     draft_.Set("parallel.data.kind", "ddp", "several ranks, neither FSDP nor DeepSpeed");
     if (const auto cap = flags_.Number("ddp_bucket_cap_mb"))
       draft_.Set("parallel.data.bucket_cap_mb", *cap, flags_.Shown("ddp_bucket_cap_mb"));
-    // The Trainer looks for unused parameters unless activations are recomputed.
-    const bool finds = Flag("ddp_find_unused_parameters", !mode_.is_recomputed);
+    // The Trainer looks for unused parameters unless activations are recomputed, and always with adapters
+    // (peft's model is none of transformers').
+    const bool by_default = mode_.finds_unused.value_or(mode_.has_adapters || !mode_.is_recomputed);
+    const bool finds = Flag("ddp_find_unused_parameters", by_default);
     if (finds)
       draft_.Set("parallel.data.find_unused_parameters", "true",
-                 flags_.Has("ddp_find_unused_parameters")
-                     ? flags_.Shown("ddp_find_unused_parameters")
-                     : "the Trainer's default without gradient_checkpointing");
+                 flags_.Has("ddp_find_unused_parameters") ? flags_.Shown("ddp_find_unused_parameters")
+                                                          : "the Trainer's default");
   }
 
   void Fsdp(int64_t data, int64_t context) {
     int64_t version = flags_.Integer("fsdp_version").value_or(1);
     std::string remark = flags_.Has("fsdp_version") ? flags_.Shown("fsdp_version") : "accelerate's default";
-    if (mode_.has_adapters && version == 1) {
+    const bool takes_second = mode_.has_adapters && version == 1;
+    if (takes_second) {
       version = 2;
       remark = "FSDP 1 has no adapters here";
       draft_.Note(
@@ -170,9 +171,7 @@ class ShardingImporter {
       draft_.Set("parallel.data.shard_size", Product({data / replicas, context}),
                  flags_.Shown("dp_replicate_size"));
     } else if (version == 2) {
-      if (!Flag("fsdp_reshard_after_forward", true))
-        draft_.Set("parallel.data.reshard_after_forward", "false",
-                   flags_.Shown("fsdp_reshard_after_forward"));
+      Sharding2(takes_second);
     } else {
       Sharding1();
     }
@@ -183,22 +182,41 @@ class ShardingImporter {
           flags_.Has("fsdp_offload_params") ? flags_.Shown("fsdp_offload_params") : flags_.Shown("fsdp"));
   }
 
+  // FSDP 2, also for what was written for FSDP 1 (accelerate's to-fsdp2 translates it so).
+  void Sharding2(bool was_first) {
+    const std::string word = Word("fsdp_reshard_after_forward");
+    const bool is_truth = word.empty() || word == "true" || word == "false";
+    const std::string strategy = Strategy();
+    const std::string remark = flags_.Shown(!is_truth || word == "false" ? "fsdp_reshard_after_forward"
+                                            : flags_.Has("fsdp_sharding_strategy") ? "fsdp_sharding_strategy"
+                                                                                   : "fsdp");
+    const bool is_hybrid = strategy == "hybrid_shard" || strategy == "hybrid_shard_zero2";
+    if (is_hybrid && (was_first || !is_truth))
+      draft_.Set("parallel.data.sharding", "hybrid_shard", std::string_view(remark));
+    const bool keeps = strategy == "shard_grad_op" || strategy == "hybrid_shard_zero2";
+    if (word == "false" || (keeps && (was_first || !is_truth)))
+      draft_.Set("parallel.data.reshard_after_forward", "false", std::string_view(remark));
+  }
+
   void Sharding1() {
     const std::string strategy = Strategy();
     if (strategy != "full_shard" && strategy != "shard_grad_op" && strategy != "hybrid_shard" &&
         strategy != "hybrid_shard_zero2")
       return flags_.Refuse("fsdp_sharding_strategy",
                            "FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD or HYBRID_SHARD_ZERO2");
-    draft_.Set(
-        "parallel.data.sharding", std::string_view(strategy),
-        flags_.Has("fsdp_sharding_strategy") ? flags_.Shown("fsdp_sharding_strategy") : "the strategy");
+    draft_.Set("parallel.data.sharding", std::string_view(strategy),
+               flags_.Shown(flags_.Has("fsdp_sharding_strategy")       ? "fsdp_sharding_strategy"
+                            : flags_.Has("fsdp_reshard_after_forward") ? "fsdp_reshard_after_forward"
+                                                                       : "fsdp"));
   }
 
   void Wrapping(int64_t version) {
     const std::string policy = Word("fsdp_auto_wrap_policy");
     const bool wraps_by_flag =
         fsdp_.empty() ? !policy.empty() : fsdp_.contains("auto_wrap") || !policy.empty();
-    if (policy == "size_based_wrap") {
+    const bool has_least = !fsdp_.empty() && fsdp_.contains("auto_wrap") &&
+                           flags_.Number("fsdp_min_num_params").value_or(0) > 0;  // the Trainer's rule
+    if (policy == "size_based_wrap" || has_least) {
       const double least = flags_.Number("fsdp_min_num_params").value_or(1e8);
       draft_.Set(
           "parallel.data.wrap", std::string_view(fmt::format("size:{:.0f}", least * 4)),
@@ -253,17 +271,18 @@ class ShardingImporter {
   }
 
   Status DeepSpeed() {
+    if (!flags_.status()) return Ok();  // these mistakes come first
     Settings config(flags_.source());
     const char* named = flags_.Has("deepspeed") ? "deepspeed" : "deepspeed_config_file";
     if (flags_.Has(named) && Word(named) != "true") {
       const std::optional<std::string> path = flags_.Text(named);
       if (!path) return Ok();
-      const Result<std::string> text = read_(*path);
-      if (!text) {
-        flags_.Fail("{} is '{}': {}", flags_.Shown(named), *path, text.error().message);
+      const Result<NamedFile> file = read_(*path);
+      if (!file) {
+        flags_.Fail("{} is '{}': {}", flags_.Shown(named), *path, file.error().message);
         return Ok();
       }
-      WT_ASSIGN_OR_RETURN(config, ReadJsonSettings(*text, *path));
+      WT_ASSIGN_OR_RETURN(config, ReadJsonSettings(file->text, *path));
     } else {
       AddAccelerates(config);
     }

@@ -15,6 +15,7 @@ struct HuggingFaceMode {
   std::string mixed_remark;    // the setting that says so
   bool loads_16_bits = false;  // parameters are in 16 bits before anything is wrapped
   bool has_adapters = false, is_recomputed = false;
+  std::optional<bool> finds_unused;  // what a program other than the Trainer does by default
 };
 
 // Adds `precision`, `parallel` and `cluster`: DDP, FSDP 1 or 2 with its replicas, tensor and context ranks,

@@ -45,7 +45,7 @@ std::string ScenarioName(const std::string& source) {
 Result<LaunchCommand> ReadModelArguments(const std::string& text, const std::string& source,
                                          const std::map<std::string, std::string>& definitions) {
   WT_ASSIGN_OR_RETURN(Settings all, ReadJsonSettings(text, source));
-  LaunchCommand command{"", Settings(source), {}};
+  LaunchCommand command{"", "", Settings(source), {}};
   for (const Setting* setting : all.Unread()) {
     constexpr std::string_view kBlock = "MODEL_ARGS.--";
     if (!setting->name.starts_with(kBlock)) continue;
@@ -63,7 +63,7 @@ Result<LaunchCommand> ReadModelArguments(const std::string& text, const std::str
   return command;
 }
 
-Result<std::string> ReadsNothing(const std::string& path) { return InvalidInput("{}: cannot be read", path); }
+Result<NamedFile> ReadsNothing(const std::string& path) { return InvalidInput("{}: cannot be read", path); }
 
 class Import {
  public:
@@ -103,7 +103,10 @@ class Import {
 
   Result<SourceProgram> OfCommand(Result<LaunchCommand> command) {
     if (!command) return tl::unexpected(command.error());
-    if (Is(SourceProgram::kHuggingFace) || (!request_.program && IsHuggingFace(command->settings))) {
+    const bool has_recipe = !command->file.empty() && !command->settings.Holds("num_layers");
+    if (has_recipe) command->settings.Add({"config", command->file, {command->file}});
+    const bool is_hugging_face = has_recipe || IsHuggingFace(command->settings);
+    if (Is(SourceProgram::kHuggingFace) || (!request_.program && is_hugging_face)) {
       WT_RETURN_IF_ERROR(ImportHuggingFace(command->settings, command->program, read_, draft_));
       for (const std::string& left_out : command->left_out)
         draft_.Note(fmt::format("Left out, since it is not known here: {}.", WithUnknownShown(left_out)));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 
 namespace windtunnel {
 namespace {
@@ -67,6 +68,30 @@ void AddFlags(const ShellCommand& words, Settings& settings, std::vector<std::st
   }
 }
 
+bool IsConfiguration(const std::string& word) {
+  return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json");
+}
+
+// Programs that are not scripts of Python, and what makes a module one: `trl sft`, `-m axolotl.cli.train`.
+bool IsNamedProgram(const std::string& word) {
+  const std::string name = word.substr(word.find_last_of('/') + 1);
+  return name == "trl" || name == "llamafactory-cli" || name == "axolotl" || word.starts_with("axolotl.") ||
+         word.starts_with("llamafactory.") || word.starts_with("trl.");
+}
+
+// The first word behind the program that names a configuration and is no flag's value; empty if there is
+// none.
+std::string ConfigurationIn(const ShellCommand& words) {
+  bool is_behind = false;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const bool is_value = i > 0 && (IsFlag(words[i - 1]) || IsShortFlag(words[i - 1])) &&
+                          words[i - 1].find('=') == std::string::npos;
+    if (is_behind && !is_value && IsConfiguration(words[i])) return words[i];
+    is_behind = is_behind || IsProgram(words[i]) || IsNamedProgram(words[i]);
+  }
+  return "";
+}
+
 size_t FlagsIn(const ShellCommand& words) {
   return static_cast<size_t>(std::count_if(words.begin(), words.end(), IsFlag));
 }
@@ -75,12 +100,19 @@ size_t FlagsIn(const ShellCommand& words) {
 
 Result<LaunchCommand> ReadLaunchCommand(const ShellCommand& words, const std::string& source) {
   const ShellCommand flat = Flattened(words);
-  LaunchCommand command{"", Settings(source), {}};
+  LaunchCommand command{"", "", Settings(source), {}};
   // The last one: launchers may be Python programs, too.
   for (const std::string& word : flat)
     if (IsProgram(word)) command.program = word.substr(word.find_last_of("/\\") + 1);
+  if (const auto named = std::find_if(flat.begin(), flat.end(), IsNamedProgram);
+      command.program.empty() && named != flat.end())
+    command.program = *named;
+  command.file = ConfigurationIn(flat);
+  // Variables before the first flag may stand for flags, too.
+  std::copy_if(flat.begin(), std::find_if(flat.begin(), flat.end(), IsFlag),
+               std::back_inserter(command.left_out), IsUnknown);
   AddFlags(flat, command.settings, command.left_out);
-  if (command.settings.empty())
+  if (command.settings.empty() && command.file.empty())
     return InvalidInput("{}: no flags (--num-layers …) are there, expected the command of a training",
                         source);
   return command;
@@ -92,7 +124,8 @@ Result<LaunchCommand> FindLaunchCommand(const std::string& script, const std::st
   ShellCommand longest;
   for (const ShellCommand& command : read.commands) {
     ShellCommand flat = Flattened(command);
-    if (FlagsIn(flat) > FlagsIn(longest)) longest = std::move(flat);
+    const bool trains_by_file = FlagsIn(longest) == 0 && !ConfigurationIn(flat).empty();
+    if (trains_by_file || FlagsIn(flat) > FlagsIn(longest)) longest = std::move(flat);
   }
   WT_ASSIGN_OR_RETURN(LaunchCommand command, ReadLaunchCommand(longest, source));
   AddFlags(read.slurm_options, command.settings, command.left_out);

@@ -15,6 +15,8 @@ namespace windtunnel {
 // lower case with underscores: "tensor_model_parallel_size", "nproc_per_node".
 struct LaunchCommand {
   std::string program;
+  std::string
+      file;  // the first word behind the program that names a configuration ("recipe.yaml"); else empty
   Settings settings;
   std::vector<std::string>
       left_out;  // flags under conditions that are not known, and variables that stand for flags

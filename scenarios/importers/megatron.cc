@@ -151,7 +151,8 @@ class Importer : MegatronFlags {
     constexpr char kLayout[] = "pipeline_model_parallel_layout";
     const std::string text = flags_.Text(kLayout).value_or("");
     const std::optional<std::vector<LayoutStage>> stages = ReadMegatronLayout(text);
-    if (!stages || stages->size() % static_cast<size_t>(std::max<int64_t>(pipeline_, 1)) != 0)
+    if (!stages || stages->size() % static_cast<size_t>(std::max<int64_t>(pipeline_, 1)) != 0 ||
+        !stages->front().has_embedding || !stages->back().has_loss)
       return flags_.Refuse(kLayout,
                            fmt::format("stages for {} pipeline ranks, as in 'Et*3|(tt|)*29L'", pipeline_));
     const std::string remark = flags_.Shown(kLayout);

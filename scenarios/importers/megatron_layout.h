@@ -13,8 +13,8 @@ struct LayoutStage {
   bool has_embedding = false, has_loss = false;  // "E", "L"
 };
 
-// "Et*3|(tt|)*29m|L": stages are separated by "|", a letter or a group may be repeated. Nothing if the text is not of
-// this form, or has over 10,000 letters.
+// "Et*3|(tt|)*29m|L": stages are separated by "|", a letter or a group may be repeated. Nothing if the text
+// is not of this form, or has over 10,000 letters.
 std::optional<std::vector<LayoutStage>> ReadMegatronLayout(std::string_view text);
 
 }  // namespace windtunnel

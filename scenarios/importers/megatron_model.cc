@@ -11,8 +11,8 @@
 namespace windtunnel {
 namespace {
 
-// Numbers in a text, and the text with an N for each of them, without spaces and parentheses: "[N]*N" and 1, 58
-// of "([1]*58)".
+// Numbers in a text, and the text with an N for each of them, without spaces and parentheses: "[N]*N" and 1,
+// 58 of "([1]*58)".
 struct Pattern {
   std::string shape;
   std::vector<int64_t> numbers;

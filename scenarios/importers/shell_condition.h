@@ -10,8 +10,8 @@ namespace windtunnel {
 // Whether a test holds, as far as it is known.
 using Truth = std::optional<bool>;
 
-// Of the words of `[ … ]` or `[[ … ]]` without the brackets, after expansion. Nothing if a word is not known, or if it is
-// another test: of files, or of several conditions.
+// Of the words of `[ … ]` or `[[ … ]]` without the brackets, after expansion. Nothing if a word is not known,
+// or if it is another test: of files, or of several conditions.
 Truth DecideTest(std::vector<std::string> words);
 
 }  // namespace windtunnel

@@ -141,7 +141,8 @@ class Shell {
     if (Runs() && !skips_ && !is_test_) script_.commands.push_back(words);
   }
 
-  // What two commands of a condition are together: the second one's truth, unless they are joined by && or ||.
+  // What two commands of a condition are together: the second one's truth, unless they are joined by && or
+  // ||.
   static Truth Combined(Truth first, char by, Truth second) {
     if (by == ' ') return second;
     const Truth decides = by == '|';

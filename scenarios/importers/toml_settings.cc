@@ -1,5 +1,6 @@
-// The only file that includes toml++. Version 3.3 asserts, and where NDEBUG is defined tells the compiler to assume,
-// that a table's name begins as names do, although it reports the mistake further on. So it gets neither.
+// The only file that includes toml++. Version 3.3 asserts, and where NDEBUG is defined tells the compiler to
+// assume, that a table's name begins as names do, although it reports the mistake further on. So it gets
+// neither.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_assert(true)
 #include <toml++/toml.h>

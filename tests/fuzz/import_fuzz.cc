@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (request.program != SourceProgram::kMegatron) request.sets.push_back({"cluster.nodes", "2"});
   if (request.program != SourceProgram::kMegatron) request.sets.push_back({"cluster.devices_per_node", "8"});
   // A recipe's files are the recipe.
-  request.read = [&](const std::string&) -> Result<std::string> { return request.text; };
+  request.read = [&](const std::string&) -> Result<NamedFile> { return NamedFile{"/a", request.text}; };
   if (request.program == SourceProgram::kDeepSpeed) request.sets.push_back({"model.preset", "llama3-8b"});
   const auto yaml = ImportScenario(request);
   if (!yaml) {

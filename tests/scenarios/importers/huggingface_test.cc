@@ -14,8 +14,9 @@ class ImportHuggingFace : public testing::Test {
     ImportRequest request;
     request.source = name;
     request.text = text;
-    request.read = [this](const std::string& path) -> Result<std::string> {
-      if (const auto found = files_.find(path); found != files_.end()) return found->second;
+    request.read = [this](const std::string& path) -> Result<NamedFile> {
+      if (const auto found = files_.find(path); found != files_.end())
+        return NamedFile{"/at/" + path, found->second};
       return InvalidInput("{}: cannot be read", path);
     };
     for (const std::string& set : sets) request.sets.push_back(ParseOverride(set).value());
@@ -213,6 +214,87 @@ fsdp_config:
   EXPECT_TRUE(axolotl.model.lora->targets.empty()) << "all of them";
   EXPECT_EQ(axolotl.parallel.data.version, 2) << "FSDP 1 has no adapters here";
   EXPECT_EQ(axolotl.parallel.data.offload, Offload::kParam);
+}
+
+TEST_F(ImportHuggingFace, KnowsBothNamesOfAShardingStrategy) {
+  files_["fsdp1.yaml"] = R"(
+distributed_type: FSDP
+fsdp_config:
+  fsdp_activation_checkpointing: false
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_reshard_after_forward: SHARD_GRAD_OP
+  fsdp_version: 1
+mixed_precision: bf16
+num_processes: 4
+)";
+  const std::string command =
+      "accelerate launch --config_file fsdp1.yaml sft.py --model_name_or_path Qwen/Qwen3-8B ";
+  const Scenario s = Imported("a.sh", command, kA100);
+  EXPECT_EQ(s.parallel.data.sharding, Sharding::kShardGradOp);
+  const Scenario with_adapters = Imported("a.sh", command + "--use_peft", kA100);
+  EXPECT_EQ(with_adapters.parallel.data.version, 2);
+  EXPECT_FALSE(with_adapters.parallel.data.reshard_after_forward);
+  const Scenario hybrid =
+      Imported("a.sh",
+               "torchrun --nnodes 2 --nproc_per_node 4 t.py --model_name_or_path Qwen/Qwen3-8B --block_size "
+               "512 --fsdp 'hybrid_shard auto_wrap' --use_peft --bf16",
+               {"cluster.device=a100-sxm-80g", "cluster.network=dgx-a100"});
+  EXPECT_EQ(hybrid.parallel.data.sharding, Sharding::kHybridShard);
+  EXPECT_EQ(hybrid.parallel.data.shard_size, 4);
+}
+
+TEST_F(ImportHuggingFace, ReadsTheConfigurationOfFsdpWhereverItIs) {
+  files_["f.json"] =
+      R"({"activation_checkpointing": true, "backward_prefetch": "backward_pre", "min_num_params": 1000000})";
+  const std::string command =
+      "torchrun --nnodes 1 --nproc_per_node 4 t.py --model_name_or_path gpt2 --block_size 512 --bf16 --fsdp "
+      "'full_shard "
+      "auto_wrap' --fsdp_config ";
+  const Scenario s = Imported("a.sh", command + "f.json", kA100);
+  EXPECT_EQ(s.recompute, Recompute::kFull);
+  EXPECT_EQ(s.parallel.data.prefetch, Prefetch::kBackwardPre);
+  EXPECT_EQ(s.parallel.data.wrap.size_bytes, 4000000) << "the Trainer's rule for min_num_params";
+  EXPECT_EQ(Imported("a.sh", command + "'{\"activation_checkpointing\": true}'", kA100).recompute,
+            Recompute::kFull);
+  EXPECT_EQ(Imported("a.sh",
+                     "torchrun --nnodes 1 --nproc_per_node 4 t.py --model_name_or_path gpt2 --block_size 512 "
+                     "--fsdp False",
+                     kA100)
+                .parallel.data.kind,
+            DataParallelKind::kDdp);
+}
+
+TEST_F(ImportHuggingFace, ReadsRecipesThatFollowTheirProgram) {
+  files_["rec.yaml"] = "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 3\n";
+  for (const char* command :
+       {"accelerate launch --num_processes 4 scripts/run_sft.py rec.yaml --seed 1",
+        "torchrun --nnodes 1 --nproc_per_node 4 -m trl.sft rec.yaml", "trl sft rec.yaml"}) {
+    Sets sets = kFourA100s;
+    const Scenario s = Imported("a.sh", command, sets);
+    EXPECT_EQ(s.batch.micro, 3) << command;
+    EXPECT_EQ(s.model.layers, 36) << command;
+  }
+  files_["lf.yaml"] =
+      "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\ncutoff_len: "
+      "512\ndisable_gradient_checkpointing: true\n";
+  EXPECT_EQ(Imported("a.sh", "llamafactory-cli train lf.yaml", kFourA100s).recompute, Recompute::kNone);
+}
+
+// SFTConfig's, since TRL 0.20.
+TEST_F(ImportHuggingFace, HasTrlsDefaults) {
+  const Scenario s = Imported("a.sh", "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B", kFourA100s);
+  EXPECT_EQ(s.precision.compute, Precision::kBf16);
+  EXPECT_EQ(s.recompute, Recompute::kFull);
+  EXPECT_EQ(s.model.seq_len, 1024);
+  EXPECT_EQ(s.optimizer.lr, 2e-5);
+}
+
+TEST_F(ImportHuggingFace, TakesProductsInTf32) {
+  const std::string command = "run_clm.py --config_name gpt2-xl --block_size 1024 --tf32 True";
+  EXPECT_EQ(Imported("a.sh", command, kFourA100s).precision.compute, Precision::kTf32);
+  EXPECT_EQ(Imported("a.sh", command + " --bf16", kFourA100s).precision.compute, Precision::kBf16);
+  EXPECT_EQ(Imported("a.sh", command + " --torch_compile_mode default", kFourA100s).framework,
+            Framework::kPytorchCompile);
 }
 
 // The Trainer passes find_unused_parameters to DDP unless activations are recomputed.
