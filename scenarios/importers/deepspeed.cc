@@ -92,8 +92,7 @@ class Importer {
   }
 
   void Optimizer() {
-    std::string kind = config_.Text("optimizer.type").value_or("AdamW");
-    for (char& c : kind) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    std::string kind = config_.Has("optimizer.type") ? config_.Word("optimizer.type") : "adamw";
     // DeepSpeed's Adam decouples the weight decay, unless adam_w_mode is false.
     if (kind == "adam" && Flag("optimizer.params.adam_w_mode", true)) kind = "adamw";
     if (kind == "adam" || kind == "adamw" || kind == "sgd" || kind == "muon")

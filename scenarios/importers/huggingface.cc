@@ -1,7 +1,6 @@
 #include "scenarios/importers/huggingface.h"
 
 #include <algorithm>
-#include <cctype>
 #include <initializer_list>
 #include <optional>
 #include <utility>
@@ -94,21 +93,8 @@ class Importer {
   }
 
  private:
-  // In lower case; empty if it is not given.
-  std::string Word(std::string_view name) {
-    const Setting* setting = flags_.Find(name);
-    if (setting == nullptr || setting->values.size() != 1) return "";
-    std::string word = setting->values[0];
-    for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return word;
-  }
-  // Axolotl's "auto" is what devices of today can do; "full" is bf16 as well.
-  bool Flag(std::string_view name, bool missing = false) {
-    const std::string word = Word(name);
-    if (word == "auto" || word == "full" || word == "yes") return true;
-    if (word == "no" || word == "null" || word == "~") return false;
-    return flags_.Flag(name, missing);
-  }
+  std::string Word(std::string_view name) { return flags_.Word(name); }
+  bool Flag(std::string_view name, bool missing = false) { return IsTrue(flags_, name, missing); }
   void Copy(std::string_view key, std::string_view name) {
     if (const auto value = flags_.Number(name)) draft_.Set(key, *value, flags_.Shown(name));
   }

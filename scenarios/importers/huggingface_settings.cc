@@ -106,6 +106,13 @@ void AddFsdpConfiguration(const ReadNamedFile& read, Settings& all) {
 
 }  // namespace
 
+bool IsTrue(Settings& settings, std::string_view name, bool missing) {
+  const std::string word = settings.Word(name);
+  if (word == "auto" || word == "full" || word == "yes") return true;
+  if (word == "no" || word == "null" || word == "~") return false;
+  return settings.Flag(name, missing);
+}
+
 Settings AllOfHuggingFace(const Settings& given, const ReadNamedFile& read) {
   Settings all(given.source());
   AddFile("config_file", given, read, all);

@@ -1,7 +1,7 @@
 // All that Hugging Face's Trainer was told, under one name for each thing.
 #pragma once
 
-#include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "scenarios/importers/huggingface.h"
@@ -14,5 +14,9 @@ namespace windtunnel {
 // ("fsdp_config.fsdp_version" is "fsdp_version"), and Axolotl's names are translated. Flags come before the
 // files. A file that cannot be read is a mistake of the settings.
 Settings AllOfHuggingFace(const Settings& given, const ReadNamedFile& read);
+
+// A truth as these files write it: "yes" and "no" are accelerate's; Axolotl's "auto" is what devices of today can do, and
+// its "full" is bf16 as well.
+bool IsTrue(Settings& settings, std::string_view name, bool missing = false);
 
 }  // namespace windtunnel

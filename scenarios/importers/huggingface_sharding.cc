@@ -9,6 +9,7 @@
 #include "scenarios/importers/cluster_size.h"
 #include "scenarios/importers/configuration.h"
 #include "scenarios/importers/deepspeed.h"
+#include "scenarios/importers/huggingface_settings.h"
 #include "scenarios/importers/shell_script.h"
 #include "scenarios/presets.h"
 
@@ -40,17 +41,8 @@ class ShardingImporter {
   }
 
  private:
-  std::string Word(std::string_view name) {
-    const Setting* setting = flags_.Find(name);
-    if (setting == nullptr || setting->values.size() != 1) return "";
-    std::string word = setting->values[0];
-    for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return word;
-  }
-  bool Flag(std::string_view name, bool missing = false) {
-    const std::string word = Word(name);
-    return word == "auto" || word == "no" || word == "null" ? missing : flags_.Flag(name, missing);
-  }
+  std::string Word(std::string_view name) { return flags_.Word(name); }
+  bool Flag(std::string_view name, bool missing = false) { return IsTrue(flags_, name, missing); }
 
   // The words of --fsdp ("full_shard auto_wrap").
   void ReadFsdp() {

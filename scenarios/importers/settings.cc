@@ -101,6 +101,11 @@ std::optional<std::string> Settings::Text(std::string_view name) {
   return *value;
 }
 
+std::string Settings::Word(std::string_view name) {
+  const Setting* setting = Find(name);
+  return setting != nullptr && setting->values.size() == 1 ? Lower(setting->values[0]) : "";
+}
+
 bool Settings::Flag(std::string_view name, bool missing) {
   const Setting* setting = Find(name);
   if (setting == nullptr) return missing;

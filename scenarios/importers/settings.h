@@ -51,6 +51,8 @@ class Settings {
   std::optional<int64_t> Integer(std::string_view name);
   std::optional<double> Number(std::string_view name);
   std::optional<std::string> Text(std::string_view name);
+  // In lower case, whatever it is; empty if there is no such setting, or not one value.
+  std::string Word(std::string_view name);
   // A flag without a value is true; `missing` if there is none.
   bool Flag(std::string_view name, bool missing = false);
   // All values, in their order; empty if there is none.
