@@ -5,6 +5,7 @@
 
 #include "scenarios/importers/cluster_size.h"
 #include "scenarios/importers/rest.h"
+#include "scenarios/presets.h"
 
 namespace windtunnel {
 namespace {
@@ -296,6 +297,13 @@ class Importer {
                config_.Has("training.max_norm") ? "training.max_norm" : kDefault);
   }
 
+  bool HasLatents() const {
+    const std::string* preset = draft_.Find("model.preset");
+    const std::vector<std::string> names = ModelPresetNames();
+    return preset != nullptr && std::find(names.begin(), names.end(), *preset) != names.end() &&
+           ModelPreset(*preset).latent_attention.has_value();
+  }
+
   void Recomputation() {
     const std::string mode = Text("activation_checkpoint.mode", "selective");
     const std::string remark =
@@ -304,6 +312,13 @@ class Importer {
     if (mode == "none") return;
     if (mode == "full") return draft_.Set("recompute", "full", remark);
     if (mode != "selective") return config_.Refuse("activation_checkpoint.mode", "none, selective or full");
+    if (option == "op" && HasLatents()) {
+      draft_.Set("recompute", "full", remark);
+      return draft_.Note(
+          "What selective recomputation by operators keeps of latent attention is not modelled: all is "
+          "recomputed, which "
+          "takes longer and less memory.");
+    }
     if (option == "op") return draft_.Set("recompute", "selective_op", remark);
     draft_.Set("recompute", "full", remark);
     if (const auto every = config_.Integer("activation_checkpoint.selective_ac_option"); every && *every > 1)

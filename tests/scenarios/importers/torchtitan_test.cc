@@ -109,6 +109,11 @@ TEST(ImportTorchtitan, CompilesOnlyTheComponentsThatAreNamed) {
   EXPECT_EQ(model.cross_entropy, CrossEntropyKind::kFramework);
 }
 
+TEST(ImportTorchtitan, RecomputesAllOfLatentAttention) {
+  const Scenario s = Imported("j.toml", "[model]\nname = 'deepseek_v3'\nflavor = '16B'\n", kEightNodes);
+  EXPECT_EQ(s.recompute, Recompute::kFull) << "selective_op is refused";
+}
+
 // Until 2025 a pipeline had as many micro-batches as stages.
 TEST(ImportTorchtitan, DividesTheBatchOfOlderPipelinesByTheirStages) {
   const std::string job = "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nbatch_size = 32\n";
