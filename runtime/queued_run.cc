@@ -337,6 +337,7 @@ Status QueuedRun::ComputeOnHost(OpIndex index) {
   WT_ASSIGN_OR_RETURN(const Queue queue, QueueOf(op.stream));
   MakeRoomFor(queue);
   WT_RETURN_IF_ERROR(AwaitDependencies(index));
+  WT_RETURN_IF_ERROR(LetWaitForMemory(queue, op.stream, op));
   WT_RETURN_IF_ERROR(Drain(queue));
   const Clock::time_point start = Clock::now();
   executor_.Resolve(op.reads, executor_.reads_);
