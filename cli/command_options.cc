@@ -442,12 +442,11 @@ class Commands {
         "Write a scenario from what Megatron-LM, Hugging Face's Trainer, DeepSpeed or torchtitan is "
         "told to train.");
     import
-        ->add_option("FILE", options_.files,
-                     "A launch script of Megatron-LM or of Hugging Face's Trainer, a recipe (TRL, "
-                     "LLaMA-Factory, Axolotl) "
-                     "or a configuration of accelerate (YAML), a ds_config.json, or a torchtitan "
-                     "configuration (TOML); "
-                     "instead of it, a command may follow --")
+        ->add_option(
+            "FILE", options_.files,
+            "A launch script of Megatron-LM or of Hugging Face's Trainer, a recipe (TRL, LLaMA-Factory, "
+            "Axolotl) or a configuration of accelerate (YAML), a ds_config.json, or a torchtitan "
+            "configuration (TOML); instead of it, a command may follow --")
         ->type_name("")
         ->expected(0, 1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

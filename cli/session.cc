@@ -161,18 +161,22 @@ Result<Outcome> PredictOutcome(const Options& options, Plan plan) {
   return outcome;
 }
 
+namespace {
+
 // All but the HTML report, which takes seconds.
-static Status WriteData(const Options& options, const std::vector<Outcome>& outcomes) {
+Status WriteData(const Options& options, const std::vector<Outcome>& outcomes) {
   if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ResultJson(outcomes)));
   if (!options.trace.empty()) WT_RETURN_IF_ERROR(WriteText(options.trace, TraceJson(outcomes.front())));
   if (!options.svg.empty()) WT_RETURN_IF_ERROR(WriteText(options.svg, TimelineSvg(outcomes.front())));
   return Ok();
 }
 
-static Status WriteHtmlReport(const Options& options, const std::vector<Outcome>& outcomes) {
+Status WriteHtmlReport(const Options& options, const std::vector<Outcome>& outcomes) {
   if (options.html.empty()) return Ok();
   return WriteText(options.html, HtmlReport(outcomes, ScalingsOf(outcomes)));
 }
+
+}  // namespace
 
 // Files come first: whoever reads the tables may stop reading, and a closed pipe ends this process.
 Status Report(const Options& options, const std::vector<Outcome>& outcomes) {
