@@ -225,6 +225,11 @@ std::vector<std::string> ModelPresetNames() {
   return names;
 }
 
+bool IsModelPreset(std::string_view name) {
+  return name == kMlpName ||
+         std::any_of(std::begin(kRows), std::end(kRows), [&](const Row& row) { return row.name == name; });
+}
+
 ModelSpec ModelPreset(const std::string& name) {
   if (name == kMlpName) return MlpPreset();
   auto row = std::find_if(std::begin(kRows), std::end(kRows),

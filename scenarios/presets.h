@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "scenarios/model_spec.h"
@@ -13,7 +14,9 @@ namespace windtunnel {
 // Every preset's name, in the order of the table.
 std::vector<std::string> ModelPresetNames();
 
-// The preset's dimensions; REQUIRES: `name` is one of ModelPresetNames().
+bool IsModelPreset(std::string_view name);
+
+// The preset's dimensions; REQUIRES: IsModelPreset(name).
 ModelSpec ModelPreset(const std::string& name);
 
 }  // namespace windtunnel

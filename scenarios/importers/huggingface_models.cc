@@ -1,8 +1,6 @@
 #include "scenarios/importers/huggingface_models.h"
 
-#include <algorithm>
 #include <cctype>
-#include <vector>
 
 #include "scenarios/presets.h"
 
@@ -51,11 +49,6 @@ constexpr std::string_view kEndings[] = {
     "-thinking", "-bnb-4bit", "-uncased", "-cased", "-v0.1", "-v1",   "-0324",    "-0905",
     "-unsloth",  "-bf16",     "-fp16",    "-sft",   "-dpo",  "-lora", "-qlora",   "-full"};
 
-bool IsPreset(const std::string& name) {
-  static const std::vector<std::string> names = ModelPresetNames();
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 std::string Renamed(std::string name) {
   for (const Rewrite& whole : kNames)
     if (name == whole.from) return std::string(whole.to);
@@ -79,7 +72,7 @@ std::string PresetOnTheHub(std::string_view given) {
   for (char& c : name) c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   if (name.starts_with("meta-llama-")) name.erase(0, 5);
   for (; !name.empty(); name = Shortened(name))
-    if (const std::string preset = Renamed(name); IsPreset(preset)) return preset;
+    if (const std::string preset = Renamed(name); IsModelPreset(preset)) return preset;
   return "";
 }
 

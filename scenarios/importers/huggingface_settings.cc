@@ -1,6 +1,5 @@
 #include "scenarios/importers/huggingface_settings.h"
 
-#include <algorithm>
 #include <string_view>
 
 #include "scenarios/importers/configuration.h"
@@ -79,14 +78,16 @@ void AddRenamed(const Settings& from, Settings& to) {
 
 // The file that the setting `name` of `given` names, if there is one.
 void AddFile(const std::string& name, const Settings& given, const ReadNamedFile& read, Settings& all) {
-  Settings copy = given;
-  if (!copy.Has(name)) return;
-  const std::optional<std::string> path = copy.Text(name);
-  if (!path) return all.Refuse(name, "a file");
-  const Result<NamedFile> named = read(*path);
-  if (!named) return all.Fail("{} is '{}': {}", copy.Shown(name), *path, named.error().message);
-  const Result<Settings> file = ReadJsonSettings(named->text, *path);
-  if (!file) return all.Fail("{} is '{}': {}", copy.Shown(name), *path, file.error().message);
+  const Setting* setting = given.Peek(name);
+  if (setting == nullptr) return;
+  const std::string path = setting->values.size() == 1 ? setting->values[0] : "";
+  if (path.empty() || path.find(kUnknown) != std::string::npos)
+    return all.Fail("{} is '{}', expected a file that is known here (--define gives variables)",
+                    setting->shown, WithUnknownShown(path));
+  const Result<NamedFile> named = read(path);
+  if (!named) return all.Fail("{} is '{}': {}", setting->shown, path, named.error().message);
+  const Result<Settings> file = ReadJsonSettings(named->text, path);
+  if (!file) return all.Fail("{} is '{}': {}", setting->shown, path, file.error().message);
   AddRenamed(*file, all);
 }
 

@@ -194,8 +194,9 @@ class ShardingImporter {
     const std::string strategy = Strategy();
     if (strategy != "full_shard" && strategy != "shard_grad_op" && strategy != "hybrid_shard" &&
         strategy != "hybrid_shard_zero2")
-      return flags_.Refuse("fsdp_sharding_strategy",
-                           "FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD or HYBRID_SHARD_ZERO2");
+      return flags_.Refuse(
+          flags_.Has("fsdp_sharding_strategy") ? "fsdp_sharding_strategy" : "fsdp_reshard_after_forward",
+          "FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD or HYBRID_SHARD_ZERO2");
     draft_.Set("parallel.data.sharding", std::string_view(strategy),
                flags_.Shown(flags_.Has("fsdp_sharding_strategy")       ? "fsdp_sharding_strategy"
                             : flags_.Has("fsdp_reshard_after_forward") ? "fsdp_reshard_after_forward"
@@ -238,9 +239,7 @@ class ShardingImporter {
   std::optional<int64_t> Hidden() {
     if (const auto hidden = draft_.FindInteger("model.hidden")) return hidden;
     const std::string* preset = draft_.Find("model.preset");
-    const std::vector<std::string> names = ModelPresetNames();
-    if (preset == nullptr || std::find(names.begin(), names.end(), *preset) == names.end())
-      return std::nullopt;
+    if (preset == nullptr || !IsModelPreset(*preset)) return std::nullopt;
     return ModelPreset(*preset).hidden;
   }
 

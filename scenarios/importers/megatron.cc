@@ -51,7 +51,9 @@ class Importer : MegatronFlags {
       draft_.Note(fmt::format("Left out, since it is not known what they are or whether they are given: {}.",
                               WithUnknownShown(flags)));
     for (const char* type : {"main_params_dtype", "main_grads_dtype"})
-      if (flags_.Holds(type) && flags_.Text(type) == "fp32") flags_.Has(type);  // as they always are
+      if (const Setting* setting = flags_.Peek(type);
+          setting != nullptr && setting->values == std::vector<std::string>{"fp32"})
+        flags_.Has(type);  // as they always are
     NoteRest(flags_, kWithoutEffect, draft_);
     return WithWhatIsLeftOut(flags_.status());
   }

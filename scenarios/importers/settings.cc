@@ -36,9 +36,10 @@ std::string WithUnknownShown(std::string_view text) {
   return shown;
 }
 
-bool Settings::Holds(std::string_view name) const {
-  return std::any_of(settings_.begin(), settings_.end(),
-                     [&](const Entry& entry) { return entry.setting.name == name; });
+const Setting* Settings::Peek(std::string_view name) const {
+  const auto found = std::find_if(settings_.rbegin(), settings_.rend(),
+                                  [&](const Entry& entry) { return entry.setting.name == name; });
+  return found == settings_.rend() ? nullptr : &found->setting;
 }
 
 std::vector<Setting> Settings::All() const {

@@ -37,8 +37,9 @@ class Settings {
   bool empty() const { return settings_.empty(); }
   const std::string& source() const { return source_; }
 
-  // Whether there is one of that name. This is not reading it.
-  bool Holds(std::string_view name) const;
+  // As Find(), but this is not reading it.
+  const Setting* Peek(std::string_view name) const;
+  bool Holds(std::string_view name) const { return Peek(name) != nullptr; }
   std::vector<Setting> All() const;
 
   // The last one of that name, as programs take it; null if there is none.

@@ -299,9 +299,7 @@ class Importer {
 
   bool HasLatents() const {
     const std::string* preset = draft_.Find("model.preset");
-    const std::vector<std::string> names = ModelPresetNames();
-    return preset != nullptr && std::find(names.begin(), names.end(), *preset) != names.end() &&
-           ModelPreset(*preset).latent_attention.has_value();
+    return preset != nullptr && IsModelPreset(*preset) && ModelPreset(*preset).latent_attention.has_value();
   }
 
   void Recomputation() {

@@ -280,6 +280,14 @@ TEST_F(ImportHuggingFace, ReadsRecipesThatFollowTheirProgram) {
   EXPECT_EQ(Imported("a.sh", "llamafactory-cli train lf.yaml", kFourA100s).recompute, Recompute::kNone);
 }
 
+TEST_F(ImportHuggingFace, SaysWhichFileIsNotKnown) {
+  EXPECT_EQ(
+      MistakesOf("a.sh",
+                 "accelerate launch --config_file $CONF t.py --model_name_or_path gpt2 --block_size 512",
+                 kFourA100s),
+      "a.sh: --config_file is '$CONF', expected a file that is known here (--define gives variables)");
+}
+
 // SFTConfig's, since TRL 0.20.
 TEST_F(ImportHuggingFace, HasTrlsDefaults) {
   const Scenario s = Imported("a.sh", "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B", kFourA100s);

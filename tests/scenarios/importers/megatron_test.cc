@@ -123,6 +123,14 @@ TEST(ImportMegatron, ReadsExpertsAndLatentAttention) {
       << "--kv-channels is of other heads";
 }
 
+TEST(ImportMegatron, NotesTypesOfMastersThatAreNotModelled) {
+  const auto notes = [](const std::string& type) {
+    return Import("train.sh", Script("--bf16 --main-params-dtype " + type), kOneNode).value();
+  };
+  EXPECT_NE(notes("fp16").find("Not modelled: --main-params-dtype fp16"), std::string::npos);
+  EXPECT_EQ(notes("fp32").find("--main-params-dtype"), std::string::npos) << "as they always are";
+}
+
 TEST(ImportMegatron, ReadsTheLayoutOfAPipeline) {
   const std::string flags =
       "--num-layers 8 --pipeline-model-parallel-size 2 --bf16 --pipeline-model-parallel-layout ";
