@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "scenarios/derived.h"
 #include "scenarios/known_schedules.h"
 
 namespace windtunnel {
@@ -91,9 +92,11 @@ void AddPipelineAxes(Plan& plan, PlanAxes& axes) {
   const Schedule& schedule = plan.pipeline->schedule;
   if (plan.scenario.optimizer.clip_norm > 0 || plan.scenario.precision.scales_loss())
     axes.pipeline = Add(plan, mesh.PipelineAxis());
-  const int first = schedule.rank_of_stage.front(), last = schedule.rank_of_stage.back();
-  if (plan.scenario.model.SharesEmbedding() && first != last) {
-    axes.embedding = Add(plan, mesh.PairAxis("embedding", std::min(first, last), std::max(first, last)));
+  // The other stage with the table: that of the head, if tied, or of the modules of multi-token prediction.
+  const int first = schedule.rank_of_stage.front();
+  const int other = *(schedule.rank_of_stage.end() - (PredictsBeforeLastStage(plan.scenario) ? 2 : 1));
+  if (plan.scenario.model.SharesEmbedding() && first != other) {
+    axes.embedding = Add(plan, mesh.PairAxis("embedding", std::min(first, other), std::max(first, other)));
   }
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     for (const Action& action : schedule.ranks[rank]) {
@@ -158,8 +161,10 @@ std::vector<RankGroups> RankGroupsOf(const Scenario& s) {
   }
   add(Purpose::kReshard, ReshardRanks(s), tensor);
   add(Purpose::kPipeline, p.pipeline.size, stage);
-  if (s.model.SharesEmbedding() && p.pipeline.size > 1 && !IsVSchedule(p.pipeline.schedule))
-    add(Purpose::kEmbedding, 2, stage * (p.pipeline.size - 1));
+  const int64_t behind =
+      PredictsBeforeLastStage(s) ? 1 : 0;  // the stages behind the other one with the table
+  const int64_t other = IsVSchedule(p.pipeline.schedule) ? behind : p.pipeline.size - 1 - behind;
+  if (s.model.SharesEmbedding() && other > 0) add(Purpose::kEmbedding, 2, stage * other);
   if (p.expert.size == 1) return all;
   add(Purpose::kExpert, p.expert.size, p.TensorRanksHaveExperts() ? 1 : tensor);
   const int64_t parts = p.ExpertDataRanks();

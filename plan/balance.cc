@@ -66,11 +66,14 @@ double CostOf(const LayerCosts& costs, const StageRange& stage) {
 // All layers cost the same. Embedding and head cost nothing if the layers divide evenly among stages, else as
 // much as a layer each: Megatron-Core's account_for_embedding_in_pipeline_split and
 // account_for_loss_in_pipeline_split, Megatron-DeepSpeed's partition methods "type:transformer" and
-// "type:transformer|embedding".
-LayerCosts CountedLayers(const ModelSpec& model, int stages) {
-  const int64_t layers = LayerCount(model);
+// "type:transformer|embedding". Modules that predict further tokens count as layers where the head is apart.
+LayerCosts CountedLayers(const Scenario& scenario, int stages) {
+  const int64_t layers = LayerCount(scenario.model);
+  const std::vector<double> each(static_cast<size_t>(layers), 1.0);
+  if (PredictsBeforeLastStage(scenario))
+    return {each, 1, static_cast<double>(scenario.model.MtpLayers()), /*behind=*/1};
   const double ends = layers % stages == 0 ? 0 : 1;
-  return {std::vector<double>(static_cast<size_t>(layers), 1.0), ends, ends};
+  return {each, ends, ends};
 }
 
 // Bytes of a rank per parameter.
@@ -133,23 +136,28 @@ class PartsOfModel {
       costs->layers.resize(layers);
   }
 
-  Parts Measure() {
+  Parts Measure(const StageRange& range) {
     Role role;
     role.streams = {Stream{StreamKind::kCompute, "compute", -1}};
     CollectiveStream tensor(role, 0, static_cast<int>(scenario_.parallel.tensor.size), "tensor");
     const ContextParallelSpec& context_spec = scenario_.parallel.context;
     CollectiveStream context(role, 0, static_cast<int>(context_spec.size), "context");
     CollectiveStream expert(role, 0, static_cast<int>(scenario_.parallel.expert.size), "expert");
-    const std::unique_ptr<Model> model = MakeModel(scenario_, WholeModel(scenario_.model),
+    const std::unique_ptr<Model> model = MakeModel(scenario_, range,
                                                    {.tensor = TensorParallelOf(scenario_, &tensor),
                                                     .context = {&context, context_spec.kind},
                                                     .expert = ExpertParallelOf(scenario_, &expert)});
     model->Register(role);
     BareHooks hooks(role);
     const Slice loss = NewBuffer(role, "loss", model->LossElements(), Category::kActivations);
+    const auto boundary = [&](const char* name, int64_t elements) {
+      return NewBuffer(role, name, elements, Category::kActivations, model->BoundaryType());
+    };
+    const Slice input = range.is_first ? Slice{} : boundary("input", model->InputElements());
     ProgramBuilder builder(role, "parts");
-    const Slice output = model->Forward(builder, hooks, 0, {}, loss, 1.0);
-    model->Backward(builder, hooks, 0, output);
+    const Slice output = model->Forward(builder, hooks, 0, input, loss, 1.0);
+    model->Backward(builder, hooks, 0,
+                    range.is_last ? output : boundary("output.grad", model->OutputElements()));
     const Program program = builder.Finish();
     AddTimes(program, role);
     AddActivations(program, role);
@@ -233,6 +241,20 @@ class PartsOfModel {
   Parts parts_;
 };
 
+// All of a model. If its heads are a stage by themselves, they are `behind`.
+Parts MeasureModel(const Scenario& scenario, const OperatorTimes& times) {
+  StageRange range = WholeModel(scenario.model);
+  if (!PredictsBeforeLastStage(scenario)) return PartsOfModel(scenario, times).Measure(range);
+  StageRange heads = range;
+  heads.first = heads.end;
+  range.is_last = heads.is_first = heads.has_mtp = false;
+  Parts parts = PartsOfModel(scenario, times).Measure(range);
+  const Parts behind = PartsOfModel(scenario, times).Measure(heads);
+  for (auto costs : {&Parts::time, &Parts::states, &Parts::updates, &Parts::activations})
+    (parts.*costs).behind = (behind.*costs).output;
+  return parts;
+}
+
 // Measures one layer of a kind, in a model without others.
 Parts MeasureLayer(const Scenario& scenario, const OperatorTimes& times, const LayerKind& kind) {
   Scenario shorter = scenario;
@@ -243,13 +265,13 @@ Parts MeasureLayer(const Scenario& scenario, const OperatorTimes& times, const L
   }
   shorter.model.sliding_window.reset();
   if (kind.window > 0) shorter.model.sliding_window = SlidingWindowSpec{.tokens = kind.window};
-  return PartsOfModel(shorter, times).Measure();
+  return MeasureModel(shorter, times);
 }
 
 // A transformer has few kinds of layers; one of each is measured.
 Parts MeasureParts(const Scenario& scenario, const OperatorTimes& times) {
   const ModelSpec& model = scenario.model;
-  if (model.kind != ModelKind::kTransformer) return PartsOfModel(scenario, times).Measure();
+  if (model.kind != ModelKind::kTransformer) return MeasureModel(scenario, times);
   std::map<LayerKind, Parts> of_kind;
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     const LayerKind kind = model.KindOf(layer);
@@ -259,6 +281,7 @@ Parts MeasureParts(const Scenario& scenario, const OperatorTimes& times) {
   const Parts& last = of_kind.at(model.KindOf(model.layers - 1));
   for (auto costs : {&Parts::time, &Parts::states, &Parts::updates, &Parts::activations}) {
     (parts.*costs).output = (last.*costs).output;
+    (parts.*costs).behind = (last.*costs).behind;
     std::vector<double>& layers = (parts.*costs).layers;
     layers.clear();
     for (int64_t layer = 0; layer < model.layers; ++layer)
@@ -306,17 +329,25 @@ Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const Opera
     balance.front() = balance.back() = 0;
     return balance;
   }
-  if (stages > LayerCount(scenario.model)) {
+  const bool heads_are_stage = PredictsBeforeLastStage(scenario);
+  const int with_layers = stages - (heads_are_stage ? 1 : 0);
+  if (with_layers > LayerCount(scenario.model)) {
     return InvalidInput(
-        "parallel.pipeline.schedule: {} has {} stages, expected at most the model's {} layers",
-        scenario.parallel.pipeline.schedule, stages, LayerCount(scenario.model));
+        "parallel.pipeline.schedule: {} has {} stages, expected at most the model's {} layers{}",
+        scenario.parallel.pipeline.schedule, stages, LayerCount(scenario.model),
+        heads_are_stage ? " plus 1" : "");
   }
+  const auto whole = [&](std::vector<int64_t> balance) {
+    if (heads_are_stage) balance.push_back(0);
+    return balance;
+  };
+  const int64_t least_at_ends =
+      !heads_are_stage && (scenario.model.kind == ModelKind::kMlp || scenario.model.MtpLayers() > 0);
   if (IsMegatronOrDeepspeed(scenario.framework))
-    return BalanceStages(CountedLayers(scenario.model, stages), stages);
+    return whole(BalanceStages(CountedLayers(scenario, stages), with_layers, heads_are_stage ? 0 : 1));
   const Parts parts = MeasureParts(scenario, times);
-  const int64_t least_at_ends = scenario.model.kind == ModelKind::kMlp || scenario.model.MtpLayers() > 0;
   if (stages != static_cast<int>(schedule.ranks.size()))
-    return BalanceRanks(parts.time, schedule.rank_of_stage, least_at_ends);
+    return whole(BalanceRanks(parts.time, schedule.rank_of_stage, least_at_ends));
   if (capacity < Bytes::Max()) {
     const std::vector<int64_t> held = ActivationsInFlight(schedule);
     const StageFits fits = [&](int index, const StageRange& stage) {
@@ -325,10 +356,10 @@ Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const Opera
       return CostOf(parts.states, stage) + std::max(activations, CostOf(parts.updates, stage)) <=
              static_cast<double>(capacity.count());
     };
-    if (auto balance = BalanceStages(parts.time, stages, least_at_ends, fits); !balance.empty())
-      return balance;
+    if (auto balance = BalanceStages(parts.time, with_layers, least_at_ends, fits); !balance.empty())
+      return whole(std::move(balance));
   }
-  return BalanceStages(parts.time, stages, least_at_ends);
+  return whole(BalanceStages(parts.time, with_layers, least_at_ends));
 }
 
 }  // namespace windtunnel

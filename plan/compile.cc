@@ -66,7 +66,8 @@ Result<PipelinePlan> PlanPipeline(const Scenario& scenario) {
     return InvalidInput("parallel.pipeline.balance has {} entries, expected {}, the stages of {}",
                         balance.size(), stages, scenario.parallel.pipeline.schedule);
   }
-  return PipelinePlan{StagesOf(scenario.model, balance), AddCommunication(schedule)};
+  return PipelinePlan{StagesOf(scenario.model, balance, scenario.parallel.pipeline.mtp),
+                      AddCommunication(schedule)};
 }
 
 // Names of modules to wrap are checked against the whole model, since a stage has only some of them.

@@ -13,13 +13,17 @@ int64_t LayerCount(const ModelSpec& model) {
 
 StageRange WholeModel(const ModelSpec& model) { return {0, LayerCount(model), true, true}; }
 
-std::vector<StageRange> StagesOf(const ModelSpec& model, const std::vector<int64_t>& balance) {
+std::vector<StageRange> StagesOf(const ModelSpec& model, const std::vector<int64_t>& balance, MtpStage mtp) {
   WT_CHECK_EQ(std::accumulate(balance.begin(), balance.end(), int64_t{0}), LayerCount(model));
   std::vector<StageRange> stages;
   int64_t first = 0;
   for (size_t i = 0; i < balance.size(); ++i) {
     stages.push_back({first, first + balance[i], i == 0, i + 1 == balance.size()});
     first += balance[i];
+  }
+  if (model.mtp && mtp == MtpStage::kBeforeLast && stages.size() > 1) {
+    stages.back().has_mtp = false;
+    stages[stages.size() - 2].has_mtp = true;
   }
   return stages;
 }
@@ -29,7 +33,8 @@ namespace {
 // The cost of any stage with layers [first, end), from prefix sums.
 class StageCosts {
  public:
-  explicit StageCosts(const LayerCosts& costs) : input_(costs.input), output_(costs.output), sums_(1) {
+  explicit StageCosts(const LayerCosts& costs)
+      : behind_(costs.behind), input_(costs.input), output_(costs.output), sums_(1) {
     for (double cost : costs.layers) sums_.push_back(sums_.back() + cost);
   }
   int64_t layers() const { return static_cast<int64_t>(sums_.size()) - 1; }
@@ -37,9 +42,10 @@ class StageCosts {
     return sums_[stage.end] - sums_[stage.first] + (stage.is_first ? input_ : 0) +
            (stage.is_last ? output_ : 0);
   }
+  double behind() const { return behind_; }
 
  private:
-  double input_, output_;
+  double behind_, input_, output_;
   std::vector<double> sums_;
 };
 
@@ -119,6 +125,7 @@ Load LoadOf(const StageCosts& of, const std::vector<int>& rank_of_stage,
     load.stage = std::max(load.stage, cost);
     of_rank[static_cast<size_t>(rank_of_stage[i])] += cost;
   }
+  of_rank[static_cast<size_t>(rank_of_stage.back())] += of.behind();
   for (const double cost : of_rank) {
     load.squares += cost * cost;
     load.rank = std::max(load.rank, cost);
@@ -131,7 +138,8 @@ Load LoadOf(const StageCosts& of, const std::vector<int>& rank_of_stage,
 std::vector<int64_t> BalanceRanks(const LayerCosts& costs, const std::vector<int>& rank_of_stage,
                                   int64_t least_at_ends) {
   const StageCosts of(costs);
-  std::vector<int64_t> balance = BalanceStages(costs, static_cast<int>(rank_of_stage.size()), least_at_ends);
+  const int stages = static_cast<int>(rank_of_stage.size()) - (of.behind() > 0 ? 1 : 0);
+  std::vector<int64_t> balance = BalanceStages(costs, stages, least_at_ends);
   Load load = LoadOf(of, rank_of_stage, balance);
   for (bool improves = true; improves;) {
     improves = false;

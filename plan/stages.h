@@ -6,11 +6,15 @@
 #include <vector>
 
 #include "scenarios/model_spec.h"
+#include "scenarios/scenario.h"
 
 namespace windtunnel {
 
 // The part of a model that is one pipeline stage: layers [first, end) (blocks of a transformer). The first
 // stage also has the model's input, and the last one the loss.
+//
+// `has_mtp`: whether it also has what follows the layers in a model with multi-token prediction (the final norm
+// and the modules), if the model is one. If that is the stage before the last, the last has the heads alone.
 struct StageRange {
   int64_t first = 0, end = 0;
   bool is_first = true, is_last = true;
@@ -18,6 +22,7 @@ struct StageRange {
   // computes its loss. So the first stage receives its inputs, the last one returns its output (logits,
   // predictions), and backward begins with the gradient of that.
   bool is_replica = false;
+  bool has_mtp = is_last;
 };
 // The whole model as one stage.
 StageRange WholeModel(const ModelSpec& model);
@@ -25,12 +30,14 @@ StageRange WholeModel(const ModelSpec& model);
 int64_t LayerCount(const ModelSpec& model);
 
 // Stage i has balance[i] layers. REQUIRES: they add up to the model's layers.
-std::vector<StageRange> StagesOf(const ModelSpec& model, const std::vector<int64_t>& balance);
+std::vector<StageRange> StagesOf(const ModelSpec& model, const std::vector<int64_t>& balance,
+                                 MtpStage mtp = MtpStage::kLast);
 
-// The costs of a model's layers in order, of its input and of its output, in any unit.
+// The costs of a model's layers in order, of its input and of its output, in any unit. `behind`: of a stage that
+// follows the last one with layers (StageRange::has_mtp); it is none of those that are balanced.
 struct LayerCosts {
   std::vector<double> layers;
-  double input = 0, output = 0;
+  double input = 0, output = 0, behind = 0;
 };
 
 // The number of layers of each of `stages` stages that minimizes the cost of the most expensive stage; among
@@ -50,6 +57,7 @@ std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages, int64_t 
 // Worked example: six layers of 1 before an output of 2, in four stages of two ranks in a V (0, 1, 1, 0):
 // {1, 3, 1, 1}, of which both ranks have 4. The slowest stage would be no slower with {2, 2, 1, 1}, 5 and 3.
 // With the output alone in the last stage, {2, 2, 2, 0}, both have 4 as well, and no stage more than 2.
+// If there is a stage `behind`, it is the last one of `rank_of_stage`, and the balance has one entry less.
 std::vector<int64_t> BalanceRanks(const LayerCosts& costs, const std::vector<int>& rank_of_stage,
                                   int64_t least_at_ends = 1);
 

@@ -35,7 +35,8 @@ Slice Transformer::Load(ProgramBuilder& b, int micro_batch, int64_t micro_batche
 // Loads ids and targets, including those of multi-token prediction.
 void Transformer::LoadPass(ProgramBuilder& b, int micro_batch, TransformerPass& pass) const {
   pass.ids = MakeInputs(b, 1);
-  if (predictors_.empty()) {
+  const int64_t further = stage_.is_last || ends_model() ? spec_.MtpLayers() : 0;
+  if (further == 0) {
     pass.targets = Load(b, micro_batch, 1, pass.ids);
     return;
   }
@@ -44,13 +45,13 @@ void Transformer::LoadPass(ProgramBuilder& b, int micro_batch, TransformerPass& 
   };
   pass.targets = targets("targets");
   std::vector<Slice> writes = {pass.ids, pass.targets};
-  pass.predictors.resize(predictors_.size());
-  for (size_t i = 0; i < predictors_.size(); ++i) {
+  pass.predictors.resize(static_cast<size_t>(further));
+  for (size_t i = 0; i < pass.predictors.size(); ++i) {
     pass.predictors[i].ids = writes.back();
     writes.push_back(pass.predictors[i].targets = targets(fmt::format("mtp.{}.targets", i)));
   }
-  b.Add(LoadBatch{micro_batch, batch_, seq_, 0, context_.tokens(), static_cast<int64_t>(predictors_.size())},
-        "load_batch", {}, std::move(writes));
+  b.Add(LoadBatch{micro_batch, batch_, seq_, 0, context_.tokens(), further}, "load_batch", {},
+        std::move(writes));
 }
 
 Slice Transformer::Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
@@ -120,20 +121,27 @@ Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Transformer
   }
   c.b.SetLayer(-1);
   c.b.AtTurn(ProgramBuilder::kLastTurn);
-  if (!stage_.is_last) return SumAtBoundary(c, x, branch);
-  {
-    ForwardScope norm(c.hooks, norm_module_);
-    pass.final_norm = final_norm_.Forward(c, x, branch, rows_);
+  if (!stage_.is_last && !ends_model()) return SumAtBoundary(c, x, branch);
+  std::vector<Slice> outputs;
+  if (ends_model()) {
+    {
+      ForwardScope norm(c.hooks, norm_module_);
+      pass.final_norm = final_norm_.Forward(c, x, branch, rows_);
+    }
+    if (has_chunks()) {
+      pass.loss = {loss.loss, loss.gradient_scale};
+      if (c.b.evaluates()) HeadInChunks(c, pass);
+      return pass.final_norm.y;
+    }
+    PredictFurther(c, pass);
+    outputs = OutputsOf(pass);
+    if (!stage_.is_last) return JoinOutputs(c, outputs, "stage.output");
+  } else {
+    outputs = SplitOutputs(c, input, "stage.input");
   }
-  if (has_chunks()) {
-    pass.loss = {loss.loss, loss.gradient_scale};
-    if (c.b.evaluates()) HeadInChunks(c, pass);
-    return pass.final_norm.y;
-  }
-  PredictFurther(c, pass);
   ForwardScope head(c.hooks, head_module_);
-  AddFurtherLosses(c, pass, loss);
-  pass.head_input = head_.Enter(c, pass.final_norm.y);
+  AddFurtherLosses(c, pass, outputs, loss);
+  pass.head_input = head_.Enter(c, outputs.front());
   return head_.Forward(c, pass.head_input, tokens_);
 }
 
@@ -218,35 +226,31 @@ Slice Transformer::HeadInChunks(const LayerContext& outer, TransformerPass& pass
   return c.tensor.splits() ? c.SumOverRanks(x, head.name + ".dx", head.MakerOfInputGradient(c)) : x;
 }
 
-// Returns the gradient of the last block's output. All predictions contribute to the head's weight gradient.
-Slice Transformer::HeadBackward(const LayerContext& c, TransformerPass& pass, Slice dlogits) {
-  Slice dy;
-  if (has_chunks()) {
-    {
-      BackwardScope head(c.hooks, head_module_);
-      dy = HeadInChunks(c, pass);
-    }
-    BackwardScope scope(c.hooks, norm_module_);
-    return final_norm_.Backward(c, dy, pass.final_norm, kNoSlice, rows_);
-  }
-  std::vector<Slice> dys_further(predictors_.size());
-  if (!predictors_.empty()) c.b.AtTurn(-1 - static_cast<int>(predictors_.size()));
-  {
-    BackwardScope head(c.hooks, head_module_);
-    // A tied weight is ready only after the embeddings have added their part.
-    const bool is_last = !spec_.tie_embeddings || (!stage_.is_first && predictors_.empty());
-    dy = head_.Backward(c, {dlogits}, pass.head_input, tokens_,
-                        /*weight_ready=*/is_last && predictors_.empty());
-    for (size_t i = predictors_.size(); i-- > 0;)
-      dys_further[i] = head_.Backward(c, {pass.predictors[i].dlogits}, pass.predictors[i].head_input, tokens_,
-                                      /*weight_ready=*/is_last && i == 0);
-  }
+// Returns the gradients of what the heads took. All predictions contribute to the head's weight gradient.
+std::vector<Slice> Transformer::HeadsBackward(const LayerContext& c, TransformerPass& pass, Slice dlogits) {
+  const size_t further = pass.predictors.size();
+  if (further > 0) c.b.AtTurn(-1 - static_cast<int>(further));
+  BackwardScope head(c.hooks, head_module_);
+  if (has_chunks()) return {HeadInChunks(c, pass)};
+  // A tied weight is ready only after the embeddings have added their part.
+  const bool is_last = !spec_.tie_embeddings || (!stage_.is_first && further == 0);
+  std::vector<Slice> dys(1 + further);
+  dys[0] = head_.Backward(c, {dlogits}, pass.head_input, tokens_, /*weight_ready=*/is_last && further == 0);
+  for (size_t i = further; i-- > 0;)
+    dys[1 + i] = head_.Backward(c, {pass.predictors[i].dlogits}, pass.predictors[i].head_input, tokens_,
+                                /*weight_ready=*/is_last && i == 0);
+  // All arrive before the backward of the modules begins, which uses the last one first.
+  if (ends_model())
+    for (size_t i = 0; i < further; ++i) c.b.AwaitWith(dys[i], dys.back());
+  return dys;
+}
+
+// Of the final norm and the modules behind it. `dys`: the gradients of their outputs. Returns the gradient of
+// the last block's output.
+Slice Transformer::EndBackward(const LayerContext& c, TransformerPass& pass, const std::vector<Slice>& dys) {
+  Slice dy = dys.front();
   if (!predictors_.empty()) {
-    // All heads' input gradients arrive before the modules' backward begins, though most are used later.
-    const Slice used_first = dys_further.back();
-    c.b.AwaitWith(dy, used_first);
-    for (size_t i = 0; i + 1 < dys_further.size(); ++i) c.b.AwaitWith(dys_further[i], used_first);
-    const Slice from_predictors = PredictorsBackward(c, pass, dys_further);
+    const Slice from_predictors = PredictorsBackward(c, pass, dys);
     c.AddTo(from_predictors, dy, "norm_f.dy.sum");
     dy = from_predictors;
     c.b.AtTurn(0);
@@ -288,7 +292,7 @@ Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch
   pass.saved.resize(blocks_.size());
   if (stage_.is_replica) {
     pass.ids = input;
-  } else if (stage_.is_first || stage_.is_last) {
+  } else if (stage_.is_first || stage_.is_last || ends_model()) {
     LoadPass(b, micro_batch, pass);
   }
   if (stage_.is_last && !stage_.is_replica) WT_CHECK_EQ(loss.elements, LossElements());
@@ -313,7 +317,11 @@ Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_b
   Slice dx = doutput;
   {
     BackwardScope scope(c.hooks, kRootModule);
-    if (stage_.is_last) dx = HeadBackward(c, pass, doutput);
+    std::vector<Slice> dys;
+    if (stage_.is_last) dys = HeadsBackward(c, pass, doutput);
+    else if (ends_model()) dys = SplitOutputs(c, doutput, "stage.output.grad");
+    if (ends_model()) dx = EndBackward(c, pass, dys);
+    else if (stage_.is_last) dx = JoinOutputs(c, dys, "stage.input.grad");
     c.AddDelayed(LayerSlot::kAttentionWeights);
     for (size_t i = blocks_.size(); i-- > 0;) {
       b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));

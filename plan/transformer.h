@@ -198,8 +198,12 @@ class Transformer : public Model {
   Slice Load(ProgramBuilder& b, int micro_batch, int64_t micro_batches, Slice inputs) const override;
   Slice Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
              double gradient_scale) const override;
-  int64_t InputElements() const override { return rows_ * spec_.hidden; }
-  int64_t OutputElements() const override { return rows_ * spec_.hidden; }
+  int64_t InputElements() const override {
+    return rows_ * spec_.hidden * (stage_.is_last && !ends_model() ? LossElements() : 1);
+  }
+  int64_t OutputElements() const override {
+    return rows_ * spec_.hidden * (ends_model() && !stage_.is_last ? LossElements() : 1);
+  }
   DType BoundaryType() const override { return types_.stream; }
   int64_t LossElements() const override { return 1 + spec_.MtpLayers(); }
   ModelStatistics Statistics(int64_t parameters, int64_t frozen) const override;
@@ -301,6 +305,8 @@ class Transformer : public Model {
     int64_t rows = 0;
     std::string name = "cross_entropy";
   };
+  // Whether the final norm is in the stage, and behind it the modules that predict further tokens.
+  bool ends_model() const { return spec_.mtp ? stage_.has_mtp : stage_.is_last; }
   // The residual stream behind a norm.
   Slice Stream(const Norm::Saved& norm) const { return spec_.residual_from_norm ? norm.normalised : norm.x; }
   bool has_chunks() const { return loss_chunks_ > 1 && stage_.is_last && !stage_.is_replica; }
@@ -315,7 +321,8 @@ class Transformer : public Model {
   void AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets, const LossTerm& term);
   void AddLossWorkspace(ProgramBuilder& b, const std::string& name, int64_t logits,
                         std::vector<Slice>& writes) const;
-  Slice HeadBackward(const LayerContext& c, TransformerPass& pass, Slice dlogits);
+  std::vector<Slice> HeadsBackward(const LayerContext& c, TransformerPass& pass, Slice dlogits);
+  Slice EndBackward(const LayerContext& c, TransformerPass& pass, const std::vector<Slice>& dys);
   void EmbedBackward(const LayerContext& c, Slice ids, const std::string& name, bool ends, Slice mask,
                      Slice dx, bool table_ready);
 
@@ -323,8 +330,14 @@ class Transformer : public Model {
   void PredictFurther(const LayerContext& c, TransformerPass& pass);
   void JoinInputs(const LayerContext& c, const TokenPredictor& predictor, TokenPredictorPass& pass);
   void PredictorForward(const LayerContext& c, const TokenPredictor& predictor, TokenPredictorPass& pass);
-  void AddFurtherLosses(const LayerContext& c, TransformerPass& pass, const LossTerm& loss);
-  // `dys`: the heads' gradients of the predictors' outputs. Returns the gradient of the final norm's output.
+  void AddFurtherLosses(const LayerContext& c, TransformerPass& pass, const std::vector<Slice>& outputs,
+                        const LossTerm& loss);
+  // What the heads take: the output of the final norm, and of each module's.
+  std::vector<Slice> OutputsOf(const TransformerPass& pass) const;
+  // The same as one tensor, or its gradient, for messages between the stage that has them and the heads'.
+  Slice JoinOutputs(const LayerContext& c, const std::vector<Slice>& outputs, const std::string& name) const;
+  std::vector<Slice> SplitOutputs(const LayerContext& c, Slice joined, const std::string& name) const;
+  // `dys`: the gradients of OutputsOf. Returns that of the final norm's output by the modules alone.
   Slice PredictorsBackward(const LayerContext& c, TransformerPass& pass, const std::vector<Slice>& dys);
   Slice PredictorBackward(const LayerContext& c, const TokenPredictor& predictor, TokenPredictorPass& pass,
                           Slice dy);
@@ -428,7 +441,7 @@ class Transformer : public Model {
   ModuleId embedding_module_ = 0, norm_module_ = 0, head_module_ = 0;
   int table_ = -1, positions_ = -1;
   std::vector<TransformerBlock> blocks_;
-  std::vector<TokenPredictor> predictors_;  // of the last stage
+  std::vector<TokenPredictor> predictors_;  // if the stage has them
   Norm final_norm_;
   Projections head_;
   std::map<int, TransformerPass> passes_;  // by micro-batch, from its forward to its backward

@@ -1,6 +1,7 @@
 // Multi-token prediction after a transformer's last layer: forward, losses and backward of its modules
 // (TokenPredictor). The order in the last stage is Megatron-Core's: the modules, then their heads and losses,
-// then the model's own; backward begins with the heads, the model's first.
+// then the model's own; backward begins with the heads, the model's first. Modules in the stage before send
+// all outputs on to the heads in one message, and get their gradients in one.
 #include <fmt/format.h>
 
 #include "plan/transformer.h"
@@ -54,12 +55,13 @@ void Transformer::PredictorForward(const LayerContext& c, const TokenPredictor& 
 }
 
 // The mean of the modules' losses is used, each over the tokens that have a target so far ahead.
-void Transformer::AddFurtherLosses(const LayerContext& c, TransformerPass& pass, const LossTerm& loss) {
-  const auto count = static_cast<int64_t>(predictors_.size());
+void Transformer::AddFurtherLosses(const LayerContext& c, TransformerPass& pass,
+                                   const std::vector<Slice>& outputs, const LossTerm& loss) {
+  const auto count = static_cast<int64_t>(pass.predictors.size());
   const double seq = static_cast<double>(spec_.seq_len);
   for (int64_t i = 0; i < count; ++i) {
     TokenPredictorPass& own = pass.predictors[static_cast<size_t>(i)];
-    own.head_input = head_.Enter(c, own.final_norm.y);
+    own.head_input = head_.Enter(c, outputs[static_cast<size_t>(1 + i)]);
     own.dlogits = head_.Forward(c, own.head_input, tokens_);
     LossTerm term{.loss = {loss.loss.buffer, loss.loss.offset + 1 + i, 1},
                   .gradient_scale = loss.gradient_scale * spec_.mtp->loss_weight / static_cast<double>(count),
@@ -72,12 +74,42 @@ void Transformer::AddFurtherLosses(const LayerContext& c, TransformerPass& pass,
   }
 }
 
+std::vector<Slice> Transformer::OutputsOf(const TransformerPass& pass) const {
+  std::vector<Slice> outputs = {pass.final_norm.y};
+  if (predictors_.empty()) return outputs;
+  for (const TokenPredictorPass& predictor : pass.predictors) outputs.push_back(predictor.final_norm.y);
+  return outputs;
+}
+
+// One behind the other, as torch.cat along the sequences.
+Slice Transformer::JoinOutputs(const LayerContext& c, const std::vector<Slice>& outputs,
+                               const std::string& name) const {
+  const int64_t each = rows_ * spec_.hidden;
+  const Slice joined = c.StreamActivation(name, std::ssize(outputs) * each);
+  int64_t offset = joined.offset;
+  for (const Slice& output : outputs) {
+    c.b.Add(CopyColumns{rows_, spec_.hidden, 0, spec_.hidden, 0, spec_.hidden, types_.stream}, name,
+            {c.InType(types_.stream, output, name)}, {Slice{joined.buffer, offset, each}});
+    offset += each;
+  }
+  return joined;
+}
+
+std::vector<Slice> Transformer::SplitOutputs(const LayerContext& c, Slice joined,
+                                             const std::string& name) const {
+  const int64_t each = rows_ * spec_.hidden;
+  std::vector<Slice> outputs;
+  for (int64_t first = 0; first < joined.elements; first += each)
+    outputs.push_back(c.InType(types_.activations, {joined.buffer, joined.offset + first, each}, name));
+  return outputs;
+}
+
 Slice Transformer::PredictorsBackward(const LayerContext& c, TransformerPass& pass,
                                       const std::vector<Slice>& dys) {
   Slice dhidden = kNoSlice;
   for (size_t i = predictors_.size(); i-- > 0;) {
     c.b.AtTurn(-1 - static_cast<int>(i));
-    Slice dy = dys[i];
+    Slice dy = dys[1 + i];
     if (dhidden.buffer >= 0) {
       c.AddTo(dhidden, dy, predictors_[i].final_norm.name + ".dy.sum");
       dy = dhidden;

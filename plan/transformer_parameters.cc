@@ -372,7 +372,7 @@ TokenPredictor Transformer::RegisterPredictor(Role& role, int64_t index) {
 // Adds the predictors after the last layer, with a copy of the embedding if the stage does not have it.
 void Transformer::RegisterPredictors(Role& role, int64_t table_ordinal) {
   if (!spec_.mtp) return;
-  if (stage_.is_last && !stage_.is_first) {
+  if (ends_model() && !stage_.is_first) {
     embedding_module_ = AddModule("embedding", kRootModule);
     table_ = AddTied(role, embedding_module_, "wte.weight", {spec_.vocab, spec_.hidden},
                      {Distribution::kNormal, kInitDeviation}, table_ordinal,
@@ -381,7 +381,7 @@ void Transformer::RegisterPredictors(Role& role, int64_t table_ordinal) {
   is_hidden_ = true;
   for (int64_t i = 0; i < spec_.mtp->layers; ++i) {
     TokenPredictor predictor = RegisterPredictor(role, i);
-    if (stage_.is_last) predictors_.push_back(std::move(predictor));
+    if (ends_model()) predictors_.push_back(std::move(predictor));
   }
   is_hidden_ = false;
 }
@@ -410,13 +410,14 @@ void Transformer::Register(Role& role) {
     block.input_has_gradient = !spec_.lora || !stage_.is_first || !blocks_.empty();
     blocks_.push_back(std::move(block));
   }
-  is_in_stage_ = stage_.is_last;
+  is_in_stage_ = ends_model();
   layer_ = -1;
   is_hidden_ = false;
   norm_module_ = AddModule("norm_f", kRootModule);
   final_norm_ = RegisterNorm(role, norm_module_, "norm_f", spec_.hidden);
   RegisterPredictors(role, table_ordinal);
   KeepWeightsInFp8(role);
+  is_in_stage_ = stage_.is_last;
   head_module_ = AddModule("head", kRootModule);
   if (spec_.tie_embeddings) {
     if (stage_.is_last && !stage_.is_first && !spec_.mtp)

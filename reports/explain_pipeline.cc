@@ -86,8 +86,9 @@ std::string DescribeStages(const Plan& plan, const PipelineUse& use, Ink ink) {
   header += is_split ? fmt::format("{:>16}{:>17}", "input gradient", "weight gradient")
                      : fmt::format("{:>12}", "backward");
   return ink.Dim(header + "   (a micro-batch)") + "\n" + Listed(rows, [&](const Row& row) {
+           const int64_t first = ranges[row.first].first, end = ranges[row.end - 1].end;
            return fmt::format("{:<10}{:<12}", Range(row.first, row.end),
-                              Range(ranges[row.first].first, ranges[row.end - 1].end));
+                              first == end ? "none" : Range(first, end));
          });
 }
 

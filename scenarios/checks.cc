@@ -201,8 +201,9 @@ void CheckOneProcess(const Scenario& scenario, Checker& check) {
 void CheckStagesWithoutLayers(const Scenario& scenario, Checker& check) {
   const std::vector<int64_t>& balance = scenario.parallel.pipeline.balance;
   if (std::find(balance.begin(), balance.end(), 0) == balance.end()) return;
-  const bool ends_only =
-      balance.size() > 1 && std::find(balance.begin() + 1, balance.end() - 1, 0) == balance.end() - 1;
+  const std::ptrdiff_t at_end = PredictsBeforeLastStage(scenario) ? 2 : 1;
+  const bool ends_only = std::ssize(balance) > at_end &&
+                         std::find(balance.begin() + 1, balance.end() - at_end, 0) == balance.end() - at_end;
   check.Expect(
       ends_only && scenario.model.kind == ModelKind::kTransformer, {"parallel.pipeline.balance"},
       "parallel.pipeline.balance has a stage without layers, expected at least one in all but the first "
@@ -212,13 +213,32 @@ void CheckStagesWithoutLayers(const Scenario& scenario, Checker& check) {
                "parallel.expert.overlap");
 }
 
+void CheckStageOfPredictions(const Scenario& scenario, Checker& check) {
+  if (!PredictsBeforeLastStage(scenario)) return;
+  const std::string key = "parallel.pipeline.mtp";
+  const std::vector<int64_t>& balance = scenario.parallel.pipeline.balance;
+  check.Expect(!scenario.model.tie_embeddings, {key, "model.tie_embeddings"},
+               "parallel.pipeline.mtp is before_last, expected last with model.tie_embeddings, since three "
+               "stages would have the table");
+  check.Expect(
+      !scenario.parallel.expert.overlap, {key, "parallel.expert.overlap"},
+      "parallel.pipeline.mtp is before_last, expected last with parallel.expert.overlap, which pairs "
+      "stages that have layers");
+  check.Expect(balance.empty() || balance.back() == 0, {"parallel.pipeline.balance", key},
+               "parallel.pipeline.balance ends with {}, expected 0 with parallel.pipeline.mtp: before_last, "
+               "where the last stage has the heads alone",
+               balance.empty() ? 0 : balance.back());
+}
+
 void CheckBalance(const Scenario& scenario, int64_t layers, Checker& check) {
   const PipelineSpec& pipeline = scenario.parallel.pipeline;
   int64_t stages = pipeline.size * pipeline.virtual_stages;
   CheckStagesWithoutLayers(scenario, check);
+  CheckStageOfPredictions(scenario, check);
   if (pipeline.balance.empty()) {
+    const int64_t without_layers = PredictsBeforeLastStage(scenario) ? 1 : 0;
     check.Expect(
-        stages <= layers || EndsAreStages(scenario, stages, layers),
+        stages <= layers + without_layers || EndsAreStages(scenario, stages, layers),
         {"parallel.pipeline.size", "parallel.pipeline.virtual_stages"},
         "the pipeline has {} stages (size {} x virtual_stages {}), expected at most the model's {} layers",
         stages, pipeline.size, pipeline.virtual_stages, layers);

@@ -71,6 +71,11 @@ inline bool EndsAreStages(const Scenario& scenario, int64_t stages, int64_t laye
   return IsMegatronOrDeepspeed(scenario.framework) && scenario.model.kind == ModelKind::kTransformer &&
          stages == layers + 2 && !scenario.parallel.expert.overlap;
 }
+// Whether the modules of multi-token prediction are in the stage before the last one, which has no layers.
+inline bool PredictsBeforeLastStage(const Scenario& scenario) {
+  const PipelineSpec& pipeline = scenario.parallel.pipeline;
+  return scenario.model.mtp && pipeline.size > 1 && pipeline.mtp == MtpStage::kBeforeLast;
+}
 // Whether parameters stay gathered between forward and backward, regardless of reshard_after_forward.
 bool KeepsParameters(Sharding sharding);
 

@@ -351,6 +351,8 @@ void Describe(V& v, PipelineSpec& pipeline) {
   v.Integers("balance", pipeline.balance, From(0, kSize.max),
              "layers of each stage (0: embedding or head alone); [] (default): by cost, or as many in each "
              "where the framework counts layers");
+  v.Word("mtp", pipeline.mtp,
+         "the stage of the modules of model.mtp (default last); before_last: the last has the heads alone");
 }
 
 template <typename V>

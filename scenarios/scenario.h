@@ -139,6 +139,9 @@ struct DataParallelSpec {
   bool operator==(const DataParallelSpec&) const = default;
 };
 
+// Where a pipeline has the modules of multi-token prediction (ModelSpec::mtp): in the last stage, or behind the
+// layers of the stage before it, and then the last stage has the heads and their losses alone.
+enum class MtpStage { kLast, kBeforeLast };
 struct PipelineSpec {
   int64_t size = 1;
   // none | gpipe | 1f1b | interleaved | looped_bfs | zb_h1 | zb_v | dualpipe_v | a CSV file
@@ -146,6 +149,7 @@ struct PipelineSpec {
   int64_t virtual_stages = 1;
   // Layers of each stage. Empty: balanced by cost, or as the framework counts.
   std::vector<int64_t> balance = {};
+  MtpStage mtp = MtpStage::kLast;
   bool operator==(const PipelineSpec&) const = default;
 };
 

@@ -113,7 +113,13 @@ std::vector<std::string> KeysWithoutEffect(const Scenario& scenario) {
   Unused pipeline("parallel.pipeline.size: 1");
   pipeline.Add("parallel.pipeline.schedule", parallel.pipeline.schedule, unset.pipeline.schedule,
                parallel.pipeline.size > 1);
+  pipeline.Add("parallel.pipeline.mtp", parallel.pipeline.mtp, unset.pipeline.mtp,
+               parallel.pipeline.size > 1);
   pipeline.AppendTo(lines);
+  Unused model("no model.mtp");
+  model.Add("parallel.pipeline.mtp", parallel.pipeline.mtp, unset.pipeline.mtp,
+            scenario.model.mtp || parallel.pipeline.size == 1);
+  model.AppendTo(lines);
   Unused tensor("parallel.tensor.size: 1");
   tensor.Add("parallel.tensor.sequence", parallel.tensor.sequence, unset.tensor.sequence,
              parallel.tensor.size > 1);

@@ -177,6 +177,11 @@ struct Words<Offload> {
       {"none", Offload::kNone}, {"optimizer", Offload::kOptimizer}, {"param", Offload::kParam}};
 };
 template <>
+struct Words<MtpStage> {
+  static constexpr Word<MtpStage> table[] = {{"last", MtpStage::kLast},
+                                             {"before_last", MtpStage::kBeforeLast}};
+};
+template <>
 struct Words<ContextKind> {
   static constexpr Word<ContextKind> table[] = {{"ring", ContextKind::kRing},
                                                 {"all_gather", ContextKind::kAllGather},

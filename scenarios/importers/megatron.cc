@@ -166,12 +166,14 @@ class Importer : MegatronFlags {
     std::string list;
     for (const LayoutStage& stage : *stages) {
       list += (list.empty() ? "" : ", ") + std::to_string(stage.layers);
-      if (stage.predictions > 0 && &stage != &stages->back())
+      if (stage.predictions == 0 || &stage == &stages->back()) continue;
+      if (&stage != &stages->back() - 1 || stages->back().layers > 0)
         return flags_.Fail(
-            "{} has multi-token prediction (m) before the last stage, which cannot be expressed; expected "
-            "another "
-            "division with --set parallel.pipeline.balance=[…], where it is on the last stage",
+            "{} has multi-token prediction (m) neither with the loss nor in the stage before it, which "
+            "cannot "
+            "be expressed; expected another division with --set parallel.pipeline.balance=[…]",
             remark);
+      draft_.Set("parallel.pipeline.mtp", "before_last", remark);
     }
     draft_.Set("parallel.pipeline.balance", std::string_view("[" + list + "]"), remark);
   }

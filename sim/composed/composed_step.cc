@@ -185,6 +185,7 @@ Status CheckComposable(const Scenario& s) {
       s.parallel.data.sync != GradientSync::kLastMicroBatch)
     return Unsupported("another strategy");
   if (s.parallel.expert.overlap) return Unsupported("passes of two micro-batches that take turns");
+  if (PredictsBeforeLastStage(s)) return Unsupported("modules that predict tokens before the last stage");
   if (s.cross_entropy_chunks > 1) return Unsupported("a head that works in backward");
   if (s.run.cuda_graphs) return Unsupported("launches of several operators");
   if (s.activation_offload) return Unsupported("activations that leave the device");

@@ -35,14 +35,21 @@ std::vector<T> RangeOr(const std::vector<T>& range, T own) {
   return Distinct(range);
 }
 
-// The scenario's own balance if it has as many stages, else equally many layers in each. Empty if the stages
-// do not divide the layers.
+// The scenario's own balance if it has as many stages, else equally many layers in each; with multi-token
+// prediction before the last stage, in each before those modules, or else in each before the last. Empty if
+// the stages do not divide the layers.
 std::vector<int64_t> EvenBalance(const Scenario& base, int64_t stages) {
   const std::vector<int64_t>& own = base.parallel.pipeline.balance;
   if (own.size() == static_cast<size_t>(stages)) return own;
   const int64_t layers = LayerCount(base.model);
-  if (!Divides(stages, layers)) return {};
-  return std::vector<int64_t>(static_cast<size_t>(stages), layers / stages);
+  const bool apart = base.model.mtp && base.parallel.pipeline.mtp == MtpStage::kBeforeLast && stages > 1;
+  for (int64_t without = apart ? 2 : 0; without >= (apart ? 1 : 0); --without) {
+    if (stages <= without || !Divides(stages - without, layers)) continue;
+    std::vector<int64_t> balance(static_cast<size_t>(stages), layers / (stages - without));
+    std::fill(balance.end() - without, balance.end(), 0);
+    return balance;
+  }
+  return {};
 }
 
 Scenario WithoutRanges(Scenario scenario) {
@@ -286,7 +293,8 @@ class Enumeration {
     const ModelSpec& model = base_.model;
     const int64_t stages = c.pipeline * c.virtual_stages;
     const int64_t layers = LayerCount(model);
-    if (stages > layers && !EndsAreStages(base_, stages, layers))
+    const bool apart = model.mtp && base_.parallel.pipeline.mtp == MtpStage::kBeforeLast && stages > 1;
+    if (stages > layers + (apart ? 1 : 0) && !EndsAreStages(base_, stages, layers))
       return "the pipeline has more stages than the model layers";
     if (!c.uneven && EvenBalance(base_, stages).empty())
       return "the pipeline's stages do not divide the layers, and search.uneven is not true";

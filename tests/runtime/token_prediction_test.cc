@@ -2,6 +2,10 @@
 // computes what it does on one, whatever else is parallel. Its memory is predicted to the byte.
 #include <gtest/gtest.h>
 
+#include <numeric>
+#include <utility>
+#include <vector>
+
 #include "plan/plan.h"
 #include "runtime/batch_loader.h"
 #include "tests/plan/scenarios_for_tests.h"
@@ -37,6 +41,15 @@ Scenario InV(Scenario s) {
   s.model.layers = 4;
   return s;
 }
+// The heads are a stage by themselves, and the modules are behind the layers of the one before.
+Scenario BeforeHeads(Scenario s, const char* schedule, std::vector<int64_t> balance) {
+  s = Staged(Untied(std::move(s)), schedule);
+  s.model.layers = std::accumulate(balance.begin(), balance.end(), int64_t{0});
+  s.parallel.pipeline.mtp = MtpStage::kBeforeLast;
+  s.parallel.pipeline.virtual_stages = std::ssize(balance) / 2;
+  s.parallel.pipeline.balance = std::move(balance);
+  return s;
+}
 Scenario InTurns(Scenario s) {
   s.batch.accumulate = 3;
   s.parallel.expert.overlap = s.parallel.expert.delay_wgrad = true;
@@ -63,6 +76,13 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"TensorSequenceStaged", Staged(Tensor(Untied(Further(1)), true), "gpipe")},
                     ParityCase{"BothEndsOnOneRank", InV(Untied(Further(1)))},
                     ParityCase{"ExpertsInTurns", InTurns(WithExperts(Kind(Untied(Further(2)), kDdp), 2))},
+                    ParityCase{"WithEmbeddingBeforeHeads", BeforeHeads(Further(1), "gpipe", {2, 0})},
+                    ParityCase{"AloneBeforeHeads", BeforeHeads(Further(2), "interleaved", {2, 1, 0, 0})},
+                    ParityCase{"InVBeforeHeads", Clipped(BeforeHeads(Further(1), "zb_v", {1, 1, 1, 0}))},
+                    ParityCase{"TensorSequenceBeforeHeads",
+                               BeforeHeads(Tensor(Further(1), true), "zb_v", {2, 1, 0, 0})},
+                    ParityCase{"ExpertsBeforeHeads",
+                               BeforeHeads(WithExperts(Further(2), 2), "interleaved", {1, 1, 1, 0})},
                     ParityCase{"SelectiveOp", Recomputed(Further(2), Recompute::kSelectiveOp)}),
     NameOf);
 
@@ -99,6 +119,8 @@ TEST(TokenPrediction, PeaksAreExact) {
   ExpectExactPeaks(*CompilePlan(Further(2)));
   ExpectExactPeaks(*CompilePlan(Recomputed(Untied(Kind(Further(2), kFsdp)), Recompute::kFull)));
   ExpectExactPeaks(*CompilePlan(Staged(Untied(Further(2)), "1f1b")));
+  ExpectExactPeaks(*CompilePlan(BeforeHeads(Kind(Further(2), kZero1), "zb_v", {2, 1, 0, 0})));
+  ExpectExactPeaks(*CompilePlan(BeforeHeads(Kind(Further(2), kFsdp), "interleaved", {2, 1, 0, 0})));
   ExpectExactPeaks(*CompilePlan(Staged(Tensor(WithExperts(Further(2), 2), true), "1f1b")));
 }
 

@@ -199,6 +199,21 @@ INSTANTIATE_TEST_SUITE_P(
             "model: {preset: llama-7b, mtp: {layers: 1}}\nparallel: {data: {kind: dp, size: 2}}\n",
             "s.yaml:1:32: model.mtp is given, expected parallel.data.kind other than dp, which takes one "
             "loss of one gathered output"},
+        Conflict{"model: {preset: deepseek-v3, mtp: {}}\n"
+                 "parallel: {pipeline: {size: 2, mtp: before_last, balance: [60, 1]}}\n",
+                 "s.yaml:2:59: parallel.pipeline.balance ends with 1, expected 0 with parallel.pipeline.mtp: "
+                 "before_last, where the last stage has the heads alone"},
+        Conflict{
+            "model: {preset: deepseek-v3, mtp: {}}\n"
+            "parallel: {pipeline: {size: 4, mtp: before_last, balance: [61, 0, 0, 0]}}\n",
+            "s.yaml:2:59: parallel.pipeline.balance has a stage without layers, expected at least one in all "
+            "but the first stage (which may have the embedding alone) and the last (the head) of a "
+            "transformer"},
+        Conflict{
+            "model: {preset: deepseek-v3, tie_embeddings: true, mtp: {}}\n"
+            "parallel: {pipeline: {size: 2, mtp: before_last}}\n",
+            "s.yaml:2:37: parallel.pipeline.mtp is before_last, expected last with model.tie_embeddings, "
+            "since three stages would have the table"},
         Conflict{
             "model: {preset: deepseek-v3, head_dim: 64}\n",
             "s.yaml:1:40: model.latent_attention.rope_dim is 64, expected less than model.head_dim (64), of "

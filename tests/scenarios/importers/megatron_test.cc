@@ -141,8 +141,21 @@ TEST(ImportMegatron, ReadsTheLayoutOfAPipeline) {
   EXPECT_EQ(pipeline.schedule, "interleaved");
   EXPECT_NE(MistakesOfScript(flags + "'Et*3|tt|tttL'").find("stages for 2 pipeline ranks"),
             std::string::npos);
-  EXPECT_NE(MistakesOfScript(flags + "'Et*4|tttt|m|L'").find("which cannot be expressed"), std::string::npos);
+  EXPECT_NE(MistakesOfScript(flags + "'Et*4|m|tttt|L'").find("which cannot be expressed"), std::string::npos);
   EXPECT_NE(MistakesOfScript(flags + "'E(t*4|x'").find("stages for 2"), std::string::npos);
+}
+
+TEST(ImportMegatron, ReadsTheStageOfMultiTokenPrediction) {
+  const std::string flags =
+      "--num-layers 8 --pipeline-model-parallel-size 2 --bf16 --mtp-num-layers 1 --position-embedding-type "
+      "rope "
+      "--untie-embeddings-and-output-weights --global-batch-size 32 --pipeline-model-parallel-layout ";
+  const PipelineSpec before = ImportedScript(flags + "'Et*4|tttt|m|L'").parallel.pipeline;
+  EXPECT_EQ(before.mtp, MtpStage::kBeforeLast);
+  EXPECT_EQ(before.balance, (std::vector<int64_t>{4, 4, 0, 0}));
+  const PipelineSpec with_loss = ImportedScript(flags + "'Et*4|(tt|)*2mL'").parallel.pipeline;
+  EXPECT_EQ(with_loss.mtp, MtpStage::kLast);
+  EXPECT_EQ(with_loss.balance, (std::vector<int64_t>{4, 2, 2, 0}));
 }
 
 TEST(ImportMegatron, ReadsWindowsAndOrdersOfExperts) {
