@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/ceil_divide.h"
+
 namespace windtunnel {
 
 // A length of (virtual or real) time, in picoseconds. Range: about +-106 days; values beyond saturate.
@@ -94,7 +96,7 @@ class Bytes {
   }
   // The smallest multiple of `multiple` (positive) that is not less than this.
   constexpr Bytes RoundedUpTo(Bytes multiple) const {
-    return Bytes((count_ + multiple.count_ - 1) / multiple.count_ * multiple.count_);
+    return Bytes(CeilDivide(count_, multiple.count_) * multiple.count_);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/ceil_divide.h"
 #include "base/check.h"
 #include "base/median.h"
 
@@ -150,7 +151,7 @@ void FitSamples(const std::vector<CalibrationSamples>& by_rank, const std::strin
   FitKernels(by_rank, ranks_per_node, profile);
   FitHost(by_rank, ranks_per_node, profile);
   const int64_t cores = std::max<int64_t>(profile.cores, 1);
-  FitCollectives(by_rank, backend, static_cast<double>((ranks_per_node + cores - 1) / cores), profile);
+  FitCollectives(by_rank, backend, static_cast<double>(CeilDivide(ranks_per_node, cores)), profile);
   Bytes outside;
   for (const CalibrationSamples& samples : by_rank) outside = std::max(outside, samples.outside_allocator);
   profile.Put(OutsideAllocatorEntry{by_rank.size() > 1 ? backend : "none", static_cast<int>(by_rank.size()),

@@ -12,14 +12,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/ceil_divide.h"
 #include "plan/fused_attention.h"
 
 namespace windtunnel {
 namespace {
 
 constexpr int64_t kQueryBlock = 128;  // rows of a FlashAttention-2 block (Dao 2023, section 3.3: 64 or 128)
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // log2 by repeated halving, linear in between: exact at powers of two and the same on every machine.
 double Log2(double x) {
@@ -64,8 +63,8 @@ Duration SumTime(const BatchedGemm& g, int64_t split, const DeviceSpec& device) 
 
 Duration TiledTime(const BatchedGemm& g, const GemmTile& tile, int64_t split, const Multiplication& of,
                    const DeviceSpec& device) {
-  const int64_t tiles = g.batch * split * CeilDiv(g.m, tile.m) * CeilDiv(g.n, tile.n);
-  const double waves = static_cast<double>(CeilDiv(tiles, device.multiprocessors));
+  const int64_t tiles = g.batch * split * CeilDivide(g.m, tile.m) * CeilDivide(g.n, tile.n);
+  const double waves = static_cast<double>(CeilDivide(tiles, device.multiprocessors));
   const double k = RowFactor(g, device.gemm) * static_cast<double>(g.k) / static_cast<double>(split);
   const Flops of_tile(2.0 * static_cast<double>(tile.m * tile.n) * (k + of.k_overhead));
   const double of_one = ShareOfPeak(tile, of, device.gemm) / static_cast<double>(device.multiprocessors);
@@ -76,7 +75,7 @@ Duration TiledTime(const BatchedGemm& g, const GemmTile& tile, int64_t split, co
 // A lower bound of TiledTime, less SumTime, for all splits: no multiprocessor is ever idle.
 Duration LeastTiledTime(const BatchedGemm& g, const GemmTile& tile, const Multiplication& of,
                         const DeviceSpec& device) {
-  const int64_t tiles = g.batch * CeilDiv(g.m, tile.m) * CeilDiv(g.n, tile.n);
+  const int64_t tiles = g.batch * CeilDivide(g.m, tile.m) * CeilDivide(g.n, tile.n);
   constexpr double kRounding = 1 - 1e-9;
   const Flops work(kRounding * 2.0 * static_cast<double>(tiles * tile.m * tile.n) *
                    RowFactor(g, device.gemm) * static_cast<double>(g.k));
@@ -87,7 +86,7 @@ Duration LeastTiledTime(const BatchedGemm& g, const GemmTile& tile, const Multip
 // Nothing if there are too many tiles.
 std::optional<Duration> SharedOutTime(const BatchedGemm& g, const GemmTile& tile, const Multiplication& of,
                                       const DeviceSpec& device) {
-  const int64_t tiles = g.batch * CeilDiv(g.m, tile.m) * CeilDiv(g.n, tile.n);
+  const int64_t tiles = g.batch * CeilDivide(g.m, tile.m) * CeilDivide(g.n, tile.n);
   const double most = device.gemm.stream_k_waves * static_cast<double>(device.multiprocessors);
   if (static_cast<double>(tiles) > most || std::min(tile.m, tile.n) < kLeastShared) return std::nullopt;
   const double k = RowFactor(g, device.gemm) * static_cast<double>(g.k);
@@ -186,8 +185,8 @@ struct CausalWork {
 template <typename Attention>
 CausalWork CausalWorkOf(const Attention& a) {
   if (a.window == 0 && a.causal) return {a.seq, 1};
-  const int64_t tiles = CeilDiv(a.seq, kQueryBlock);
-  const int64_t window = a.window == 0 ? 0 : CeilDiv(a.window - 1, kQueryBlock) + 1;  // in tiles
+  const int64_t tiles = CeilDivide(a.seq, kQueryBlock);
+  const int64_t window = a.window == 0 ? 0 : CeilDivide(a.window - 1, kQueryBlock) + 1;  // in tiles
   const double worked = SeenPairs(tiles, window, a.causal);
   const double alike = std::max(2 * worked / static_cast<double>(tiles) - 1, 1.0);  // tiles of that sequence
   const int64_t longest = a.causal ? a.seq : std::numeric_limits<int64_t>::max();
@@ -211,12 +210,12 @@ Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward
   // FlashAttention has kernels for heads of 32, 64, 96, … (csrc/flash_attn/src).
   const bool is_padded = !is_eager && (options.flash == FlashKernels::kFlashAttention1 ||
                                        options.flash == FlashKernels::kFlashAttention2);
-  const int64_t columns = is_padded ? CeilDiv(a.head_dim, 32) * 32 : a.head_dim;
+  const int64_t columns = is_padded ? CeilDivide(a.head_dim, 32) * 32 : a.head_dim;
   flops = flops * (static_cast<double>(columns) / static_cast<double>(a.head_dim));
   WT_ASSIGN_OR_RETURN(
       const FlopRate rate,
       AttentionRateIn(a, AttentionRateAt(rates, columns, work.seq, is_backward), device, options.tf32));
-  const double blocks = static_cast<double>(a.batch * a.heads * CeilDiv(a.seq, kQueryBlock));
+  const double blocks = static_cast<double>(a.batch * a.heads * CeilDivide(a.seq, kQueryBlock));
   const double filled = std::min(blocks / static_cast<double>(device.multiprocessors), 1.0);
   return flops / FlopRate::FromFlopsPerSecond(rate.flops_per_second() * filled);
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "base/ceil_divide.h"
 #include "base/check.h"
 
 namespace windtunnel {
@@ -282,7 +283,7 @@ class Model {
     between.cards = std::max(layout_.cards / layout_.ranks_per_node, 1);
     between.cards_nominal = layout_.cards_nominal * (1.0 / layout_.ranks_per_node);
     between.cards_achieved = layout_.cards_achieved * (1.0 / layout_.ranks_per_node);
-    const Bytes part((bytes.count() + within.ranks - 1) / within.ranks);
+    const Bytes part(CeilDivide(bytes.count(), within.ranks));
     const Model in_node(within, spec_, CollectiveAlgorithm::kAuto, protocol_);
     const Model among_nodes(between, spec_, CollectiveAlgorithm::kAuto, protocol_);
     std::vector<CollectiveTime> levels = {among_nodes.OfNccl(kind, part)};

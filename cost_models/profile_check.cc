@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/ceil_divide.h"
 #include "base/format.h"
 #include "cost_models/key_work.h"
 #include "topology/link_rates.h"
@@ -152,7 +153,7 @@ class Checker {
   // The limits of one of `ranks` ranks on a node; nothing for a device that is not known.
   std::optional<Limits> LimitsOfRank(int ranks) const {
     if (profile_.device != "cpu") return LimitsOfMeasuredDevice(profile_);
-    return LimitsOfCores(std::max<int64_t>(1, (profile_.cores + ranks - 1) / ranks));
+    return LimitsOfCores(std::max<int64_t>(1, CeilDivide(profile_.cores, ranks)));
   }
 
   // Collects wide spreads, so that a disturbance of many entries at once is one finding.

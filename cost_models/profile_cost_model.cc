@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "base/ceil_divide.h"
 #include "cost_models/collective_curve.h"
 #include "cost_models/cost_keys.h"
 #include "cost_models/cost_model.h"
@@ -60,7 +61,7 @@ class ProfileCostModel : public CostModel {
 // On the busiest core, since a collective goes at the pace of its slowest rank.
 int ProfileCostModel::RanksPerCore() const {
   int64_t cores = std::max<int64_t>(profile_.cores, 1);
-  return static_cast<int>((ranks_per_node_ + cores - 1) / cores);
+  return static_cast<int>(CeilDivide(ranks_per_node_, cores));
 }
 
 Distribution ProfileCostModel::NearestDispatch() const {

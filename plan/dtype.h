@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/ceil_divide.h"
 #include "base/units.h"
 
 namespace windtunnel {
@@ -70,9 +71,7 @@ constexpr int64_t NumbersIn(DType dtype) {
   }
 }
 // The elements that hold so many numbers; the last may hold fewer than it could.
-constexpr int64_t ElementsFor(int64_t numbers, DType dtype) {
-  return (numbers + NumbersIn(dtype) - 1) / NumbersIn(dtype);
-}
+constexpr int64_t ElementsFor(int64_t numbers, DType dtype) { return CeilDivide(numbers, NumbersIn(dtype)); }
 // Whether numbers of this type are unpacked before they are used.
 constexpr bool IsPacked(DType dtype) { return dtype == DType::kNf4 || dtype == DType::kNf4Double; }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/ceil_divide.h"
 #include "base/units.h"
 #include "plan/attention_ops.h"
 #include "plan/dtype.h"
@@ -336,7 +337,7 @@ struct Dequantize {
   DType from = DType::kNf4, to = DType::kFloat32;
 
   int64_t numbers_of_run() const { return run > 0 ? run : numbers; }
-  int64_t runs() const { return numbers == 0 ? 0 : (numbers + numbers_of_run() - 1) / numbers_of_run(); }
+  int64_t runs() const { return numbers == 0 ? 0 : CeilDivide(numbers, numbers_of_run()); }
 };
 
 // x *= scale in place. reads: x; writes: x.

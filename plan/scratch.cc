@@ -12,6 +12,7 @@
 // peer in one step instead (runtime/direct.cc), through the communicator's own fixed buffers: no scratch.
 #include <algorithm>
 
+#include "base/ceil_divide.h"
 #include "plan/op.h"
 #include "plan/scratch.h"
 
@@ -27,7 +28,7 @@ int64_t CollectiveScratchElements(const Collective& collective, int group_size) 
       collective.kind == CollectiveKind::kAllReduce || collective.kind == CollectiveKind::kReduceScatter;
   if (!sums || group_size <= 1) return 0;
   if (group_size <= kDirectRanks && MessageBytes(collective) * (group_size - 1) <= kDirectBytes) return 0;
-  const int64_t part = (collective.elements + group_size - 1) / group_size;
+  const int64_t part = CeilDivide(collective.elements, group_size);
   const int64_t segment = kSegment.count() / SizeOf(collective.dtype).count();
   if (collective.kind == CollectiveKind::kReduceScatter && group_size > 2) return 2 * std::min(part, segment);
   return part <= segment ? part : 2 * segment;

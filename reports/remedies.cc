@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/ceil_divide.h"
 #include "base/format.h"
 #include "reports/outcome.h"
 #include "scenarios/checks.h"
@@ -194,7 +195,7 @@ std::optional<Remedy> WithFewestLayers(const Remedy& full, Bytes room, const Com
   const PipelineSpec& pipeline = full.scenario.parallel.pipeline;
   const int64_t stages = std::max<int64_t>(pipeline.size * pipeline.virtual_stages, 1);
   // `low` layers are too few, `high` are enough.
-  int64_t low = 0, high = (full.scenario.model.layers + stages - 1) / stages;
+  int64_t low = 0, high = CeilDivide(full.scenario.model.layers, stages);
   std::optional<Remedy> fewest;
   while (high - low > 1) {
     const int64_t middle = low + (high - low) / 2;

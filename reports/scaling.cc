@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/ceil_divide.h"
 #include "plan/mesh.h"
 #include "reports/outcome.h"
 #include "scenarios/derived.h"
@@ -23,7 +24,7 @@ Scenario WithReplicas(Scenario scenario, int64_t replicas) {
   if (replicas > 1 && data.kind == DataParallelKind::kNone) data.kind = DataParallelKind::kDdp;
   ClusterSpec& cluster = scenario.cluster;
   cluster.devices_per_node = std::min(cluster.devices_per_node, devices);
-  cluster.nodes = (devices + cluster.devices_per_node - 1) / cluster.devices_per_node;
+  cluster.nodes = CeilDivide(devices, cluster.devices_per_node);
   cluster.straggler.reset();
   // Derived keys follow the smaller cluster: shards within a node become shards within a smaller node.
   scenario.parallel = WithDerivedKeys(scenario.derived, cluster, scenario.parallel);
@@ -34,7 +35,7 @@ Scenario WithReplicas(Scenario scenario, int64_t replicas) {
 int64_t InWholeNodes(int64_t replicas, int64_t per_replica, int64_t per_node) {
   if (replicas * per_replica <= per_node) return replicas;
   const int64_t filling = std::lcm(per_replica, per_node) / per_replica;
-  return (replicas + filling - 1) / filling * filling;
+  return CeilDivide(replicas, filling) * filling;
 }
 
 std::string Devices(int64_t count) { return fmt::format("{} device{}", count, count == 1 ? "" : "s"); }

@@ -1,5 +1,7 @@
 #include "runtime/batch_loader.h"
 
+#include "base/ceil_divide.h"
+
 namespace windtunnel {
 
 Result<std::unique_ptr<BatchLoader>> BatchLoader::Make(const Scenario& scenario, int64_t replica,
@@ -23,7 +25,7 @@ BatchLoader::BatchLoader(std::unique_ptr<DataSource> source, const SamplerOption
 
 void BatchLoader::GoOn(int64_t step, int64_t samples) {
   first_step_ = step;
-  first_sample_ = (samples + options_.replicas - 1) / options_.replicas;
+  first_sample_ = CeilDivide(samples, options_.replicas);
 }
 
 int64_t BatchLoader::SamplesSeen(int64_t steps) const {

@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 
+#include "base/ceil_divide.h"
 #include "base/check.h"
 #include "plan/scratch.h"
 #include "runtime/reduce.h"
@@ -84,7 +85,7 @@ class Exchange {
 
   static int PiecesOf(const std::optional<Message>& message) {
     if (!message) return 0;
-    return static_cast<int>(std::max<int64_t>(1, (message->bytes + kPiece - 1) / kPiece));
+    return static_cast<int>(std::max<int64_t>(1, CeilDivide(message->bytes, kPiece)));
   }
 
   Message PartOfMemory(const void* memory, int rank) const {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/ceil_divide.h"
 #include "base/json_numbers.h"
 #include "base/read_file.h"
 
@@ -77,7 +78,7 @@ TimedSteps ToTimedSteps(const Json& json) {
   const auto all = static_cast<int64_t>(steps.times.size());
   const auto kept = static_cast<int64_t>(steps.timelines.size());
   const bool is_stride = steps.stride >= 1 && steps.stride <= std::max<int64_t>(all, 1);
-  if (!is_stride || kept != (all + steps.stride - 1) / steps.stride)
+  if (!is_stride || kept != CeilDivide(all, steps.stride))
     throw Json::type_error::create(302, "timelines must be those of every stride-th step", &json);
   return steps;
 }

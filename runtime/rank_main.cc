@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/ceil_divide.h"
 #include "runtime/calibration.h"
 #include "runtime/core_use.h"
 #include "runtime/job_launch.h"
@@ -36,7 +37,7 @@ Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& s
   if (!host_computes) options = {.rounds = 2, .seconds = kDeviceSeconds};
   if (job.mode == Job::Mode::kCheckCosts)
     options = {.rounds = 1, .seconds = kCheckSeconds, .under_compute = false};
-  if (host_computes) options.ranks_per_core = (job.local_ranks + job.cores - 1) / job.cores;
+  if (host_computes) options.ranks_per_core = CeilDivide(job.local_ranks, job.cores);
   WT_ASSIGN_OR_RETURN(CalibrationSamples samples, MeasureCosts(session, store, options));
   return Serialize(samples);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "base/ceil_divide.h"
 #include "runtime/cuda/device.h"
 #include "runtime/nccl/communicator.h"
 #include "runtime/neighbors.h"
@@ -168,7 +169,7 @@ Status RankSession::MakeDevice(Store& store) {
   const int rank = options_.local_rank >= 0 ? options_.local_rank : options_.rank % ranks;
   devices_ = static_cast<int>(CudaDevices().size());
   const int ordinal = rank % devices_;
-  ranks_per_device_ = (ranks + devices_ - 1) / devices_;
+  ranks_per_device_ = static_cast<int>(CeilDivide(ranks, devices_));
   if (!SharesProcess(plan_)) {
     // A launcher may show each rank a device of its own.
     const std::string& uuid = CudaDevices()[ordinal].uuid;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/ceil_divide.h"
 #include "runtime/reduce.h"
 
 namespace windtunnel {
@@ -24,8 +25,6 @@ struct Neighbours {
         right((rank + 1) % size) {}
   int Wrap(int part) const { return (part % size + size) % size; }
 };
-
-int64_t CountSegments(int64_t elements, int64_t segment) { return (elements + segment - 1) / segment; }
 
 // Segment `index` of a part; empty beyond the part's end.
 Part SegmentOf(const Part& part, int64_t segment, int64_t index) {
@@ -74,7 +73,7 @@ class PassingRing {
  private:
   Part PartAt(int index) const { return PartOf(op_.elements, ring_.size, ring_.Wrap(index)); }
   int Incoming(int step) const { return ring_.rank - step - 1; }
-  int64_t Segments(int part) const { return CountSegments(PartAt(part).elements, segment_); }
+  int64_t Segments(int part) const { return CeilDivide(PartAt(part).elements, segment_); }
   int64_t Slots() const { return op_.scratch_elements / segment_; }  // segments that fit the scratch: 1 or 2
 
   void PostSend(int step, const Part& segment) {
@@ -177,7 +176,7 @@ class ScatteringRing {
         tag_(channel.TagOf(op.fingerprint)),
         segment_(SummedSegment(op, ring_.size)),
         slots_(op.scratch_elements / segment_),
-        pieces_(CountSegments(LargestPart(op, ring_.size), segment_)),
+        pieces_(CeilDivide(LargestPart(op, ring_.size), segment_)),
         items_(pieces_ * (ring_.size - 1)),
         ahead_(ring_.size == 2 ? slots_ : 1),
         whole_(channel.RegionOf(op.in, op.bytes())),
@@ -260,7 +259,7 @@ Status ChainBroadcast(const GroupOperator& op, BulkChannel& channel) {
   const int position = ring.Wrap(ring.rank - op.peer);
   const bool receives = position > 0, sends = position < ring.size - 1;
   const int64_t segment = ring.size == 2 ? op.bytes() : kForwardedSegmentBytes;
-  const int64_t count = CountSegments(op.bytes(), segment);
+  const int64_t count = CeilDivide(op.bytes(), segment);
   const uint64_t tag = channel.TagOf(op.fingerprint);
   Region& x = channel.RegionOf(op.out, op.bytes());
   const Part all = {0, op.bytes()};

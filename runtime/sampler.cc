@@ -3,17 +3,16 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/ceil_divide.h"
 #include "base/check.h"
 #include "base/random.h"
 
 namespace windtunnel {
 namespace {
 
-int64_t CeilDivide(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
-
 int64_t NumSamples(int64_t size, const SamplerOptions& options) {
   if (!options.drop_last || size % options.replicas == 0) return CeilDivide(size, options.replicas);
-  return std::max<int64_t>(0, CeilDivide(size - options.replicas, options.replicas));
+  return CeilDivide(std::max<int64_t>(0, size - options.replicas), options.replicas);
 }
 
 // Fisher and Yates's shuffle (Knuth, TAOCP 2, 3.4.2, algorithm P).

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/ceil_divide.h"
 #include "base/check.h"
 #include "sim/time_for.h"
 
@@ -27,7 +28,7 @@ StepExecutor::StepExecutor(const StepSchedule& schedule, CoreLayout cores, std::
   const int32_t per_node = std::max(cores.ranks_per_node, 1);
   // Without shared cores, every rank is alone on a core of its own.
   const int32_t cores_per_node = cores.cores_per_node > 0 ? cores.cores_per_node : per_node;
-  ranks_of_core_.resize(static_cast<size_t>((ranks + per_node - 1) / per_node) * cores_per_node);
+  ranks_of_core_.resize(static_cast<size_t>(CeilDivide(ranks, per_node)) * cores_per_node);
   for (int32_t rank = 0; rank < ranks; ++rank) {
     core_of_rank_.push_back(rank / per_node * cores_per_node + rank % per_node % cores_per_node);
     ranks_of_core_[core_of_rank_.back()].push_back(rank);

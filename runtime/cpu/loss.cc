@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/ceil_divide.h"
 #include "runtime/cpu/element.h"
 #include "runtime/cpu/embedding.h"
 #include "runtime/cpu/isa.h"
@@ -30,7 +31,7 @@ WT_INLINE float Exponentiate(int64_t n, float maximum, float* x) {
 // far, and keeps m. The second multiplies each block by the factor that turns it into the softmax times
 // `scale`. Returns the row's log-sum-exp.
 WT_INLINE double SoftmaxInPlace(int64_t n, float scale, float* x) {
-  const int64_t block = std::max(kSmallestBlock, (n + kMaxBlocks - 1) / kMaxBlocks);
+  const int64_t block = std::max(kSmallestBlock, CeilDivide(n, kMaxBlocks));
   float block_maximum[kMaxBlocks];
   float maximum = x[0];
   double sum = 0.0;

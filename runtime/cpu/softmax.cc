@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/ceil_divide.h"
 #include "runtime/cpu/isa.h"
 #include "runtime/cpu/vector_math.h"
 
@@ -22,7 +23,7 @@ struct RowExtent {
 WT_INLINE RowExtent ExtentOf(const ScoreTile& tile, int64_t row) {
   const int64_t end = std::min(tile.keys, tile.first_query + row + 1);
   const int64_t begin = tile.window == 0 ? 0 : std::max<int64_t>(0, tile.first_query + row + 1 - tile.window);
-  return {begin, end, std::min(tile.keys, (end + kVector - 1) / kVector * kVector)};
+  return {begin, end, std::min(tile.keys, CeilDivide(end, kVector) * kVector)};
 }
 
 WT_INLINE void HideInWorked(const RowExtent& extent, float* row) {

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "base/ceil_divide.h"
 #include "base/format.h"
 #include "runtime/cuda/dispatch.h"
 #include "runtime/cuda/fused_attention.h"
@@ -188,7 +189,7 @@ class CudaDevice : public Device {
     scratch_ = nullptr;
     scratch_bytes_ = 0;
     ++generation_;
-    const int64_t bytes = (needed + kScratchStep - 1) / kScratchStep * kScratchStep;
+    const int64_t bytes = CeilDivide(needed, kScratchStep) * kScratchStep;
     WT_RETURN_IF_ERROR(
         Check(cudaMalloc(&scratch_, static_cast<size_t>(bytes)), "the kernels' scratch memory: cudaMalloc"));
     scratch_bytes_ = bytes;

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/ceil_divide.h"
+
 #if defined(WT_EMULATED)
 #include "runtime/cuda/emulator/block.h"
 #undef WT_KERNELS
@@ -91,8 +93,6 @@ class Queue {
   Fault* fault_;
   Failure failure_ = {};
 };
-
-inline int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 inline int64_t Queue::BlocksOn(const Traits& traits, int64_t work, int64_t per_block, int64_t resident) {
   const int64_t needed = CeilDivide(work, per_block), most = traits.multiprocessors * resident;
