@@ -11,6 +11,8 @@ namespace windtunnel {
 namespace {
 
 int64_t NumSamples(int64_t size, const SamplerOptions& options) {
+  WT_CHECK_GE(size, 0);
+  WT_CHECK_GT(options.replicas, 0);
   if (!options.drop_last || size % options.replicas == 0) return CeilDivide(size, options.replicas);
   return CeilDivide(std::max<int64_t>(0, size - options.replicas), options.replicas);
 }
@@ -29,8 +31,6 @@ std::vector<int64_t> Permutation(int64_t size, uint64_t seed) {
 
 DistributedSampler::DistributedSampler(int64_t size, const SamplerOptions& options)
     : size_(size), options_(options), num_samples_(NumSamples(size, options)) {
-  WT_CHECK_GE(size, 0);
-  WT_CHECK_GT(options.replicas, 0);
   WT_CHECK_GE(options.rank, 0);
   WT_CHECK_LT(options.rank, options.replicas);
   set_epoch(0);

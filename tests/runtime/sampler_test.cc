@@ -90,5 +90,9 @@ RC_GTEST_PROP(DistributedSampler, TheGlobalBatchDoesNotDependOnTheNumberOfReplic
   }
 }
 
+TEST(DistributedSamplerDeathTest, ChecksTheReplicasBeforeItDividesByThem) {
+  EXPECT_DEATH(DistributedSampler(4, {.replicas = 0}), "options.replicas > 0");
+}
+
 }  // namespace
 }  // namespace windtunnel
