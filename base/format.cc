@@ -57,6 +57,15 @@ std::string FormatCount(double count) {
   return Scaled(count, 1000, kUnits);
 }
 
+std::string NounFor(int64_t count, std::string_view noun) {
+  if (count == 1) return std::string(noun);
+  return fmt::format("{}{}", noun, noun.ends_with("s") || noun.ends_with("ch") ? "es" : "s");
+}
+
+std::string Counted(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}", count, NounFor(count, noun));
+}
+
 double UnsignedNan(double number) {
   return std::isnan(number) ? std::numeric_limits<double>::quiet_NaN() : number;
 }

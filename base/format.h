@@ -1,8 +1,10 @@
 // Quantities as people read them, always with a unit and three significant digits (four for binary units from
-// 1,000 on): "12.3 ms", "25.0 MiB", "1.25 GB/s".
+// 1,000 on): "12.3 ms", "25.0 MiB", "1.25 GB/s". And numbers of things: "2 ranks".
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/units.h"
 
@@ -21,6 +23,10 @@ std::string FormatFlopRate(FlopRate rate);
 double UnsignedNan(double number);
 // A plain count: 987, 12.3K, 124M, 1.50B.
 std::string FormatCount(double count);
+// "rank" for 1, "ranks" for any other count; nouns in "s" and "ch" get "es".
+std::string NounFor(int64_t count, std::string_view noun);
+// "1 rank", "2 ranks", "0 batches".
+std::string Counted(int64_t count, std::string_view noun);
 // A signed share in per cent with one decimal: "+3.1 %".
 std::string FormatSignedPercent(double fraction);
 

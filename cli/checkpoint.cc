@@ -10,10 +10,9 @@ namespace {
 
 std::string Summary(const Checkpoint& checkpoint) {
   const CheckpointInfo& info = checkpoint.info();
-  return fmt::format("{}: step {}, {} samples seen, {} tensors, {}, saved by {} rank{}", checkpoint.path(),
+  return fmt::format("{}: step {}, {} samples seen, {} tensors, {}, saved by {}", checkpoint.path(),
                      info.step, info.samples, checkpoint.Tensors().size(),
-                     FormatBytes(Bytes(checkpoint.bytes())), info.world_size,
-                     info.world_size == 1 ? "" : "s");
+                     FormatBytes(Bytes(checkpoint.bytes())), Counted(info.world_size, "rank"));
 }
 
 }  // namespace

@@ -28,10 +28,10 @@ Status CheckRoomFor(const Plan& plan, int64_t node, Bytes memory) {
   }
   if (needed <= static_cast<double>(memory.count())) return Ok();
   return Failed(
-      "{}: needs {} of memory ({} rank{}, at most {} each), and this machine has {}; `windtunnel explain "
+      "{}: needs {} of memory ({}, at most {} each), and this machine has {}; `windtunnel explain "
       "--memory` says what for",
-      plan.scenario.name, FormatBytes(Bytes(static_cast<int64_t>(std::min(needed, 9e18)))), end - first,
-      end - first == 1 ? "" : "s", FormatBytes(largest), FormatBytes(memory));
+      plan.scenario.name, FormatBytes(Bytes(static_cast<int64_t>(std::min(needed, 9e18)))),
+      Counted(end - first, "rank"), FormatBytes(largest), FormatBytes(memory));
 }
 
 }  // namespace windtunnel

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/format.h"
 #include "base/median.h"
 #include "base/random.h"
 #include "cli/paths.h"
 #include "cli/session.h"
 #include "cost_models/residual_fit.h"
-#include "reports/words.h"
 
 namespace windtunnel {
 namespace {
@@ -80,8 +80,8 @@ std::string LayersText(const LayerFactors& layers) {
   const auto by_factor = [](const auto& a, const auto& b) { return a.factor < b.factor; };
   const auto text = [](const LayerFactors::Known& known) {
     const LayerShape& shape = known.shape;
-    return fmt::format("{:.3f} ({} x {} tokens, hidden {}, {} tensor {})", known.factor, shape.micro,
-                       shape.seq_len, shape.hidden, shape.tensor, shape.tensor == 1 ? "rank" : "ranks");
+    return fmt::format("{:.3f} ({} x {} tokens, hidden {}, {})", known.factor, shape.micro, shape.seq_len,
+                       shape.hidden, Counted(shape.tensor, "tensor rank"));
   };
   if (layers.empty()) return "1 (nothing is gained by their shape)";
   const auto [least, most] = std::minmax_element(layers.known().begin(), layers.known().end(), by_factor);

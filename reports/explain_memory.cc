@@ -90,9 +90,7 @@ std::string ParameterLines(const Role& role, const std::vector<int32_t>& paramet
   return text;
 }
 
-std::string RoleTitle(const Role& role) {
-  return fmt::format("{} (rank{} {})", role.name, role.ranks.size() > 1 ? "s" : "", RankRanges(role.ranks));
-}
+std::string RoleTitle(const Role& role) { return fmt::format("{} ({})", role.name, NamedRanks(role.ranks)); }
 
 // The collectives of a role that carry gradients: as text, and their sizes, which are equal in like roles.
 struct Carried {

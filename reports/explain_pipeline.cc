@@ -206,8 +206,8 @@ std::string ExplainPipeline(const Plan& plan, const Prediction& prediction, Ink 
   const PipelineUse use = PipelineUseOf(plan, prediction.timelines);
   const Schedule& schedule = plan.pipeline->schedule;
   return "\n" + ink.Bold("pipeline") +
-         fmt::format("  {}, {}, {} micro-batch{}\n", schedule.name, PipelineInWords(plan),
-                     schedule.micro_batches, schedule.micro_batches == 1 ? "" : "es") +
+         fmt::format("  {}, {}, {}\n", schedule.name, PipelineInWords(plan),
+                     Counted(schedule.micro_batches, "micro-batch")) +
          DescribeStages(plan, use, ink) + DescribeBalance(plan, use) + "\n" +
          DescribeRanks(plan, prediction, use, ink) + DescribeBubble(plan, prediction, use, ink);
 }

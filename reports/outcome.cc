@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "cost_models/device_spec.h"
 #include "cost_models/distribution.h"
 #include "cost_models/framework_profile.h"
@@ -68,8 +69,7 @@ std::string ClusterInWords(const Outcome& outcome) {
   const NetworkSpec& network = cluster.network;
   if (outcome.plan.scenario.WorldSize() > 1) {
     const LinkSpec& within = network.intra_node;
-    parts.push_back(fmt::format("{} node{} of {}", cluster.nodes, cluster.nodes > 1 ? "s" : "",
-                                cluster.devices_per_node));
+    parts.push_back(fmt::format("{} of {}", Counted(cluster.nodes, "node"), cluster.devices_per_node));
     if (cluster.devices_per_node > 1)
       parts.push_back((within.gbytes_per_s > 0 ? fmt::format("{} GB/s", within.gbytes_per_s)
                        : within.kind.empty()   ? outcome.profile.hardware->intra_node
@@ -200,7 +200,7 @@ std::string DescribeRetries(const Prediction& prediction) {
   int64_t retries = 0;
   for (const PredictedMemory& memory : prediction.memory) retries = std::max(retries, memory.steady.retries);
   if (retries == 0) return "";
-  return fmt::format("only by giving back cached memory {} time{} a step", retries, retries == 1 ? "" : "s");
+  return fmt::format("only by giving back cached memory {} a step", Counted(retries, "time"));
 }
 
 // The operators' times, scaled so that they add up to `step`.

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/ceil_divide.h"
+#include "base/format.h"
 #include "plan/mesh.h"
 #include "reports/outcome.h"
 #include "scenarios/derived.h"
@@ -38,8 +39,6 @@ int64_t InWholeNodes(int64_t replicas, int64_t per_replica, int64_t per_node) {
   return CeilDivide(replicas, filling) * filling;
 }
 
-std::string Devices(int64_t count) { return fmt::format("{} device{}", count, count == 1 ? "" : "s"); }
-
 int64_t OperatorsIn(const Plan& plan) {
   int64_t operators = 0;
   for (const Role& role : plan.roles) operators += static_cast<int64_t>(role.steady.ops.size());
@@ -66,7 +65,7 @@ Scaling PredictScaling(const Scenario& scenario, const PredictPlan& predict) {
                                  scenario.cluster.network.inter_node == LinkSpec{};
       if (scaling.note.empty())
         scaling.note =
-            fmt::format("{}: {}", Devices(replicas * per_replica),
+            fmt::format("{}: {}", Counted(replicas * per_replica, "device"),
                         lacks_network ? "cluster.network.inter_node, the links between nodes, is not given"
                                       : prediction.error().message);
       return;
@@ -91,7 +90,7 @@ Scaling PredictScaling(const Scenario& scenario, const PredictPlan& predict) {
   }
   if (!has_own) add(own);
   if (scaling.note.empty() && !too_small.empty())
-    scaling.note = fmt::format("{}: does not fit in memory", Devices(too_small.back()));
+    scaling.note = fmt::format("{}: does not fit in memory", Counted(too_small.back(), "device"));
   if (scaling.note.empty() && scenario.parallel.data.kind == DataParallelKind::kNone)
     scaling.note = "replicas by DDP";
   if (scenario.cluster.straggler)

@@ -296,8 +296,7 @@ void AddPredictedMemory(Table& table, const Outcome& outcome) {
       continue;
     }
     ++rows;
-    table.Row(fmt::format("  rank{} {}", ranks.size() > 1 ? "s" : "", RankRanges(ranks)),
-              FormatBytes(first->steady.allocated), "");
+    table.Row("  " + NamedRanks(ranks), FormatBytes(first->steady.allocated), "");
     if (largest == first) AddCategories(table, outcome, first->steady, {});
   }
   AddMoreRanks(table, left_out);

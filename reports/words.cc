@@ -144,8 +144,8 @@ std::string RankRanges(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string Counted(int64_t count, const std::string& noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+std::string NamedRanks(const std::vector<int>& ranks) {
+  return fmt::format("{} {}", NounFor(static_cast<int64_t>(ranks.size()), "rank"), RankRanges(ranks));
 }
 
 std::string TokenWord(const Scenario& scenario) {

@@ -22,9 +22,9 @@ std::string SearchInWords(const Plan& plan, const std::string& device);
 std::string BatchInWords(const Plan& plan);
 // Ranks as a text of ranges: {0, 1, 2, 5} is "0-2,5". REQUIRES: ascending.
 std::string RankRanges(const std::vector<int>& ranks);
+// The same after the noun: "ranks 0-2,5", "rank 7".
+std::string NamedRanks(const std::vector<int>& ranks);
 // "tokens" or, for an MLP, "samples"
 std::string TokenWord(const Scenario& scenario);
-// "1 rank", "2 ranks"
-std::string Counted(int64_t count, const std::string& noun);
 
 }  // namespace windtunnel

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "runtime/cores.h"
 #include "runtime/input_files.h"
 #include "runtime/job_launch.h"
@@ -46,11 +47,6 @@ bool IsFirstRankOfJob() {
 }
 
 namespace {
-
-// "1 rank", "2 ranks"
-std::string Counted(int number, const char* of) {
-  return fmt::format("{} {}{}", number, of, number == 1 ? "" : "s");
-}
 
 // Adds to the error what the ranks of this process did last, unless the input was wrong.
 Error WithRecord(const Plan& plan, const FlightRecorder& recorder, const std::vector<int>& ranks, Error error,

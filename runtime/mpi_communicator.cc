@@ -5,6 +5,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/format.h"
 #include "runtime/communicator.h"
 #include "runtime/direct.h"
 #include "runtime/mpi.h"
@@ -160,10 +161,9 @@ class MpiRunner : public OperatorRunner {
     MPI_Comm_size(MPI_COMM_WORLD, &world_size);
     if (world_size < options_.size)
       return Failed(
-          "rank {} of group '{}': MPI knows of {} process{}, the group has {} ranks: start them with "
-          "`windtunnel "
-          "run`, mpirun or srun --mpi=pmix",
-          options_.rank, options_.name, world_size, world_size == 1 ? "" : "es", options_.size);
+          "rank {} of group '{}': MPI knows of {}, the group has {} ranks: start them with "
+          "`windtunnel run`, mpirun or srun --mpi=pmix",
+          options_.rank, options_.name, Counted(world_size, "process"), options_.size);
     const std::string prefix = "mpi/" + options_.name + "/";
     WT_RETURN_IF_ERROR(store_.Set(prefix + std::to_string(options_.rank), std::to_string(world_rank)));
     if (options_.rank == 0) WT_RETURN_IF_ERROR(store_.Set(prefix + "all", Collected(prefix)));

@@ -4,6 +4,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/format.h"
 #include "base/host_name.h"
 #include "runtime/socket.h"
 
@@ -81,8 +82,9 @@ class First {
       }
     }
     if (missing.empty()) return Ok();
-    return Failed("{}{} {} did not come to {}:{} within {:g} s{}{}", rendezvous_.what,
-                  missing.size() == 1 ? "" : "s", Listed(missing), rendezvous_.host, rendezvous_.port,
+    return Failed("{} {} did not come to {}:{} within {:g} s{}{}",
+                  NounFor(static_cast<int64_t>(missing.size()), rendezvous_.what), Listed(missing),
+                  rendezvous_.host, rendezvous_.port,
                   static_cast<double>(rendezvous_.deadline.count()) / 1000,
                   rendezvous_.advice.empty() ? "" : "; ", rendezvous_.advice);
   }

@@ -31,6 +31,14 @@ TEST(FormatCount, ShortensParameterCounts) {
   EXPECT_EQ(FormatCount(12), "12");
 }
 
+TEST(Counted, PutsTheNounIntoThePluralUnlessThereIsOne) {
+  EXPECT_EQ(Counted(1, "rank"), "1 rank");
+  EXPECT_EQ(Counted(2, "rank"), "2 ranks");
+  EXPECT_EQ(Counted(0, "node"), "0 nodes");
+  EXPECT_EQ(Counted(4, "micro-batch"), "4 micro-batches");
+  EXPECT_EQ(Counted(3, "process"), "3 processes");
+}
+
 TEST(FormatSignedPercent, KeepsTheSign) {
   EXPECT_EQ(FormatSignedPercent(0.031), "+3.1 %");
   EXPECT_EQ(FormatSignedPercent(-0.2), "-20.0 %");

@@ -14,6 +14,11 @@ TEST(RankRanges, JoinsNeighbours) {
   EXPECT_EQ(RankRanges({0, 1, 2, 5, 7, 8}), "0-2,5,7-8");
 }
 
+TEST(NamedRanks, AreOneOrSeveral) {
+  EXPECT_EQ(NamedRanks({3}), "rank 3");
+  EXPECT_EQ(NamedRanks({0, 1, 2, 5}), "ranks 0-2,5");
+}
+
 TEST(ModelInWords, CountsParameters) {
   Plan plan = SamplePlan();
   EXPECT_EQ(ModelInWords(plan), "mlp 1024-1024 · 1.05M parameters");
