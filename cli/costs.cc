@@ -10,6 +10,7 @@
 
 #include "base/digest.h"
 #include "base/read_file.h"
+#include "base/text.h"
 #include "cli/outputs.h"
 #include "cli/paths.h"
 #include "cost_models/cost_keys.h"
@@ -77,10 +78,8 @@ constexpr std::string_view kDeviceOfYourOwn =
 
 // The letters and digits of a name, in lower case.
 std::string Compact(std::string_view name) {
-  std::string compact;
-  for (const char c : name)
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
-      compact += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::string compact = LowerCase(name);
+  std::erase_if(compact, [](unsigned char c) { return std::isalnum(c) == 0; });
   return compact;
 }
 

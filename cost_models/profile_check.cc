@@ -8,6 +8,7 @@
 
 #include "base/ceil_divide.h"
 #include "base/format.h"
+#include "base/text.h"
 #include "cost_models/key_work.h"
 #include "topology/link_rates.h"
 
@@ -66,11 +67,6 @@ Limits LimitsOf(const DeviceSpec& device) {
   return limits;
 }
 
-std::string Lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 std::map<std::string, Limits> LimitsOfKnownDevices() {
   std::map<std::string, Limits> limits;
   for (const std::string& name : EmbeddedProfileNames())
@@ -90,7 +86,7 @@ Limits LessStrict(Limits a, const Limits& b) {
 // The words of a text, in lower case, with one space before and behind each.
 std::string WordsOf(const std::string& text) {
   std::string words = " ";
-  for (const char c : Lower(text)) {
+  for (const char c : LowerCase(text)) {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0) words += c;
     else if (words.back() != ' ') words += ' ';
   }

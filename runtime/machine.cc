@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/digest.h"
+#include "base/text.h"
 #include "runtime/communicator.h"
 #include "runtime/cores.h"
 #include "runtime/cuda/device.h"
@@ -50,18 +51,6 @@ std::string UtcNow() {
   char text[32];
   std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc);
   return text;
-}
-
-// "AMD EPYC 7R13" -> "amd-epyc-7r13".
-std::string Slug(const std::string& text) {
-  std::string slug;
-  for (char c : text) {
-    const bool word = std::isalnum(static_cast<unsigned char>(c)) != 0;
-    if (word) slug += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (!word && !slug.empty() && slug.back() != '-') slug += '-';
-  }
-  while (!slug.empty() && slug.back() == '-') slug.pop_back();
-  return slug;
 }
 
 // The host counts too: it issues what the device runs.

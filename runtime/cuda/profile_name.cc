@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/text.h"
 #include "runtime/cuda/device.h"
 
 namespace windtunnel {
@@ -64,13 +65,7 @@ std::string CudaProfileName(const CudaDeviceInfo& device) {
     if (known.prefix.ends_with("SXM") && !rest.empty()) rest.remove_prefix(1);  // SXM4, SXM5
     if (!IsVariant(rest)) return known.profile;
   }
-  std::string name;
-  for (char c : device.name + " " + std::to_string(gigabytes) + "g") {
-    const bool is_word = std::isalnum(static_cast<unsigned char>(c)) != 0;
-    if (is_word) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (!is_word && !name.empty() && name.back() != '-') name += '-';
-  }
-  return name;
+  return Slug(device.name + " " + std::to_string(gigabytes) + "g");
 }
 
 }  // namespace windtunnel
