@@ -36,6 +36,8 @@ std::string FormatDuration(Duration duration) {
   return Scaled(static_cast<double>(duration.picoseconds()), 1000, kUnits);
 }
 
+std::string FormatTime(Duration duration) { return duration == Duration() ? "0" : FormatDuration(duration); }
+
 std::string FormatBytes(Bytes bytes) {
   static constexpr std::array<std::string_view, 6> kUnits = {" B", " KiB", " MiB", " GiB", " TiB", " PiB"};
   return Scaled(static_cast<double>(bytes.count()), 1024, kUnits);
@@ -69,6 +71,8 @@ std::string Counted(int64_t count, std::string_view noun) {
 double UnsignedNan(double number) {
   return std::isnan(number) ? std::numeric_limits<double>::quiet_NaN() : number;
 }
+
+std::string FormatPercent(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
 
 std::string FormatSignedPercent(double fraction) { return fmt::format("{:+.1f} %", 100 * fraction); }
 

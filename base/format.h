@@ -12,6 +12,8 @@ namespace windtunnel {
 
 // The unit (ps, ns, us, ms, s) that leaves one to three digits before the point.
 std::string FormatDuration(Duration duration);
+// The same for columns of numbers: "0" instead of "0 ps".
+std::string FormatTime(Duration duration);
 // Binary units: B, KiB, MiB, GiB, TiB, PiB.
 std::string FormatBytes(Bytes bytes);
 // Decimal units: B/s, KB/s, MB/s, GB/s, TB/s.
@@ -27,6 +29,8 @@ std::string FormatCount(double count);
 std::string NounFor(int64_t count, std::string_view noun);
 // "1 rank", "2 ranks", "0 batches".
 std::string Counted(int64_t count, std::string_view noun);
+// A share in per cent with one decimal: "3.1 %".
+std::string FormatPercent(double fraction);
 // A signed share in per cent with one decimal: "+3.1 %".
 std::string FormatSignedPercent(double fraction);
 

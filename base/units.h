@@ -69,6 +69,8 @@ constexpr Duration Microseconds(double n) { return Picoseconds(1'000'000).Scaled
 constexpr Duration Milliseconds(double n) { return Picoseconds(1'000'000'000).Scaled(n); }
 constexpr Duration Seconds(double n) { return Picoseconds(1'000'000'000'000).Scaled(n); }
 constexpr double ToSeconds(Duration d) { return d / Picoseconds(1'000'000'000'000); }
+// The share that `part` has in `whole`; 0 if there is no whole.
+constexpr double ShareOf(Duration part, Duration whole) { return whole > Duration() ? part / whole : 0.0; }
 
 // An amount of memory or traffic, in bytes.
 class Bytes {

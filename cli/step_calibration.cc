@@ -132,9 +132,7 @@ Status CheckExplained(const std::vector<SourcedRow>& rows, const ResidualFit& fi
       100 * kUnexplained, Unexplained(rows, fit));
 }
 
-std::string PairOrderText(const std::optional<double>& order) {
-  return order ? fmt::format("{:.1f} %", 100 * *order) : "-";
-}
+std::string PairOrderText(const std::optional<double>& order) { return order ? FormatPercent(*order) : "-"; }
 
 // The rows' framework. Errors: InvalidInput if they are of several.
 Result<std::string> OneFramework(const RowPredictor& predictor, const std::vector<SourcedRow>& rows) {

@@ -54,6 +54,8 @@ struct StepBreakdown {
   // not part of the sum. A message counts on the sender: its receive may have been issued long before. The
   // barrier that ends a step does not count, since it moves nothing.
   Duration communication;
+
+  double bubble_fraction() const { return ShareOf(bubble, step); }
 };
 // The step of one rank, which stands for `stands_for` ranks with the same one.
 struct RankBreakdown {

@@ -13,10 +13,6 @@ struct RoleTime {
   std::string name;         // of the role: "stage 0", "replica"
   std::vector<int> ranks;   // ascending
   StepBreakdown breakdown;  // the mean over those of the ranks whose step is known
-
-  double bubble_fraction() const {
-    return breakdown.step > Duration() ? breakdown.bubble / breakdown.step : 0.0;
-  }
 };
 
 // One entry per role with a rank among `by_rank`, in the plan's order. `ranks` are all ranks of the role.

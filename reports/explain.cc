@@ -20,7 +20,7 @@ constexpr size_t kListedCommunications = 40;
 constexpr size_t kListedStretches = 40;  // of the critical path
 
 std::string Share(Duration part, Duration whole) {
-  return fmt::format("{:>6.1f} %", whole > Duration() ? 100 * (part / whole) : 0.0);
+  return fmt::format("{:>8}", FormatPercent(ShareOf(part, whole)));
 }
 
 // "all_reduce bucket 1"; where the operator's name is that of its kind, it appears once.
@@ -230,8 +230,7 @@ std::string DescribeBreakdown(const Plan& plan, const Prediction& prediction, In
         fmt::format(" (p10 – p90: {} – {})", FormatDuration(prediction.p10), FormatDuration(prediction.p90));
   text += "\n";
   auto row = [&](const char* label, Duration part) {
-    text += fmt::format("  {:<28}{:>12}{}\n", label, part == Duration() ? "0" : FormatDuration(part),
-                        Share(part, b.step));
+    text += fmt::format("  {:<28}{:>12}{}\n", label, FormatTime(part), Share(part, b.step));
   };
   row("compute", b.compute);
   row("exposed communication", b.exposed_communication);

@@ -81,11 +81,10 @@ Result<std::string> ExplainCollectives(const Plan& plan, const Prediction& predi
           "\n";
   for (const Row& row : sorted) {
     const double seconds = ToSeconds(row.time);
-    const std::string waited_for =
-        row.is_message
-            ? fmt::format("{:>12}{:>9}", "", "")
-            : fmt::format("{:>12}{:>7.1f} %", row.exposed == Duration() ? "0" : FormatDuration(row.exposed),
-                          timeline.end > Duration() ? 100 * (row.exposed / timeline.end) : 0.0);
+    const std::string waited_for = row.is_message
+                                       ? fmt::format("{:>12}{:>9}", "", "")
+                                       : fmt::format("{:>12}{:>9}", FormatTime(row.exposed),
+                                                     FormatPercent(ShareOf(row.exposed, timeline.end)));
     text += fmt::format("  {:<30}{:>6}{:>7}{:>22}{:>12}{:>10}{}  {}\n", row.stream + " " + row.kind,
                         row.ranks, row.count, SizesText(row), FormatDuration(row.time / row.count),
                         seconds > 0 ? fmt::format("{:.1f}", row.sent / seconds / 1e9) : "", waited_for,

@@ -18,11 +18,7 @@ namespace {
 
 constexpr size_t kListedRows = 24;  // of stages or ranks: half of them first, half of them last
 
-std::string Time(Duration duration) { return duration == Duration() ? "0" : FormatDuration(duration); }
-
-std::string Share(Duration part, Duration whole) {
-  return fmt::format("{:.1f} %", whole > Duration() ? 100 * (part / whole) : 0.0);
-}
+std::string Share(Duration part, Duration whole) { return FormatPercent(ShareOf(part, whole)); }
 
 std::string Range(int64_t first, int64_t end) {
   return end - first > 1 ? fmt::format("{}-{}", first, end - 1) : std::to_string(first);
@@ -73,12 +69,13 @@ std::string DescribeStages(const Plan& plan, const PipelineUse& use, Ink ink) {
   std::vector<Row> rows;
   for (size_t i = 0; i < ranges.size(); ++i) {
     const StageTimes& times = use.stages[i].times;
-    std::string text =
-        fmt::format("{:>8}{:>12}{:>12}", ranges[i].end - ranges[i].first,
-                    FormatCount(static_cast<double>(ParametersOf(plan, ranges[i]))), Time(times.forward));
+    std::string text = fmt::format("{:>8}{:>12}{:>12}", ranges[i].end - ranges[i].first,
+                                   FormatCount(static_cast<double>(ParametersOf(plan, ranges[i]))),
+                                   FormatTime(times.forward));
     if (is_split)
-      text += fmt::format("{:>16}{:>17}", Time(times.input_gradient), Time(times.weight_gradient));
-    else text += fmt::format("{:>12}", Time(times.backward()));
+      text +=
+          fmt::format("{:>16}{:>17}", FormatTime(times.input_gradient), FormatTime(times.weight_gradient));
+    else text += fmt::format("{:>12}", FormatTime(times.backward()));
     rows.push_back({static_cast<int64_t>(i), static_cast<int64_t>(i) + 1, text});
   }
   std::string header =
@@ -107,7 +104,7 @@ std::string DescribeBalance(const Plan& plan, const PipelineUse& use) {
   const auto slowest = std::max_element(work.begin(), work.end());
   const double excess = sum > Duration() ? *slowest / (sum / static_cast<int64_t>(work.size())) - 1 : 0;
   return fmt::format("  slowest: {}, {} a micro-batch, {:.1f} % above the mean of the ranks\n",
-                     plan.roles[slowest - work.begin()].name, Time(*slowest), 100 * excess);
+                     plan.roles[slowest - work.begin()].name, FormatTime(*slowest), 100 * excess);
 }
 
 std::string DescribeRanks(const Plan& plan, const Prediction& prediction, const PipelineUse& use, Ink ink) {
@@ -122,8 +119,8 @@ std::string DescribeRanks(const Plan& plan, const Prediction& prediction, const 
     const std::string promised =
         request ? std::to_string(PromisedActivationsInFlight(*request, rank)) : "not known";
     rows.push_back({rank, rank + 1,
-                    fmt::format("{:>14}{:>14}{:>12}{:>8}{:>11}{:>14}", Time(work[rank]), Time(use.tail[rank]),
-                                Time(bubbles[rank]), held[rank], promised,
+                    fmt::format("{:>14}{:>14}{:>12}{:>8}{:>11}{:>14}", FormatTime(work[rank]),
+                                FormatTime(use.tail[rank]), FormatTime(bubbles[rank]), held[rank], promised,
                                 FormatBytes(prediction.memory[rank].steady.allocated))});
   }
   std::string text =
@@ -166,13 +163,13 @@ std::string DescribeClosedForm(const Plan& plan, const BubbleParts& parts) {
   const std::string text = fmt::format("  closed form: {} with p = {}, v = {}, m = {}", formula,
                                        request->ranks, request->virtual_stages, request->micro_batches);
   if (!parts.closed_form) return text + ": not the case here, so the schedule was run\n";
-  return text + fmt::format(": {} with the mean stage's times\n", Time(*parts.closed_form));
+  return text + fmt::format(": {} with the mean stage's times\n", FormatTime(*parts.closed_form));
 }
 
 std::string DescribeMessages(const MessageUse& use, int64_t replicas) {
   if (use.count == 0) return "  messages: none\n";
   return fmt::format("  messages: {} a step{} of at most {}, {} each\n", use.count,
-                     replicas > 1 ? " and replica" : "", FormatBytes(use.bytes), Time(use.time));
+                     replicas > 1 ? " and replica" : "", FormatBytes(use.bytes), FormatTime(use.time));
 }
 
 std::string DescribeBubble(const Plan& plan, const Prediction& prediction, const PipelineUse& use, Ink ink) {
@@ -181,7 +178,7 @@ std::string DescribeBubble(const Plan& plan, const Prediction& prediction, const
   auto row = [&](const char* label, Duration part, bool is_sum) {
     const std::string sign = is_sum || part < Duration() ? "" : "+";
     return fmt::format("  {:<42}{:>12}{:>10}\n", label,
-                       (part < Duration() ? "-" : sign) + Time(part < Duration() ? -part : part),
+                       (part < Duration() ? "-" : sign) + FormatTime(part < Duration() ? -part : part),
                        Share(part, step));
   };
   std::string text = "\n" + ink.Bold("where the bubble comes from") +

@@ -40,10 +40,6 @@ void CompareMemory(const Outcome& outcome, Comparison& comparison) {
   }
 }
 
-double BubbleFraction(const StepBreakdown& breakdown) {
-  return breakdown.step > Duration() ? breakdown.bubble / breakdown.step : 0;
-}
-
 }  // namespace
 
 std::string CostsInWords(const Outcome& outcome) {
@@ -274,7 +270,7 @@ Comparison Compare(const Outcome& outcome) {
   StepTimes measured = StepTimesOf(*outcome.measurement);
   comparison.step_time = outcome.prediction->p50 / measured.p50 - 1;
   comparison.bubble_fraction =
-      BubbleFraction(outcome.prediction->breakdown) - BubbleFraction(outcome.measurement->breakdown);
+      outcome.prediction->breakdown.bubble_fraction() - outcome.measurement->breakdown.bubble_fraction();
   CompareMemory(outcome, comparison);
 
   const ToleranceSpec& tolerance = outcome.plan.scenario.tolerance;

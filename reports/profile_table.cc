@@ -116,7 +116,7 @@ std::string HardwareTable(const DeviceSpec& device, Ink ink) {
   row("multiprocessors", std::to_string(device.multiprocessors));
   for (const auto& [type, peak] : device.peaks)
     if (peak > FlopRate()) row(fmt::format("peak {}", type).c_str(), FormatFlopRate(peak));
-  row("GEMM ceiling", fmt::format("{:.1f} %", 100 * device.gemm.ceiling));
+  row("GEMM ceiling", FormatPercent(device.gemm.ceiling));
   if (device.PeakFor(DType::kFloat8) > FlopRate())
     row("GEMM ceiling in fp8", fmt::format("{:.1f} %, {:.1f} % with sums carried over to fp32",
                                            100 * device.gemm.ceiling * device.gemm.fp8_share,
@@ -126,7 +126,7 @@ std::string HardwareTable(const DeviceSpec& device, Ink ink) {
         fmt::format("{:.1f} %", 100 * device.gemm.ceiling * device.gemm.mxfp8_share));
   if (device.PeakFor(DType::kFloat4x2) > FlopRate())
     row("GEMM ceiling in fp4", fmt::format("{:.1f} %", 100 * device.gemm.ceiling * device.gemm.fp4_share));
-  row("spread of devices' speeds", fmt::format("{:.1f} %", 100 * device.speed_spread));
+  row("spread of devices' speeds", FormatPercent(device.speed_spread));
   row("kernel launch, minimum",
       FormatDuration(device.kernel_launch) + ", " + FormatDuration(device.kernel_minimum));
   row("neighbours, host", device.intra_node + ", " + FormatBandwidth(device.host_link));

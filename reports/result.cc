@@ -29,7 +29,7 @@ Json StepJson(const Plan& plan, const Profile& profile, const StepTimes& times,
   json["mfu"] = mfu ? Json(*mfu) : Json(nullptr);  // a CPU has no dense peak to hold it against
   json["mfu_convention"] = "palm";
   json["tflops_per_device"] = throughput.flops_per_device.flops_per_second() / 1e12;
-  json["bubble_fraction"] = breakdown.step > Duration() ? breakdown.bubble / breakdown.step : 0.0;
+  json["bubble_fraction"] = breakdown.bubble_fraction();
   json["compute_s"] = ToSeconds(breakdown.compute);
   json["communication_s"] = ToSeconds(breakdown.communication);
   json["exposed_communication_s"] = ToSeconds(breakdown.exposed_communication);
@@ -71,7 +71,7 @@ Json RoleTimesJson(const std::vector<RoleTime>& times) {
                     {"exposed_communication_s", ToSeconds(time.breakdown.exposed_communication)},
                     {"bubble_s", ToSeconds(time.breakdown.bubble)},
                     {"host_s", ToSeconds(time.breakdown.host)},
-                    {"bubble_fraction", time.bubble_fraction()}});
+                    {"bubble_fraction", time.breakdown.bubble_fraction()}});
   return json;
 }
 

@@ -112,7 +112,7 @@ std::string ThroughputOf(const FoundConfiguration& found) {
                                  FormatCount(predicted.at("tokens_per_s").get<double>()),
                                  TokenWord(found.scenario), predicted.at("tflops_per_device").get<double>());
   if (const Json& mfu = predicted.at("mfu"); !mfu.is_null())
-    text += fmt::format(", MFU {:.1f} %", 100 * mfu.get<double>());
+    text += ", MFU " + FormatPercent(mfu.get<double>());
   return text;
 }
 

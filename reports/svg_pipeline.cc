@@ -178,8 +178,8 @@ class PipelineDrawing {
   void Panel(std::string_view title, const std::vector<Timeline>& timelines, const StepBreakdown& mean) {
     const double top = canvas_.y();
     const Duration end = LongestOf(timelines);
-    canvas_.PanelTitle(fmt::format("{}: {}, {:.1f} % bubble", title, FormatDuration(end),
-                                   mean.step > Duration() ? 100 * (mean.bubble / mean.step) : 0));
+    canvas_.PanelTitle(
+        fmt::format("{}: {}, {} bubble", title, FormatDuration(end), FormatPercent(mean.bubble_fraction())));
     canvas_.Text(SvgCanvas::kWidth - SvgCanvas::kMargin, canvas_.y() - 9, "bubble",
                  "class=\"s\" text-anchor=\"end\"");
     for (const Timeline* timeline : TimelinesByPipelineRank(plan_, timelines))
@@ -248,8 +248,7 @@ class PipelineDrawing {
     const StepBreakdown breakdown = BreakDown(timeline, role, role.steady);
     if (breakdown.step > Duration())
       canvas_.Text(SvgCanvas::kWidth - SvgCanvas::kMargin, baseline,
-                   fmt::format("{:.1f} %", 100 * (breakdown.bubble / breakdown.step)),
-                   "class=\"s\" text-anchor=\"end\"");
+                   FormatPercent(breakdown.bubble_fraction()), "class=\"s\" text-anchor=\"end\"");
   }
 
   // Everything in the lane from left to right.

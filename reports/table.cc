@@ -52,8 +52,6 @@ class Table {
   std::string text_;
 };
 
-std::string Time(Duration duration) { return duration == Duration() ? "0" : FormatDuration(duration); }
-
 std::string Difference(Bytes difference) {
   if (difference == Bytes(0)) return "exact";
   return fmt::format("{}{}", difference > Bytes(0) ? "+" : "-",
@@ -117,7 +115,7 @@ void AddStepTime(Table& table, const Outcome& outcome) {
   Throughput predicted_rate = ThroughputOf(outcome.plan, predicted.p50);
   Throughput measured_rate = ThroughputOf(outcome.plan, measured.p50);
   table.Heading("a step", "     error");
-  table.Row("  time (median)", Time(predicted.p50), Time(measured.p50),
+  table.Row("  time (median)", FormatTime(predicted.p50), FormatTime(measured.p50),
             RelativeError(ToSeconds(predicted.p50), ToSeconds(measured.p50)));
   if (!(Spread(predicted) + Spread(measured)).empty())
     table.Row("    p10 – p90", Spread(predicted), Spread(measured));
@@ -128,7 +126,7 @@ void AddStepTime(Table& table, const Outcome& outcome) {
             FormatFlopRate(measured_rate.flops_per_device));
   auto mfu = [&](Duration step) {
     auto share = MfuOf(outcome.plan, outcome.profile, step);
-    return share ? fmt::format("{:.1f} %", 100 * *share) : std::string();
+    return share ? FormatPercent(*share) : std::string();
   };
   if (DensePeak(outcome.plan, outcome.profile) == FlopRate()) return;
   table.Row("  MFU", mfu(predicted.p50), mfu(measured.p50));
@@ -136,7 +134,7 @@ void AddStepTime(Table& table, const Outcome& outcome) {
   if (const double unmasked = UnmaskedShare(outcome.plan); unmasked < kWorthSaying) {
     const auto halved = [&](Duration step) {
       const auto share = MfuOf(outcome.plan, outcome.profile, step);
-      return share ? fmt::format("{:.1f} %", 100 * unmasked * *share) : std::string();
+      return share ? FormatPercent(unmasked * *share) : std::string();
     };
     table.Row("    half of attention", halved(predicted.p50), halved(measured.p50));
   }
@@ -175,12 +173,9 @@ struct BubbleRow {
   size_t first = 0, last = 0;  // roles
   StepBreakdown predicted, measured;
 
-  static double Share(const StepBreakdown& breakdown) {
-    return breakdown.step > Duration() ? breakdown.bubble / breakdown.step : 0;
-  }
   bool IsWithin(double tolerance, const BubbleRow& other) const {
-    return std::fabs(Share(predicted) - Share(other.predicted)) <= tolerance &&
-           std::fabs(Share(measured) - Share(other.measured)) <= tolerance;
+    return std::fabs(predicted.bubble_fraction() - other.predicted.bubble_fraction()) <= tolerance &&
+           std::fabs(measured.bubble_fraction() - other.measured.bubble_fraction()) <= tolerance;
   }
 };
 
@@ -231,13 +226,13 @@ std::string BubbleLabel(const Plan& plan, const BubbleRow& row) {
 void AddBreakdown(Table& table, const Outcome& outcome) {
   StepBreakdown predicted = outcome.prediction ? outcome.prediction->breakdown : StepBreakdown();
   StepBreakdown measured = outcome.measurement ? outcome.measurement->breakdown : StepBreakdown();
-  auto share = [](Duration part, Duration step) { return step > Duration() ? part / step : 0; };
   auto cell = [&](Duration part, Duration step) {
-    return fmt::format("{} {:>3.0f} %", Time(part), 100 * share(part, step));
+    return fmt::format("{} {:>3.0f} %", FormatTime(part), 100 * ShareOf(part, step));
   };
   auto row = [&](const char* label, Duration StepBreakdown::*part) {
-    table.Row(label, cell(predicted.*part, predicted.step), cell(measured.*part, measured.step),
-              ShareDifference(share(predicted.*part, predicted.step), share(measured.*part, measured.step)));
+    table.Row(
+        label, cell(predicted.*part, predicted.step), cell(measured.*part, measured.step),
+        ShareDifference(ShareOf(predicted.*part, predicted.step), ShareOf(measured.*part, measured.step)));
   };
   table.Heading("where its time goes", "difference");
   row("  compute", &StepBreakdown::compute);
@@ -247,13 +242,12 @@ void AddBreakdown(Table& table, const Outcome& outcome) {
     for (const BubbleRow& stage : BubbleRows(outcome))
       table.Row(BubbleLabel(outcome.plan, stage), cell(stage.predicted.bubble, stage.predicted.step),
                 cell(stage.measured.bubble, stage.measured.step),
-                ShareDifference(share(stage.predicted.bubble, stage.predicted.step),
-                                share(stage.measured.bubble, stage.measured.step)));
+                ShareDifference(stage.predicted.bubble_fraction(), stage.measured.bubble_fraction()));
   }
   row("  host", &StepBreakdown::host);
   row("  (communication in all)", &StepBreakdown::communication);
   constexpr double kWorthSaying = 0.005;  // of the step
-  if (outcome.prediction && share(outcome.prediction->slowed, predicted.step) >= kWorthSaying)
+  if (outcome.prediction && ShareOf(outcome.prediction->slowed, predicted.step) >= kWorthSaying)
     table.Row("  (compute slowed by it)", cell(outcome.prediction->slowed, predicted.step), "", "");
 }
 
@@ -420,7 +414,7 @@ void AddOperators(Table& table, const Outcome& outcome) {
     largest = std::max(largest, std::fabs(row.contribution));
   }
   for (const OperatorRow& row : rows)
-    table.Row("  " + row.name, Time(row.predicted), Time(row.measured),
+    table.Row("  " + row.name, FormatTime(row.predicted), FormatTime(row.measured),
               fmt::format("{:>+9.2f} pp {}", 100 * row.contribution, Bar(row.contribution, largest)));
   table.Row("  together", FormatDuration(predicted), FormatDuration(measured),
             fmt::format("{:>+9.2f} pp", 100 * contribution));

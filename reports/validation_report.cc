@@ -55,17 +55,15 @@ std::string RowsOf(const Validation& validation, const std::string& source, Ink 
   return text + "\n";
 }
 
-std::string Percent(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
-
 std::string SummaryLine(const std::string& name, const ErrorStatistics& statistics) {
   std::string line =
       fmt::format("{:<18}{:>6}{:>9}", Shortened(name, 18), statistics.rows, statistics.refused);
   if (statistics.rows == 0) return line + "\n";
-  return line + fmt::format(" {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>11}\n", Percent(statistics.mape),
-                            FormatSignedPercent(statistics.mean), Percent(statistics.median),
-                            Percent(statistics.p90), Percent(statistics.worst),
+  return line + fmt::format(" {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>11}\n", FormatPercent(statistics.mape),
+                            FormatSignedPercent(statistics.mean), FormatPercent(statistics.median),
+                            FormatPercent(statistics.p90), FormatPercent(statistics.worst),
                             fmt::format("{} of {}", statistics.within_tolerance, statistics.rows),
-                            statistics.pair_order ? Percent(*statistics.pair_order) : "-");
+                            statistics.pair_order ? FormatPercent(*statistics.pair_order) : "-");
 }
 
 Json StatisticsJson(const ErrorStatistics& statistics) {

@@ -31,6 +31,16 @@ TEST(FormatCount, ShortensParameterCounts) {
   EXPECT_EQ(FormatCount(12), "12");
 }
 
+TEST(FormatTime, HasNoUnitForNone) {
+  EXPECT_EQ(FormatTime(Duration()), "0");
+  EXPECT_EQ(FormatTime(Milliseconds(12.3)), "12.3 ms");
+}
+
+TEST(FormatPercent, HasOneDecimal) {
+  EXPECT_EQ(FormatPercent(0.031), "3.1 %");
+  EXPECT_EQ(FormatPercent(1), "100.0 %");
+}
+
 TEST(Counted, PutsTheNounIntoThePluralUnlessThereIsOne) {
   EXPECT_EQ(Counted(1, "rank"), "1 rank");
   EXPECT_EQ(Counted(2, "rank"), "2 ranks");

@@ -29,6 +29,11 @@ TEST(Duration, StaysAtTheEndOfItsRange) {
   EXPECT_EQ(Bytes(1) / GBps(1e-300), Duration::Max());
 }
 
+TEST(Duration, HasAShareInAnother) {
+  EXPECT_DOUBLE_EQ(ShareOf(Seconds(1), Seconds(4)), 0.25);
+  EXPECT_EQ(ShareOf(Duration(), Duration()), 0);
+}
+
 TEST(Bytes, DivideByBandwidthIntoTime) {
   EXPECT_EQ(Bytes(2'000'000'000) / GBps(2), Seconds(1));
   EXPECT_DOUBLE_EQ((MiB(1) / Seconds(1)).bytes_per_second(), 1048576.0);

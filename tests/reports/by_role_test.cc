@@ -16,7 +16,7 @@ TEST(TimeByRole, IsTheMeanOverTheRolesRanks) {
   EXPECT_EQ(times[0].ranks, (std::vector<int>{0, 1}));
   EXPECT_EQ(times[0].breakdown.exposed_communication, Milliseconds(1.5));
   EXPECT_EQ(times[0].breakdown.compute, Milliseconds(9.5));
-  EXPECT_EQ(times[0].bubble_fraction(), 0);
+  EXPECT_EQ(times[0].breakdown.bubble_fraction(), 0);
 }
 
 TEST(TimeByRank, NamesTheRanksAndTheirRoles) {
