@@ -1,6 +1,7 @@
 #include "base/format.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <cmath>
@@ -57,6 +58,10 @@ std::string FormatFlopRate(FlopRate rate) {
 std::string FormatCount(double count) {
   static constexpr std::array<std::string_view, 5> kUnits = {"", "K", "M", "B", "T"};
   return Scaled(count, 1000, kUnits);
+}
+
+std::string FormatShape(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, " x "));
 }
 
 std::string NounFor(int64_t count, std::string_view noun) {

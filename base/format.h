@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/units.h"
 
@@ -25,6 +26,8 @@ std::string FormatFlopRate(FlopRate rate);
 double UnsignedNan(double number);
 // A plain count: 987, 12.3K, 124M, 1.50B.
 std::string FormatCount(double count);
+// The shape of a tensor: "[50257 x 768]"; "[]" of a scalar.
+std::string FormatShape(const std::vector<int64_t>& shape);
 // "rank" for 1, "ranks" for any other count; nouns in "s" and "ch" get "es".
 std::string NounFor(int64_t count, std::string_view noun);
 // "1 rank", "2 ranks", "0 batches".

@@ -21,12 +21,8 @@ Result<int> CheckpointShowCommand(const Options& options) {
   for (const std::string& path : options.files) {
     WT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
     fmt::print("{}\n", Summary(checkpoint));
-    for (const std::string& name : checkpoint.Tensors()) {
-      const auto sizes = checkpoint.ShapeOf(name);
-      std::string shape;
-      for (int64_t size : *sizes) shape += (shape.empty() ? "" : " x ") + std::to_string(size);
-      fmt::print("  {}  {}\n", name, shape);
-    }
+    for (const std::string& name : checkpoint.Tensors())
+      fmt::print("  {}  {}\n", name, FormatShape(*checkpoint.ShapeOf(name)));
   }
   return 0;
 }

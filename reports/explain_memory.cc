@@ -81,9 +81,7 @@ std::string ParameterLines(const Role& role, const std::vector<int32_t>& paramet
   std::string text;
   for (size_t i = 0; i < parameters.size() && i < kListedParameters; ++i) {
     const Parameter& parameter = role.parameters[parameters[i]];
-    std::string shape;
-    for (int64_t extent : parameter.shape) shape += fmt::format("{}{}", shape.empty() ? "" : " × ", extent);
-    text += fmt::format("    {:<44}{:>20}\n", parameter.name, shape);
+    text += fmt::format("    {:<44}{:>20}\n", parameter.name, FormatShape(parameter.shape));
   }
   if (parameters.size() > kListedParameters)
     text += fmt::format("    … and {} more\n", parameters.size() - kListedParameters);
@@ -108,7 +106,7 @@ std::string ContentOf(const Role& role, const Op& op, const Collective& collecti
     const bool has_layer = parameter.name.starts_with(prefix);
     content += fmt::format(" +{} {} {}", has_layer ? parameter.layer - first_layer : 0,
                            has_layer ? parameter.name.substr(prefix.size()) : parameter.name,
-                           fmt::join(parameter.shape, "x"));
+                           FormatShape(parameter.shape));
   }
   return content;
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/format.h"
 #include "base/json_numbers.h"
 #include "base/parsing_notes.h"
 #include "runtime/checkpoint/files.h"
@@ -523,7 +524,7 @@ Status LoadPieces(const TensorSource& source, const Plan& plan, int rank, bool w
     if (!shape) return InvalidInput("{}: has no tensor '{}'", source.path(), piece.tensor);
     if (*shape != piece.shape) {
       return InvalidInput("{}: tensor '{}' is {}, expected {}, as in the scenario's model", source.path(),
-                          piece.tensor, ShapeText(*shape), ShapeText(piece.shape));
+                          piece.tensor, FormatShape(*shape), FormatShape(piece.shape));
     }
     WT_ASSIGN_OR_RETURN(part, source.ReadRuns(piece.tensor, piece.runs));
     put(piece.local, part);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/format.h"
 #include "base/parsing_notes.h"
 #include "runtime/checkpoint/files.h"
 #include "runtime/checkpoint/hugging_face_names.h"
@@ -150,7 +151,7 @@ class HuggingFaceSource : public TensorSource {
     const Shape& shape = file->Find(stored)->shape;
     if (shape == mapping.ShapeOf(part)) return Ok();
     return InvalidInput("{}: tensor '{}' is {}, expected {}, as in the scenario's model", file->path(),
-                        stored, ShapeText(shape), ShapeText(mapping.ShapeOf(part)));
+                        stored, FormatShape(shape), FormatShape(mapping.ShapeOf(part)));
   }
 
   // If the scenario's model lacked a bias or a layer, the remaining weights would be another model.
@@ -321,7 +322,7 @@ Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& direct
   for (const Mapping& mapping : mappings) {
     if (checkpoint.ShapeOf(mapping.tensor) != mapping.shape) {
       return InvalidInput("{}: tensor '{}' is not {}", checkpoint.path(), mapping.tensor,
-                          ShapeText(mapping.shape));
+                          FormatShape(mapping.shape));
     }
     for (const Part& part : mapping.parts) {
       tensors.push_back({part.name, mapping.ShapeOf(part),

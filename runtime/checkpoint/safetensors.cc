@@ -106,12 +106,6 @@ Status CheckOverlaps(const std::string& path, const std::map<std::string, Safete
 
 }  // namespace
 
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (int64_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
-  return "[" + text + "]";
-}
-
 int64_t SafetensorsTensor::elements() const { return ElementsOf(shape); }
 
 Result<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {

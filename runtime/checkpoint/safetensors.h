@@ -27,9 +27,6 @@ struct SafetensorsTensor {
   int64_t elements() const;
 };
 
-// "[50257 x 768]"
-std::string ShapeText(const std::vector<int64_t>& shape);
-
 // Longer headers are refused, as by the format's own reader.
 inline constexpr int64_t kSafetensorsMaxHeader = 100'000'000;
 

@@ -41,6 +41,11 @@ TEST(FormatPercent, HasOneDecimal) {
   EXPECT_EQ(FormatPercent(1), "100.0 %");
 }
 
+TEST(FormatShape, HasTheExtentsInBrackets) {
+  EXPECT_EQ(FormatShape({50257, 768}), "[50257 x 768]");
+  EXPECT_EQ(FormatShape({}), "[]");
+}
+
 TEST(Counted, PutsTheNounIntoThePluralUnlessThereIsOne) {
   EXPECT_EQ(Counted(1, "rank"), "1 rank");
   EXPECT_EQ(Counted(2, "rank"), "2 ranks");
