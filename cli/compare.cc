@@ -84,21 +84,17 @@ Result<Outcome> CompareOne(const Options& options, Plan plan, NodeGroup* nodes) 
     WT_ASSIGN_OR_RETURN(costs, CompleteCosts(options, plan, live, progress));
   }
 
-  auto begin = std::chrono::steady_clock::now();
-  WT_ASSIGN_OR_RETURN(const Prediction prediction,
-                      PredictFrom(costs, plan, options.fold));  // frozen before the live run
-  auto predicted = std::chrono::steady_clock::now();
-  WT_ASSIGN_OR_RETURN(Measurement measurement, RunLive(plan, live));
-  auto measured = std::chrono::steady_clock::now();
-
   Outcome outcome;
+  auto begin = std::chrono::steady_clock::now();
+  WT_ASSIGN_OR_RETURN(outcome.prediction,
+                      PredictFrom(costs, plan, options.fold));  // frozen before the live run
+  outcome.prediction_wall = TimeSince(begin);
+  begin = std::chrono::steady_clock::now();
+  WT_ASSIGN_OR_RETURN(outcome.measurement, RunLive(plan, live));
+  outcome.measurement_wall = TimeSince(begin);
   outcome.plan = std::move(plan);
   outcome.profile = costs.profile;
   outcome.cost_check = costs.check;
-  outcome.prediction = prediction;
-  outcome.measurement = std::move(measurement);
-  outcome.prediction_wall = Seconds(std::chrono::duration<double>(predicted - begin).count());
-  outcome.measurement_wall = Seconds(std::chrono::duration<double>(measured - predicted).count());
   return outcome;
 }
 

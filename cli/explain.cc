@@ -1,6 +1,5 @@
 #include "reports/explain.h"
 
-#include <chrono>
 #include <memory>
 
 #include "base/parallel.h"
@@ -60,28 +59,21 @@ Result<int> ExplainCommand(const Options& options) {
     fmt::print("{}", PrintScheduleCsv(schedule));
     return 0;
   }
-  std::vector<Outcome> outcomes(1);
-  Outcome& outcome = outcomes.front();
   // With all operators, so that the report can name what the allocations at a peak are for.
-  WT_ASSIGN_OR_RETURN(outcome.plan, CompileBalanced(options, scenario, PlanFor::kRun));
-  const Plan& plan = outcome.plan;
+  WT_ASSIGN_OR_RETURN(Plan compiled, CompileBalanced(options, scenario, PlanFor::kRun));
   Ink ink = StandardInk();
   if (options.memory) {
-    WT_ASSIGN_OR_RETURN(const std::string memory, ExplainMemoryAlone(options, plan, ink));
+    WT_ASSIGN_OR_RETURN(const std::string memory, ExplainMemoryAlone(options, compiled, ink));
     fmt::print("{}", memory);
     return 0;
   }
-  WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, plan));
-  NoteCosts(options, costs, plan.scenario);
-  const auto begin = std::chrono::steady_clock::now();
-  WT_ASSIGN_OR_RETURN(outcome.prediction, PredictFrom(costs, plan, options.fold, Cores()));
-  outcome.profile = costs.profile;
-  outcome.prediction_wall =
-      Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, compiled));
+  std::vector<Outcome> outcomes(1);
+  WT_ASSIGN_OR_RETURN(outcomes[0], PredictOutcome(options, costs, std::move(compiled)));
   WT_RETURN_IF_ERROR(WriteReports(options, outcomes));
-  for (const std::string& file : {options.json, options.html, options.trace, options.svg})
-    if (file == "-") return 0;
-  const Prediction& prediction = *outcome.prediction;
+  if (PrintsAnOutput(options)) return 0;
+  const Plan& plan = outcomes[0].plan;
+  const Prediction& prediction = *outcomes[0].prediction;
   const PredictPlan predict = [&](const Plan& variant) {
     return PredictFrom(costs, variant, options.fold, Cores());
   };

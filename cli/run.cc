@@ -280,9 +280,9 @@ Result<int> RunLiveCommand(const Options& options) {
   // Without -q restarts are said when they happen, else at the end, whichever that is.
   std::vector<std::string> restarts;
   if (options.quiet) live.note = [&](const std::string& reason) { restarts.push_back(reason); };
-  auto begin = std::chrono::steady_clock::now();
+  const auto begin = std::chrono::steady_clock::now();
   Result<Measurement> measured = joins ? JoinLive(plan, live) : RunLive(plan, live);
-  std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
+  const Duration wall = TimeSince(begin);
   for (const std::string& reason : restarts)
     std::fprintf(stderr, "windtunnel: restarted after an error: %s\n", reason.c_str());
   WT_ASSIGN_OR_RETURN(Measurement measurement, std::move(measured));
@@ -292,7 +292,7 @@ Result<int> RunLiveCommand(const Options& options) {
   outcomes[0].plan = std::move(plan);
   outcomes[0].profile = MachineProfile(KindOfDevice(outcomes[0].plan.scenario.cluster.device));
   outcomes[0].measurement = std::move(measurement);
-  outcomes[0].measurement_wall = Seconds(wall.count());
+  outcomes[0].measurement_wall = wall;
   if (outcomes[0].measurement->step_times.empty()) return ReportNothingLeft(options, live.run, outcomes);
   WT_RETURN_IF_ERROR(Report(options, outcomes));
   // Also with -q, and where the table goes nowhere.

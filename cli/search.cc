@@ -278,7 +278,7 @@ Result<int> SearchCommand(const Options& options) {
     report.least = FindLeast(scenario, costs.profile, space, run.evaluations());
   // The file comes first: whoever reads the table may stop reading, and a closed pipe ends this process.
   if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, SearchJson(report)));
-  if (options.json != "-" && options.html != "-") {
+  if (!PrintsAnOutput(options)) {
     const Ink ink = StandardInk();
     fmt::print("{}", options.quiet ? SearchVerdict(report, ink) : SearchTable(report, options.verbose, ink));
     if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");

@@ -181,7 +181,7 @@ Result<Selection::Verified> Selection::PredictInFull(int64_t id, int threads) co
   WT_ASSIGN_OR_RETURN(outcome.plan, CompilePlan(scenario, {.threads = threads, .predicts = true}));
   outcome.profile = costs_.profile;
   WT_ASSIGN_OR_RETURN(outcome.prediction, PredictFrom(costs_, outcome.plan, /*fold=*/true, threads));
-  outcome.prediction_wall = Seconds(SecondsSince(begin));
+  outcome.prediction_wall = TimeSince(begin);
   Verified verified;
   verified.step_time = outcome.prediction->p50;
   for (const PredictedMemory& memory : outcome.prediction->memory)

@@ -30,11 +30,6 @@
 namespace windtunnel {
 namespace {
 
-// Whether one of the outputs goes to standard output.
-bool PrintsAnOutput(const Options& options) {
-  return options.json == "-" || options.html == "-" || options.trace == "-" || options.svg == "-";
-}
-
 Status PrintTables(const Options& options, const std::vector<Outcome>& outcomes) {
   if (PrintsAnOutput(options)) return Ok();
   Ink ink = StandardInk();
@@ -52,6 +47,10 @@ Status PrintTables(const Options& options, const std::vector<Outcome>& outcomes)
 }
 
 }  // namespace
+
+bool PrintsAnOutput(const Options& options) {
+  return options.json == "-" || options.html == "-" || options.trace == "-" || options.svg == "-";
+}
 
 bool JoinsJob(const Options& options) {
   return options.command == Command::kRun && !NamesNodes(options) && IsRankOfJob();
@@ -147,18 +146,21 @@ Status CheckReports(const Options& options) {
   return is_first ? CheckOutputFiles(options) : Ok();
 }
 
-Result<Outcome> PredictOutcome(const Options& options, Plan plan) {
-  WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
+Result<Outcome> PredictOutcome(const Options& options, const Costs& costs, Plan plan) {
   NoteCosts(options, costs, plan.scenario);
-  auto begin = std::chrono::steady_clock::now();
+  const auto begin = std::chrono::steady_clock::now();
   WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan, options.fold, Cores()));
-  std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
   Outcome outcome;
+  outcome.prediction_wall = TimeSince(begin);
   outcome.plan = std::move(plan);
-  outcome.profile = std::move(costs.profile);
+  outcome.profile = costs.profile;
   outcome.prediction = std::move(prediction);
-  outcome.prediction_wall = Seconds(wall.count());
   return outcome;
+}
+
+Result<Outcome> PredictOutcome(const Options& options, Plan plan) {
+  WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, plan));
+  return PredictOutcome(options, costs, std::move(plan));
 }
 
 namespace {
@@ -220,6 +222,8 @@ int ThreadsFor(const Options& options) { return options.threads > 0 ? options.th
 double SecondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
+
+Duration TimeSince(std::chrono::steady_clock::time_point begin) { return Seconds(SecondsSince(begin)); }
 
 LiveOptions LiveOptionsFor(const Options& options, Progress& progress) {
   LiveOptions live;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/units.h"
 #include "cli/costs.h"
 #include "cli/options.h"
 #include "plan/plan.h"
@@ -19,6 +20,9 @@
 #include "scenarios/overrides.h"
 
 namespace windtunnel {
+
+// Whether one of the outputs goes to standard output.
+bool PrintsAnOutput(const Options& options);
 
 // Whether this process is a rank of a job that another launcher started. Only `run` joins one; for other
 // commands the environment does not count.
@@ -46,8 +50,9 @@ Status CheckData(const Options& options, const Plan& plan);
 // parallel.data.wrap: …".
 Error Placed(const Options& options, const std::string& file, Error error);
 
-// The prediction of `plan`, and the time that it took.
+// The prediction of `plan`, and the time that it took, from the costs that the options name or from `costs`.
 Result<Outcome> PredictOutcome(const Options& options, Plan plan);
+Result<Outcome> PredictOutcome(const Options& options, const Costs& costs, Plan plan);
 
 // Prints tables to standard output (nothing if an output such as JSON goes there, only verdicts if quiet),
 // then writes the files asked for.
@@ -68,6 +73,7 @@ bool ShowsProgress(const Options& options);
 // --threads; by default one per core.
 int ThreadsFor(const Options& options);
 double SecondsSince(std::chrono::steady_clock::time_point begin);
+Duration TimeSince(std::chrono::steady_clock::time_point begin);
 
 // Notes the keys that the scenario gives and nothing reads.
 void NoteKeysWithoutEffect(const Options& options, const Scenario& scenario);

@@ -23,7 +23,7 @@ Result<int> ValidateCommand(const Options& options) {
   WT_RETURN_IF_ERROR(predictor.CheckOutputs(rows));
   if (options.cross_fit) return CrossFit(options, predictor, rows);
   const Validation validation = Collect(rows, predictor.PredictAll(rows, "predicting rows"));
-  if (options.json != "-" && options.svg != "-") {
+  if (!PrintsAnOutput(options)) {
     Ink ink = StandardInk();
     fmt::print("{}", options.quiet ? ValidationSummary(validation, ink) : ValidationTable(validation, ink));
     if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
