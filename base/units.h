@@ -150,6 +150,7 @@ class FlopRate {
   static constexpr FlopRate FromFlopsPerSecond(double rate) { return FlopRate(rate); }
   constexpr double flops_per_second() const { return rate_; }
   constexpr auto operator<=>(const FlopRate&) const = default;
+  constexpr FlopRate operator*(double factor) const { return FlopRate(rate_ * factor); }
 
  private:
   explicit constexpr FlopRate(double rate) : rate_(rate) {}

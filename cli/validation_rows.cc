@@ -219,8 +219,7 @@ std::optional<Duration> StepTimeOf(const PublishedMeasurement& measured, const P
   if (measured.tokens_per_s_per_device) return Seconds(tokens_per_device / *measured.tokens_per_s_per_device);
   const Flops flops = FlopsPerToken(plan, measured.flops_convention) * tokens_per_device;
   if (measured.tflops_per_device) return flops / Tflops(*measured.tflops_per_device);
-  if (measured.mfu && peak > FlopRate())
-    return flops / FlopRate::FromFlopsPerSecond(peak.flops_per_second() * *measured.mfu);
+  if (measured.mfu && peak > FlopRate()) return flops / (peak * *measured.mfu);
   return std::nullopt;
 }
 

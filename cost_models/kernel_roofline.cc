@@ -68,8 +68,7 @@ Duration TiledTime(const BatchedGemm& g, const GemmTile& tile, int64_t split, co
   const double k = RowFactor(g, device.gemm) * static_cast<double>(g.k) / static_cast<double>(split);
   const Flops of_tile(2.0 * static_cast<double>(tile.m * tile.n) * (k + of.k_overhead));
   const double of_one = ShareOfPeak(tile, of, device.gemm) / static_cast<double>(device.multiprocessors);
-  return of_tile * waves / FlopRate::FromFlopsPerSecond(of.peak.flops_per_second() * of_one) +
-         SumTime(g, split, device);
+  return of_tile * waves / (of.peak * of_one) + SumTime(g, split, device);
 }
 
 // A lower bound of TiledTime, less SumTime, for all splits: no multiprocessor is ever idle.
@@ -79,7 +78,7 @@ Duration LeastTiledTime(const BatchedGemm& g, const GemmTile& tile, const Multip
   constexpr double kRounding = 1 - 1e-9;
   const Flops work(kRounding * 2.0 * static_cast<double>(tiles * tile.m * tile.n) *
                    RowFactor(g, device.gemm) * static_cast<double>(g.k));
-  return work / FlopRate::FromFlopsPerSecond(of.peak.flops_per_second() * ShareOfPeak(tile, of, device.gemm));
+  return work / (of.peak * ShareOfPeak(tile, of, device.gemm));
 }
 
 // Stream-K: every multiprocessor has equally many steps of k, and hands over one tile that others share.
@@ -92,9 +91,8 @@ std::optional<Duration> SharedOutTime(const BatchedGemm& g, const GemmTile& tile
   const double k = RowFactor(g, device.gemm) * static_cast<double>(g.k);
   const Flops work(2.0 * static_cast<double>(tiles * tile.m * tile.n) * (k + of.k_overhead));
   const Bytes handed_over = Bytes(4) * (2 * tile.m * tile.n * device.multiprocessors);  // written and read
-  return work /
-             FlopRate::FromFlopsPerSecond(of.peak.flops_per_second() * ShareOfPeak(tile, of, device.gemm)) +
-         MemoryTime(handed_over, device) + device.kernel_minimum;
+  return work / (of.peak * ShareOfPeak(tile, of, device.gemm)) + MemoryTime(handed_over, device) +
+         device.kernel_minimum;
 }
 
 // The peak that the ceiling applies to.
@@ -104,8 +102,7 @@ Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32, bool f
     const GemmSpec& gemm = device.gemm;
     const double of_fp8 = fast_accumulation ? gemm.fp8_share : gemm.fp8_precise_share;
     const double of_blocks = dtype == DType::kMxFloat8 ? gemm.mxfp8_share : gemm.fp4_share;
-    return FlopRate::FromFlopsPerSecond(peak.flops_per_second() *
-                                        (dtype == DType::kFloat8 ? of_fp8 : of_blocks));
+    return peak * (dtype == DType::kFloat8 ? of_fp8 : of_blocks);
   }
   if (peak > FlopRate()) return peak;
   if (dtype == DType::kMxFloat8 && device.PeakFor(DType::kFloat8) > FlopRate())
@@ -217,7 +214,7 @@ Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward
       AttentionRateIn(a, AttentionRateAt(rates, columns, work.seq, is_backward), device, options.tf32));
   const double blocks = static_cast<double>(a.batch * a.heads * CeilDivide(a.seq, kQueryBlock));
   const double filled = std::min(blocks / static_cast<double>(device.multiprocessors), 1.0);
-  return flops / FlopRate::FromFlopsPerSecond(rate.flops_per_second() * filled);
+  return flops / (rate * filled);
 }
 
 // Runs as flash attention over the tokens whose keys are present, and never by cuDNN on the cuda device.

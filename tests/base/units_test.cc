@@ -47,6 +47,8 @@ TEST(Bytes, RoundUpToMultiples) {
 
 TEST(Flops, DivideByRateIntoTime) { EXPECT_EQ(Flops(3e12) / Tflops(1.5), Seconds(2)); }
 
+TEST(FlopRate, HasShares) { EXPECT_EQ(Tflops(3) * 0.5, Tflops(1.5)); }
+
 TEST(MulDiv, SurvivesProductsBeyond64Bits) {
   // 9.3 MB for one second in picoseconds: 9.3e6 * 1e12 > 2^63.
   EXPECT_EQ(MulDiv(9'300'000, 1'000'000'000'000, 9'300'000), 1'000'000'000'000);
