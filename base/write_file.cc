@@ -16,15 +16,6 @@ constexpr mode_t kAllMayWrite = 0666;  // less the umask
 
 std::error_code LastError() { return {errno, std::generic_category()}; }
 
-std::error_code WriteAll(int file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(file, text.data(), text.size());
-    if (written < 0 && errno != EINTR) return LastError();
-    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
-  }
-  return {};
-}
-
 // Writes a file without a name and then gives it that name, so that a process which is killed leaves nothing
 // behind.
 // Returns whether that worked: some file systems have no such files, and the name is given by way of /proc.
@@ -55,6 +46,15 @@ std::error_code WriteWhole(const std::string& path, std::string_view text) {
 }
 
 }  // namespace
+
+std::error_code WriteAll(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(file, text.data(), text.size());
+    if (written < 0 && errno != EINTR) return LastError();
+    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+  }
+  return {};
+}
 
 std::error_code ReplaceFile(const std::string& path, std::string_view text) {
   namespace fs = std::filesystem;

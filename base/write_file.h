@@ -1,4 +1,4 @@
-// Writing a whole file.
+// Writing a whole file, or all of a text to an open one.
 #pragma once
 
 #include <string>
@@ -6,6 +6,9 @@
 #include <system_error>
 
 namespace windtunnel {
+
+// Writes all of `text` to the open file `file`, in as many parts as it takes. Goes on after signals.
+std::error_code WriteAll(int file, std::string_view text);
 
 // Writes `text` to a file beside `path`, which then replaces it and takes over its permissions. Readers see
 // the old file or the new one, never a part. If the disk is full, the old one stays. Nothing is synced to the

@@ -10,8 +10,10 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 #include "base/host_name.h"
+#include "base/write_file.h"
 #include "runtime/tensorboard_event.pb.h"
 
 namespace windtunnel {
@@ -88,12 +90,8 @@ Status EventFile::Append(const std::string& event) {
   AppendBytes(MaskedCrc32c(record.data(), record.size()), record);
   record += event;
   AppendBytes(MaskedCrc32c(event.data(), event.size()), record);
-  for (size_t written = 0; written < record.size();) {
-    const ssize_t now = write(file_, record.data() + written, record.size() - written);
-    if (now < 0 && errno == EINTR) continue;
-    if (now < 0) return Failed("{}: cannot be written: {}", path_, std::strerror(errno));
-    written += static_cast<size_t>(now);
-  }
+  if (const std::error_code error = WriteAll(file_, record))
+    return Failed("{}: cannot be written: {}", path_, error.message());
   return Ok();
 }
 

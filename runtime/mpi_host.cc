@@ -22,6 +22,7 @@
 #include "base/errors_of.h"
 #include "base/host_name.h"
 #include "base/temporary_directory.h"
+#include "base/write_file.h"
 #include "runtime/store.h"
 
 namespace windtunnel {
@@ -292,15 +293,6 @@ void RemoveAll(const std::string& path) {
   std::filesystem::remove_all(path, ignored);
 }
 
-bool WriteAll(int fd, const std::string& text) {
-  for (size_t sent = 0; sent < text.size();) {
-    const ssize_t written = write(fd, text.data() + sent, text.size() - sent);
-    if (written <= 0) return false;
-    sent += static_cast<size_t>(written);
-  }
-  return true;
-}
-
 // The child of MpiHost::Start. Answers "+" and the environments, or "-" and what went wrong. It lives until
 // `alive` ends, whatever signals come: a request that all processes of a machine end is the launcher's to
 // handle, as is an interrupt from the terminal.
@@ -309,7 +301,7 @@ bool WriteAll(int fd, const std::string& text) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) signal(number, SIG_IGN);
   Server server(job, directory);
   const Status started = server.Start();
-  const bool told = WriteAll(answer, started ? "+" + server.Environments() : "-" + started.error().message);
+  const bool told = !WriteAll(answer, started ? "+" + server.Environments() : "-" + started.error().message);
   close(answer);
   char byte;
   while (told && read(alive, &byte, 1) > 0) {

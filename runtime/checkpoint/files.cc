@@ -9,9 +9,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <utility>
 
 #include "base/host_name.h"
+#include "base/write_file.h"
 
 namespace windtunnel {
 
@@ -31,15 +33,9 @@ NewFile::~NewFile() {
 }
 
 Status NewFile::Write(const void* data, size_t bytes) {
-  const char* next = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t written = write(descriptor_, next, bytes);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Failed("{}: cannot be written: {}", path_, strerror(errno));
-    next += written;
-    bytes -= static_cast<size_t>(written);
-    bytes_ += written;
-  }
+  if (const std::error_code error = WriteAll(descriptor_, {static_cast<const char*>(data), bytes}))
+    return Failed("{}: cannot be written: {}", path_, error.message());
+  bytes_ += static_cast<int64_t>(bytes);
   return Ok();
 }
 
