@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include "scenarios/characters.h"
+
 namespace windtunnel {
 namespace {
 
@@ -55,18 +57,11 @@ std::string Escaped(const std::string& text, const std::string& special) {
   return escaped;
 }
 
-// `text` between single quotes of a Bourne shell.
-std::string Quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 // ---- bash
 
 std::string BashValues(const Values& values) {
   std::string text;
-  if (!values.words.empty()) text += fmt::format(" _windtunnel_words {}", Quoted(Joined(values.words)));
+  if (!values.words.empty()) text += fmt::format(" _windtunnel_words {}", ShellWord(Joined(values.words)));
   if (values.kind == Values::kFiles)
     text += fmt::format("{} _windtunnel_files '{}'", text.empty() ? "" : ";", values.suffix);
   if (values.kind == Values::kDirectories) text += " _windtunnel_directories";
@@ -116,8 +111,8 @@ std::string BashScript(const std::vector<CommandWords>& commands, const std::vec
     std::vector<std::string> words = command.subcommands;
     text += fmt::format("    \"windtunnel{}{}\")\n", path.empty() ? "" : " ", path);
     text += fmt::format("      if [[ $current == -* ]]; then _windtunnel_words {}; return; fi\n",
-                        Quoted(Joined(OptionNames(command))));
-    if (!words.empty()) text += fmt::format("      _windtunnel_words {}\n", Quoted(Joined(words)));
+                        ShellWord(Joined(OptionNames(command))));
+    if (!words.empty()) text += fmt::format("      _windtunnel_words {}\n", ShellWord(Joined(words)));
     text += fmt::format("     {} ;;\n", BashValues(OperandsOf(command, profiles)));
   }
   return text + "  esac\n}\ncomplete -F _windtunnel windtunnel\n";
@@ -173,12 +168,12 @@ std::string ZshScript(const std::vector<CommandWords>& commands, const std::vect
                                        Escaped(option.description, "[]:\\"));
         if (!option.value.empty())
           spec += ":" + ZshAction(option.value, ValuesOf(option.value, profiles, false));
-        text += "    " + Quoted((name == "--set" ? "*" : "") + spec) + "\n";
+        text += "    " + ShellWord((name == "--set" ? "*" : "") + spec) + "\n";
       }
     }
     if (command.subcommands.empty()) {
       if (!command.operand.empty())
-        text += "    " + Quoted("*:" + ZshAction(command.operand, OperandsOf(command, profiles))) + "\n";
+        text += "    " + ShellWord("*:" + ZshAction(command.operand, OperandsOf(command, profiles))) + "\n";
       text += "  )\n  _arguments -S $arguments\n}\n";
       continue;
     }
@@ -187,7 +182,7 @@ std::string ZshScript(const std::vector<CommandWords>& commands, const std::vect
         "command)\n      commands=(\n";
     for (const std::string& name : command.subcommands)
       text += "        " +
-              Quoted(Escaped(name, ":\\") + ":" + Escaped(description_of(command, name), ":\\")) + "\n";
+              ShellWord(Escaped(name, ":\\") + ":" + Escaped(description_of(command, name), ":\\")) + "\n";
     text += fmt::format(
         "      )\n      _describe command commands ;;\n    rest)\n      (( $+functions[{0}_$words[1]] )) && "
         "{0}_$words[1] ;;\n  esac\n}}\n",

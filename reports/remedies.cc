@@ -10,6 +10,7 @@
 #include "base/ceil_divide.h"
 #include "base/format.h"
 #include "reports/outcome.h"
+#include "scenarios/characters.h"
 #include "scenarios/checks.h"
 #include "scenarios/derived.h"
 #include "scenarios/framework_doubts.h"
@@ -238,10 +239,8 @@ bool IsMore(const Remedy& remedy, const Remedy& less) {
 
 std::string Describe(const Remedy& remedy) {
   std::string text;
-  for (const std::string& setting : remedy.settings) {
-    const bool is_plain = setting.find('[') == std::string::npos;
-    text += fmt::format("{}--set {}", text.empty() ? "" : " ", is_plain ? setting : "'" + setting + "'");
-  }
+  for (const std::string& setting : remedy.settings)
+    text += fmt::format("{}--set {}", text.empty() ? "" : " ", ShellWord(setting));
   return text;
 }
 
