@@ -13,9 +13,10 @@ namespace windtunnel {
 namespace {
 
 constexpr int64_t kMostDevices = 1024;
-// A point costs as much as a prediction of the scenario, so a large one is predicted at every second or
-// fourth size only.
-constexpr int64_t kOperators = 800'000;
+// A point costs as much as a prediction of the scenario, so one of many operators is predicted at every second
+// power of two only, and one of very many at every fourth.
+constexpr int64_t kManyOperators = 80'000, kVeryManyOperators = 160'000;
+constexpr int64_t kEachPower = 2, kEverySecondPower = 4, kEveryFourthPower = 16;
 
 Scenario WithReplicas(Scenario scenario, int64_t replicas) {
   DataParallelSpec& data = scenario.parallel.data;
@@ -55,7 +56,7 @@ Scaling PredictScaling(const Scenario& scenario, const PredictPlan& predict) {
   }
   const int64_t own = std::max<int64_t>(scenario.parallel.data.size, 1);
   const int64_t per_replica = DeviceMesh(scenario.parallel).world_size() / own;
-  int64_t factor = 2;
+  int64_t factor = kEachPower;
   std::vector<int64_t> too_small;
   auto add = [&](int64_t replicas) {
     const auto plan = CompilePlan(WithReplicas(scenario, replicas), {.predicts = true});
@@ -74,7 +75,8 @@ Scaling PredictScaling(const Scenario& scenario, const PredictPlan& predict) {
       too_small.push_back(replicas * per_replica);
       return;
     }
-    if (OperatorsIn(*plan) * 10 > kOperators) factor = OperatorsIn(*plan) * 5 > kOperators ? 16 : 4;
+    if (const int64_t operators = OperatorsIn(*plan); operators > kManyOperators)
+      factor = operators > kVeryManyOperators ? kEveryFourthPower : kEverySecondPower;
     const Throughput throughput = ThroughputOf(*plan, prediction->p50);
     scaling.points.push_back({replicas * per_replica, prediction->p50, throughput.tokens_per_s});
   };

@@ -35,6 +35,7 @@ constexpr double kRingShare = 0.77;
 // BM.GPU.B4.8, RoCE) and 188.7 of 200 (GKE a3-megagpu, TCPXO); 400 Gb/s a GPU, 328.9 of 400 (GKE a3-ultragpu,
 // RoCE, all-gather); TCP without RDMA, 50.2 and 70.9 of 100 (GKE a3-highgpu, TCPX).
 constexpr double kShareTo200 = 0.94, kShareBeyond200 = 0.82, kShareOfEthernet = 0.6;
+constexpr double kSlowCard = 25;  // GB/s: 200 Gb/s
 
 // libfabric's addition to NCCL's latency of a message to another node: half of the median excess, 103 us, of
 // 14 all-reduces of up to 16 KiB on 2 nodes of 8 A100s (AWS p4de.24xlarge, nccl-tests), whose trees cross the
@@ -94,7 +95,7 @@ Result<NicRates> CardRates(const NetworkSpec& network, int64_t devices, Bandwidt
         "cluster.network.inter_node names no bandwidth, expected gbits_per_nic: collectives span nodes");
   double rate = gbytes * kShareTo200;
   if (link.kind == "ethernet") rate = gbytes * kShareOfEthernet;
-  else if (gbytes > 25) rate = std::max(25 * kShareTo200, gbytes * kShareBeyond200);
+  else if (gbytes > kSlowCard) rate = std::max(kSlowCard * kShareTo200, gbytes * kShareBeyond200);
   return NicRates{GBps(gbytes), GBps(rate),
                   Microseconds(link.latency_us.value_or(link.kind == "efa" ? kEfaLatency : 0))};
 }
@@ -102,7 +103,6 @@ Result<NicRates> CardRates(const NetworkSpec& network, int64_t devices, Bandwidt
 Bandwidth AchievedOfDevice(const NicRates& card, const NetworkSpec& network, double cards,
                            Bandwidth to_cards) {
   const Bandwidth filled = card.rate * std::min(cards, to_cards / card.nominal);
-  constexpr double kSlowCard = 25;
   if (network.inter_node.kind == "ethernet" || card.nominal <= GBps(kSlowCard)) return filled;
   return std::max(filled, std::min(GBps(kSlowCard) * cards, to_cards) * kShareTo200);
 }
