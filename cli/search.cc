@@ -151,7 +151,7 @@ Result<std::vector<Override>> GivenOverrides(const Options& options) {
 // Includes the best configuration's whole report, if it was predicted in full.
 Status WriteHtml(const Options& options, const Costs& costs, const SearchReport& report) {
   std::vector<Outcome> best;
-  if (!report.pareto.empty() && report.pareto.front().is_in_full) {
+  if (!report.pareto.empty() && report.pareto.front().predicted.is_in_full()) {
     Outcome& outcome = best.emplace_back();
     WT_ASSIGN_OR_RETURN(outcome.plan, CompilePlan(report.pareto.front().scenario, {.predicts = true}));
     outcome.profile = costs.profile;

@@ -189,7 +189,7 @@ Result<Selection::Verified> Selection::PredictInFull(int64_t id, int threads) co
   verified.memory += outcome.prediction->outside_allocator;
   verified.fits = FitsInDevice(*outcome.prediction).value_or(true);
   verified.is_tight = verified.fits && !DescribeRetries(*outcome.prediction).empty();
-  verified.predicted = PredictedBlock(outcome);
+  verified.predicted = PredictedInFull(outcome);
   return verified;
 }
 
@@ -197,24 +197,22 @@ Selection::Verified Selection::AsComposed(int64_t id, const std::string& why) {
   Note(options_, fmt::format("{}: {}; what is said of it is composed, as with --quick",
                              Describe(space_.legal[static_cast<size_t>(id)]), why));
   const auto choice = ChoiceOf(id);
-  return {{}, choice->step_time, choice->memory};
+  return {std::nullopt, choice->step_time, choice->memory};
 }
 
 FoundConfiguration Selection::Found(const Choice& choice) const {
   const Configuration& configuration = space_.legal[static_cast<size_t>(choice.id)];
-  FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), given_, "",
-                           false,  false};
+  FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), given_, {}, false};
   if (auto overrides = OverridesFor(given_, found.scenario, scenario_))
     found.overrides = *std::move(overrides);
   else Note(options_, fmt::format("no overrides say what was found: {}", overrides.error().message));
   if (const auto verified = verified_.find(choice.id);
-      verified != verified_.end() && !verified->second.predicted.empty()) {
-    found.predicted = verified->second.predicted;
-    found.is_in_full = true;
+      verified != verified_.end() && verified->second.predicted) {
+    found.predicted = *verified->second.predicted;
   } else {
     Plan plan = OutlineOf(found.scenario);
     plan.model = StatisticsOf(found.scenario);
-    found.predicted = ComposedBlock(plan, costs_.profile, choice.step_time);
+    found.predicted = Composed(plan, costs_.profile, choice.step_time);
     found.is_lower_bound = lower_bounds_.contains(choice.id);
   }
   return found;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -39,7 +40,8 @@ class Selection {
 
  private:
   struct Verified {
-    std::string predicted;  // empty: this machine had too little memory to predict it in full
+    // Nothing: this machine had too little memory to predict it in full.
+    std::optional<FoundPrediction> predicted;
     Duration step_time;
     Bytes memory;
     bool fits = true;

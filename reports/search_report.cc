@@ -78,8 +78,8 @@ Json FoundJson(const FoundConfiguration& found) {
   if (found.is_lower_bound) json["step_time_is_lower_bound"] = true;
   json["memory_bytes"] = found.choice.memory.count();
   // Whether what the allocator reserves fits is known of what was predicted in full.
-  json["fits"] = found.is_in_full ? Json(true) : Json();
-  json["predicted"] = Json::parse(found.predicted);
+  json["fits"] = found.predicted.is_in_full() ? Json(true) : Json();
+  json["predicted"] = Json::parse(found.predicted.json);
   return json;
 }
 
@@ -95,24 +95,13 @@ int64_t Sum(const std::map<std::string, int64_t>& counts) {
   return sum;
 }
 
-// The device memory that the allocator reserves, with what is outside it; nothing if not predicted in full.
-std::optional<Bytes> ReservedBy(const FoundConfiguration& found) {
-  const Json predicted = Json::parse(found.predicted);
-  if (!predicted.contains("memory")) return std::nullopt;
-  int64_t reserved = 0;
-  for (const Json& role : predicted["memory"])
-    reserved = std::max(reserved, role.at("peak_reserved_bytes").get<int64_t>());
-  return Bytes(reserved + predicted.at("outside_allocator_bytes").get<int64_t>());
-}
-
 // "62.5K tokens/s, 477 TFLOP/s of a device, MFU 48.2 %"
-std::string ThroughputOf(const FoundConfiguration& found) {
-  const Json predicted = Json::parse(found.predicted);
-  std::string text = fmt::format("{} {}/s, {:.3g} TFLOP/s of a device",
-                                 FormatCount(predicted.at("tokens_per_s").get<double>()),
-                                 TokenWord(found.scenario), predicted.at("tflops_per_device").get<double>());
-  if (const Json& mfu = predicted.at("mfu"); !mfu.is_null())
-    text += ", MFU " + FormatPercent(mfu.get<double>());
+std::string ThroughputInWords(const FoundConfiguration& found) {
+  const FoundPrediction& predicted = found.predicted;
+  std::string text =
+      fmt::format("{} {}/s, {:.3g} TFLOP/s of a device", FormatCount(predicted.throughput.tokens_per_s),
+                  TokenWord(found.scenario), predicted.throughput.flops_per_device.flops_per_second() / 1e12);
+  if (predicted.mfu) text += ", MFU " + FormatPercent(*predicted.mfu);
   return text;
 }
 
@@ -130,7 +119,7 @@ std::string OptionsOf(const SearchReport& report, const FoundConfiguration& foun
 // would be, and it has not been predicted in full.
 bool MayNotFit(const FoundConfiguration& found, Bytes device_memory) {
   constexpr double kSafe = 2.0 / 3;
-  return !found.is_in_full && device_memory > Bytes(0) &&
+  return !found.predicted.is_in_full() && device_memory > Bytes(0) &&
          static_cast<double>(found.choice.memory.count()) >
              kSafe * static_cast<double>(device_memory.count());
 }
@@ -138,33 +127,31 @@ bool MayNotFit(const FoundConfiguration& found, Bytes device_memory) {
 // Has a column of reserved memory if all rows were predicted in full.
 std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& rows, Bytes device_memory,
                    Ink ink) {
-  std::vector<std::optional<Bytes>> reserved;
-  for (const FoundConfiguration& row : rows) reserved.push_back(ReservedBy(row));
   const bool shows =
-      std::all_of(reserved.begin(), reserved.end(), [](const auto& r) { return r.has_value(); });
+      std::all_of(rows.begin(), rows.end(), [](const auto& row) { return row.predicted.is_in_full(); });
   const auto line = [&](const std::string& time, const std::string& memory, const std::string& all,
                         const std::string& devices, const std::string& what) {
     return fmt::format("{:>10}{:>12}{}{:>9}  {}", time, memory, shows ? fmt::format("{:>12}", all) : "",
                        devices, what);
   };
-  const auto is_at_limit = [&](const std::optional<Bytes>& memory) {
+  const auto is_at_limit = [&](const FoundConfiguration& row) {
+    const std::optional<Bytes>& memory = row.predicted.reserved;
     return memory && device_memory > Bytes(0) && IsAtLimit(*memory, device_memory);
   };
   std::string text = ink.Bold(line("step time", "memory", "reserved", "devices", title)) + "\n";
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const Choice& choice = rows[i].choice;
-    text += line((rows[i].is_lower_bound ? "> " : "") + FormatDuration(choice.step_time),
-                 (MayNotFit(rows[i], device_memory) ? "? " : "") + FormatBytes(choice.memory),
-                 shows ? (is_at_limit(reserved[i]) ? "! " : "") + FormatBytes(*reserved[i]) : "",
-                 std::to_string(choice.devices),
-                 Describe(rows[i].configuration)) +
+  for (const FoundConfiguration& row : rows) {
+    const Choice& choice = row.choice;
+    text += line((row.is_lower_bound ? "> " : "") + FormatDuration(choice.step_time),
+                 (MayNotFit(row, device_memory) ? "? " : "") + FormatBytes(choice.memory),
+                 shows ? (is_at_limit(row) ? "! " : "") + FormatBytes(*row.predicted.reserved) : "",
+                 std::to_string(choice.devices), Describe(row.configuration)) +
             "\n";
   }
   if (std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.is_lower_bound; }))
     text +=
         "         > : without what collectives of different groups take from each other on network cards "
         "(--full predicts it)\n";
-  if (shows && std::any_of(reserved.begin(), reserved.end(), is_at_limit))
+  if (shows && std::any_of(rows.begin(), rows.end(), is_at_limit))
     text += "         ! : at the limit of the device's memory: predictions of peaks are some per cent off\n";
   const auto may_not_fit = [&](const FoundConfiguration& row) { return MayNotFit(row, device_memory); };
   if (std::any_of(rows.begin(), rows.end(), may_not_fit))
@@ -183,11 +170,17 @@ std::string ReasonsOf(const char* title, const std::map<std::string, int64_t>& c
 
 }  // namespace
 
-std::string PredictedBlock(const Outcome& outcome) {
-  return Json::parse(ResultJsonOf(outcome)).at("predicted").dump();
+FoundPrediction PredictedInFull(const Outcome& outcome) {
+  const Prediction& prediction = *outcome.prediction;
+  const Duration step = StepTimesOf(prediction).p50;
+  Bytes reserved;
+  for (const PredictedMemory& memory : prediction.memory)
+    reserved = std::max(reserved, memory.steady.reserved);
+  return {Json::parse(ResultJsonOf(outcome)).at("predicted").dump(), ThroughputOf(outcome.plan, step),
+          MfuOf(outcome.plan, outcome.profile, step), reserved + prediction.outside_allocator};
 }
 
-std::string ComposedBlock(const Plan& plan, const Profile& profile, Duration step) {
+FoundPrediction Composed(const Plan& plan, const Profile& profile, Duration step) {
   const double seconds = ToSeconds(step);
   const Throughput throughput = ThroughputOf(plan, step);
   Json json;
@@ -200,7 +193,7 @@ std::string ComposedBlock(const Plan& plan, const Profile& profile, Duration ste
   json["mfu"] = mfu ? Json(*mfu) : Json();
   json["mfu_convention"] = "palm";
   json["tflops_per_device"] = throughput.flops_per_device.flops_per_second() / 1e12;
-  return json.dump();
+  return {json.dump(), throughput, mfu, std::nullopt};
 }
 
 std::string SearchJson(const SearchReport& report) {
@@ -275,8 +268,8 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
                      ShellWord(best.scenario.source_file)) +
             OptionsOf(report, best) + "\n";
     if (!can_predict) text += fmt::format("  too large for predict: {}\n", can_predict.error().message);
-    text += fmt::format("  {}", ThroughputOf(best));
-    if (const auto reserved = ReservedBy(best))
+    text += "  " + ThroughputInWords(best);
+    if (const auto reserved = best.predicted.reserved)
       text += fmt::format(
           "; {} of the device are then reserved (memory in the tables is what buffers ask for, and what is "
           "outside the "

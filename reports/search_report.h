@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,14 +16,25 @@
 
 namespace windtunnel {
 
+// What is predicted of a configuration: the result's `predicted` block, or the known part of it, and the
+// numbers of it that tables show.
+struct FoundPrediction {
+  std::string json;  // the block, as JSON text
+  Throughput throughput;
+  std::optional<double> mfu;
+  // The device memory that the allocator reserves, with what is outside it; only in a whole block.
+  std::optional<Bytes> reserved;
+
+  bool is_in_full() const { return reserved.has_value(); }
+};
+
 // A configuration with its prediction.
 struct FoundConfiguration {
   Choice choice;
   Configuration configuration;
   Scenario scenario;                // with the configuration applied
   std::vector<Override> overrides;  // turn the scenario's file into `scenario` when it is loaded
-  std::string predicted;            // the result's `predicted` block, or the known part of it, as JSON text
-  bool is_in_full = false;          // whether `predicted` is the whole block
+  FoundPrediction predicted;
   // Whether the step time leaves out the contention of collectives of different groups for network cards
   // (SharesCards).
   bool is_lower_bound = false;
@@ -61,10 +73,10 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink);
 // One line: the best.
 std::string SearchVerdict(const SearchReport& report, Ink ink);
 
-// The `predicted` block of an outcome's result, as JSON text.
-std::string PredictedBlock(const Outcome& outcome);
+// The whole block. REQUIRES: outcome.prediction.
+FoundPrediction PredictedInFull(const Outcome& outcome);
 // The part of that block that follows from a step time alone. Reads only the plan's scenario, world size and
 // model statistics.
-std::string ComposedBlock(const Plan& plan, const Profile& profile, Duration step);
+FoundPrediction Composed(const Plan& plan, const Profile& profile, Duration step);
 
 }  // namespace windtunnel
