@@ -7,6 +7,7 @@
 
 #include "plan/loss_scaling.h"
 #include "plan/message_protocol.h"
+#include "plan/step_end.h"
 #include "scenarios/derived.h"
 
 namespace windtunnel {
@@ -210,7 +211,7 @@ Program RoleCompiler::Initialize() {
     for (const BufferId kept : stage.model->kept_buffers()) builder.Alloc(kept);
   for (auto& collectives : collectives_) collectives->Initialize(builder);
   strategy_->Initialize(builder);
-  CloseWithBarrier(builder);
+  CloseWithBarrier(builder, *world_);
   return builder.Finish();
 }
 
@@ -219,10 +220,10 @@ Program RoleCompiler::Step(int64_t step, std::string name, bool computes) {
   OffloadActivations(builder);
   strategy_->BeginStep(builder, step);
   if (computes) work_->AddMicroBatches(builder, *strategy_, role_.losses);
-  SumTiedGradient(builder);
+  SumTiedGradient(builder, *strategy_, *embedding_);
   strategy_->Update(builder, /*first=*/step == 0);
   AddLossScaleUpdate(builder);
-  CloseWithBarrier(builder);
+  CloseWithBarrier(builder, *world_);
   return builder.Finish();
 }
 
@@ -246,7 +247,7 @@ Program RoleCompiler::Restore() {
   ProgramBuilder builder(role_, "restore");
   builder.SetPhase(Phase::kInitialize);
   strategy_->Restore(builder);
-  CloseWithBarrier(builder);
+  CloseWithBarrier(builder, *world_);
   return builder.Finish();
 }
 
@@ -255,32 +256,8 @@ Program RoleCompiler::Evaluate() {
   builder.Evaluates();
   strategy_->BeginEvaluation(builder);
   work_->AddMicroBatches(builder, *strategy_, role_.losses, /*forward_only=*/true);
-  CloseWithBarrier(builder);
+  CloseWithBarrier(builder, *world_);
   return builder.Finish();
-}
-
-// As Megatron: the first and the last stage sum the gradients of tied weights, so both make the same update.
-void RoleCompiler::SumTiedGradient(ProgramBuilder& builder) {
-  builder.SetPhase(Phase::kGradientSync);
-  for (size_t i = 0; i < role_.parameters.size(); ++i) {
-    if (!role_.parameters[i].is_shared) continue;
-    const int index = static_cast<int>(i);
-    const OpIndex sum = embedding_->AllReduce(builder, strategy_->ReducedGradient(index),
-                                              role_.parameters[i].name, builder.BeforeNextCompute());
-    builder.Carries(sum, {index});
-    builder.WaitBeforeNextCompute(sum);
-  }
-}
-
-// The barrier waits for everything on this rank.
-void RoleCompiler::CloseWithBarrier(ProgramBuilder& builder) {
-  builder.SetPhase(Phase::kEnd);
-  std::vector<OpIndex> last;
-  for (size_t stream = 0; stream < role_.streams.size(); ++stream) {
-    if (role_.streams[stream].kind != StreamKind::kHost)
-      last.push_back(builder.LastOn(static_cast<StreamId>(stream)));
-  }
-  world_->Barrier(builder, std::move(last));
 }
 
 }  // namespace windtunnel

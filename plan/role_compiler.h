@@ -31,8 +31,6 @@ class RoleCompiler {
   Program Step(int64_t step, std::string name, bool computes);
   Program Restore();
   Program Evaluate();
-  void SumTiedGradient(ProgramBuilder& builder);
-  void CloseWithBarrier(ProgramBuilder& builder);
 
   const Plan& plan_;
   const Scenario& scenario_;

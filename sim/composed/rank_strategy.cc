@@ -9,6 +9,7 @@
 #include "plan/data_parallel.h"
 #include "plan/loss_scaling.h"
 #include "plan/ops.h"
+#include "plan/step_end.h"
 
 namespace windtunnel::composed {
 namespace {
@@ -260,10 +261,10 @@ class Driver {
     b.SetStage(kEndBackward);
     strategy_->EndBackward();
     b.SetStage(kAfterSends);
-    SumTiedGradient(b);
+    SumTiedGradient(b, *strategy_, *embedding_);
     strategy_->Update(b, /*first=*/false);
     AddLossScaleUpdate(b);
-    CloseWithBarrier(b);
+    CloseWithBarrier(b, *world_);
     step_ = b.Finish();
     created_in_step_ = before;
     for (auto& collectives : collectives_) collectives->SizeScratch();
@@ -278,24 +279,6 @@ class Driver {
       b.Add(SquareRoot{}, "", {}, {});
       ++uses_;
     });
-  }
-
-  // As RoleCompiler does.
-  void SumTiedGradient(ProgramBuilder& b) {
-    for (size_t i = 0; i < role_.parameters.size(); ++i) {
-      if (!role_.parameters[i].is_shared) continue;
-      const OpIndex sum = embedding_->AllReduce(b, strategy_->ReducedGradient(static_cast<int>(i)), "tied",
-                                                b.BeforeNextCompute());
-      b.WaitBeforeNextCompute(sum);
-    }
-  }
-  void CloseWithBarrier(ProgramBuilder& b) {
-    std::vector<OpIndex> last;
-    for (size_t stream = 0; stream < role_.streams.size(); ++stream) {
-      if (role_.streams[stream].kind != StreamKind::kHost)
-        last.push_back(b.LastOn(static_cast<StreamId>(stream)));
-    }
-    world_->Barrier(b, std::move(last));
   }
 
   // ---- the results ----------------------------------------------------------------------------------------
