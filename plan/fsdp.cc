@@ -18,18 +18,15 @@ constexpr int kActiveStages = 3;
 Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
     : role_(context.role),
       spec_(context.scenario.parallel.data),
-      optimizer_spec_(context.scenario.optimizer),
-      framework_(context.scenario.framework),
       type_(TypesOf(context.scenario.precision).storage),
       updated_(TypeOf(context.scenario.precision.optimizer)),
       reduce_(TypeOf(context.scenario.precision.reduce)),
       micro_batches_(context.scenario.batch.accumulate),
       data_(context.dense.all),
       reshard_(context.reshard),
-      tensor_(context.tensor),
-      norm_ranks_(NormRanksOf(context)),
       copies_(context.copies),
-      host_(context.host) {
+      host_(context.host),
+      optimizer_(context.role, context.scenario, context.tensor, NormRanksOf(context)) {
   const bool sharding_reshards =
       spec_.sharding == Sharding::kFullShard || spec_.sharding == Sharding::kHybridShard;
   reshards_after_forward_ = spec_.reshard_after_forward && spec_.reshard_ranks != 1 && sharding_reshards;
@@ -304,13 +301,7 @@ std::vector<OptimizerTarget> Fsdp::Targets() {
 void Fsdp::Update(ProgramBuilder& b, bool first) {
   b.SetPhase(Phase::kOptimizer);
   std::vector<OptimizerTarget> targets = Targets();
-  if (!optimizer_) {
-    optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, targets, framework_,
-                                                  norm_ranks_.dense_copies);
-  }
-  optimizer_->SetTargets(targets);
-  optimizer_->AddTensorSums(b, copies_);
-  b.SetPhase(Phase::kOptimizer);
+  optimizer_.BeginUpdate(b, targets, copies_);
   for (OptimizerTarget& target : targets) {
     if (spec_.offload != Offload::kOptimizer) break;
     const Slice gradient = target.gradient;
@@ -320,10 +311,9 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
                                       Copy{.elements = gradient.elements, .crosses = Copy::Crosses::kToHost},
                                       target.name, gradient, target.gradient, b.BeforeNextCompute()));
   }
-  optimizer_->SetTargets(targets);
-  optimizer_->AddUnscaling(b, norm_ranks_.axes);
-  optimizer_->AddClipping(b, first, norm_ranks_.axes);
-  const OpIndex update = optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
+  optimizer_.SetTargets(std::move(targets));
+  optimizer_.PrepareGradients(b, first);
+  const OpIndex update = optimizer_.AddUpdate(b, first, 0, optimizer_.targets());
   CopyFromMasters(b, update);
   FindMagnitudes(b);
 }

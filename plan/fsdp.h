@@ -49,7 +49,6 @@
 #pragma once
 
 #include <deque>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -192,12 +191,9 @@ class Fsdp : public DataParallel {
 
   Role& role_;
   DataParallelSpec spec_;
-  OptimizerSpec optimizer_spec_;
-  Framework framework_;
   DType type_, updated_, reduce_;  // of gathered parameters; of shards and optimizer state; on the wire
   int64_t micro_batches_;
-  CollectiveStream &data_, &reshard_, &tensor_;
-  NormRanks norm_ranks_;
+  CollectiveStream &data_, &reshard_;
   StreamId copies_, host_;
   // reshards_without_sync_: whether units are resharded after a backward under no_sync. Version 1 does what
   // it does after forward. Version 2 reshards (post_backward of _fsdp_param_group.py), except in pipelines,
@@ -214,7 +210,7 @@ class Fsdp : public DataParallel {
   // only.
   std::vector<int> stage_of_unit_;
   std::vector<bool> holds_;
-  std::unique_ptr<OptimizerSteps> optimizer_;
+  OptimizerSteps optimizer_;
 
   ProgramBuilder* b_ = nullptr;
   bool syncs_ = false, is_last_backward_ = false, in_backward_ = false, in_weights_ = false;

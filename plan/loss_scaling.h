@@ -7,7 +7,7 @@
 //   AddLossScaling(role, scenario.precision);         // before any program is made
 //   InitializeLossScaling(builder);                   // in the initialisation program
 //   op.scaled = ReadLossScale(builder, reads);        // the loss
-//   optimizer.AddUnscaling(builder, axes);            // plan/optimizer_steps.h
+//   optimizer.PrepareGradients(builder, first);       // plan/optimizer_steps.h
 //   AddLossScaleUpdate(builder);                      // once a step, after the optimizer's update
 //
 // Without precision.loss_scale all of them do nothing.

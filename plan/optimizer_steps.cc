@@ -7,7 +7,6 @@
 #include <span>
 
 #include "base/check.h"
-#include "plan/data_parallel.h"
 #include "plan/muon.h"
 
 namespace windtunnel {
@@ -47,32 +46,40 @@ bool UpdatesForeach(Framework framework, const OptimizerSpec& spec) {
   return IsPytorch(framework) && spec.kind != OptimizerKind::kSgd && !spec.fused;
 }
 
-OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
-                               const std::vector<OptimizerTarget>& targets, Framework framework,
-                               int dense_copies)
+OptimizerSteps::OptimizerSteps(Role& role, const Scenario& scenario, CollectiveStream& tensor,
+                               NormRanks norm_ranks)
     : role_(role),
-      spec_(spec),
+      spec_(scenario.optimizer),
       tensor_(tensor),
-      dense_copies_(dense_copies),
-      targets_(targets),
-      framework_(framework) {
+      norm_ranks_(std::move(norm_ranks)),
+      framework_(scenario.framework),
+      is_foreach_(UpdatesForeach(framework_, spec_)) {}
+
+// The states' and the norm's.
+void OptimizerSteps::MakeBuffers() {
   for (int i = 0; i < static_cast<int>(targets_.size()); ++i)
     for (Piece& piece : PiecesOf(i)) pieces_.push_back(std::move(piece));
-  const DType dtype = MomentsOf(spec);
+  const DType dtype = MomentsOf(spec_);
   for (size_t state = 0; state < Piece().states.size(); ++state) {
     for (Piece& piece : pieces_) {
-      const std::span<const char* const> names = StatesOf(spec, piece.parameter >= 0);
+      const std::span<const char* const> names = StatesOf(spec_, piece.parameter >= 0);
       if (state >= names.size()) continue;
       const Slice values = ValuesOf(piece);
-      piece.states[state] = NewBuffer(role, piece.name + "." + names[state], values.elements,
-                                      Category::kOptimizer, dtype, role.buffers[values.buffer].space);
-      role.optimizer_states.push_back({names[state], values, piece.states[state]});
+      piece.states[state] = NewBuffer(role_, piece.name + "." + names[state], values.elements,
+                                      Category::kOptimizer, dtype, role_.buffers[values.buffer].space);
+      role_.optimizer_states.push_back({names[state], values, piece.states[state]});
     }
   }
-  is_foreach_ = UpdatesForeach(framework, spec);
-  if (spec.clip_norm > 0) {
-    role.gradient_norm = NewBuffer(role, "gradient norm", 1, Category::kWorkspace).buffer;
-  }
+  if (spec_.clip_norm > 0)
+    role_.gradient_norm = NewBuffer(role_, "gradient norm", 1, Category::kWorkspace).buffer;
+}
+
+void OptimizerSteps::BeginUpdate(ProgramBuilder& b, std::vector<OptimizerTarget> targets, StreamId copies) {
+  SetTargets(std::move(targets));
+  if (!has_buffers_) MakeBuffers();
+  has_buffers_ = true;
+  AddTensorSums(b, copies);
+  b.SetPhase(Phase::kOptimizer);
 }
 
 std::vector<OptimizerSteps::Piece> OptimizerSteps::PiecesOf(int target) const {
@@ -170,14 +177,14 @@ GradientNorm OptimizerSteps::NormOf(std::vector<Slice>& gradients) const {
   const bool has_copies =
       std::any_of(role_.parameters.begin(), role_.parameters.end(),
                   [](const Parameter& parameter) { return parameter.is_copy && !parameter.is_frozen; });
-  if (tensor_.ranks() == 1 && dense_copies_ == 1 && !has_copies) {
+  if (tensor_.ranks() == 1 && norm_ranks_.dense_copies == 1 && !has_copies) {
     for (const OptimizerTarget& target : targets_) gradients.push_back(target.gradient);
   } else {
     for (const Parameter& parameter : role_.parameters) {
       if (parameter.is_copy || parameter.is_frozen) continue;
       gradients.push_back(GradientOf(parameter));
       norm.replicas.push_back((parameter.part.empty() ? tensor_.ranks() : 1) *
-                              (parameter.is_of_experts() ? 1 : dense_copies_));
+                              (parameter.is_of_experts() ? 1 : norm_ranks_.dense_copies));
     }
   }
   norm.tensors = static_cast<int64_t>(gradients.size());
@@ -185,7 +192,12 @@ GradientNorm OptimizerSteps::NormOf(std::vector<Slice>& gradients) const {
   return norm;
 }
 
-void OptimizerSteps::AddUnscaling(ProgramBuilder& b, const std::vector<CollectiveStream*>& agree_over) {
+void OptimizerSteps::PrepareGradients(ProgramBuilder& b, bool first) {
+  AddUnscaling(b);
+  AddClipping(b, first);
+}
+
+void OptimizerSteps::AddUnscaling(ProgramBuilder& b) {
   if (!role_.loss_scaling) return;
   b.SetPhase(Phase::kOptimizer);
   const Slice found_inf = role_.loss_scaling->found_inf;
@@ -197,14 +209,13 @@ void OptimizerSteps::AddUnscaling(ProgramBuilder& b, const std::vector<Collectiv
   }
   OpIndex found = b.Add(UnscaleGradients{elements, targets()}, "unscale", {role_.loss_scaling->numbers},
                         std::move(writes));
-  for (CollectiveStream* axis : agree_over) {
+  for (CollectiveStream* axis : norm_ranks_.axes) {
     if (axis->ranks() > 1) found = axis->AllReduce(b, found_inf, "found_inf", {found}, Reduction::kMax);
   }
   if (b.StreamOf(found) != kComputeStream) b.WaitBeforeNextCompute(found);
 }
 
-void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first,
-                                 const std::vector<CollectiveStream*>& sum_over) {
+void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first) {
   if (spec_.clip_norm <= 0) return;
   b.SetPhase(Phase::kOptimizer);
   const Slice norm{role_.gradient_norm, 0, 1};
@@ -215,11 +226,11 @@ void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first,
     elements += target.gradient.elements;
   }
   GradientNorm local = NormOf(counted);
-  local.squared = std::any_of(sum_over.begin(), sum_over.end(),
+  local.squared = std::any_of(norm_ranks_.axes.begin(), norm_ranks_.axes.end(),
                               [](const CollectiveStream* axis) { return axis->ranks() > 1; });
   if (first) b.Alloc(norm.buffer);
   OpIndex sum = b.Add(local, "gradient_norm", counted, {norm});
-  for (CollectiveStream* axis : sum_over) {
+  for (CollectiveStream* axis : norm_ranks_.axes) {
     if (axis->ranks() > 1) sum = axis->AllReduce(b, norm, "gradient_norm", {sum});
   }
   if (local.squared) b.Add(SquareRoot{}, "gradient_norm", {norm}, {norm}, {sum});

@@ -1,5 +1,9 @@
 // The optimizer's part of a step: summing gradients over tensor ranks where each has a part of the sum,
 // unscaling if the loss was scaled, clipping by the global norm, making the state at first use, the update.
+//
+//   optimizer.BeginUpdate(builder, targets);
+//   optimizer.PrepareGradients(builder, first);
+//   optimizer.AddUpdate(builder, first, 0, optimizer.targets());
 #pragma once
 
 #include <array>
@@ -7,6 +11,7 @@
 #include <vector>
 
 #include "plan/collectives.h"
+#include "plan/data_parallel.h"
 #include "plan/program_builder.h"
 
 namespace windtunnel {
@@ -23,26 +28,25 @@ bool UpdatesForeach(Framework framework, const OptimizerSpec& spec);
 
 class OptimizerSteps {
  public:
-  // The states are in the same memory space (device or host) as their values. `tensor`: the axis whose ranks
-  // have parts of the parameters. `dense_copies`: the number of ranks, of those that the norm is summed over,
-  // that have the same part of the parameters that are not experts'.
-  OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
-                 const std::vector<OptimizerTarget>& targets, Framework framework, int dense_copies = 1);
+  // `tensor`: the axis whose ranks have parts of the parameters.
+  OptimizerSteps(Role& role, const Scenario& scenario, CollectiveStream& tensor, NormRanks norm_ranks);
 
-  // Sets other gradients (buffers of another program); everything else must stay the same.
-  void SetTargets(std::vector<OptimizerTarget> targets) { targets_ = std::move(targets); }
-
+  // Begins a step's update of `targets`. From one step to the next only their gradients may change (buffers
+  // of another program): the first call makes the states' buffers, in the same memory space (device or host)
+  // as the values.
   // Sums over the tensor axis, in one all-reduce, the gradients that each rank has computed from its own
   // tokens only (Parameter::is_partial_gradient). If the parameter is also sharded, the rank sums its shard.
   // Gradients in host memory are packed there, and copied to the device and back on stream `copies`.
-  void AddTensorSums(ProgramBuilder& b, StreamId copies = kComputeStream);
-  // Divides all gradients by the loss scale. The ranks that hold parts of them, over the axes `agree_over`,
-  // agree on whether one overflowed; if so, updates write nothing. Does nothing without loss scaling.
-  void AddUnscaling(ProgramBuilder& b, const std::vector<CollectiveStream*>& agree_over);
-  // Clips all gradients. `sum_over`: the axes over which the ranks hold parts of them. What several of these
-  // ranks hold counts once: copies (Parameter::is_copy), parameters that every tensor rank has whole, and
-  // `dense_copies`. Does nothing without clip_norm.
-  void AddClipping(ProgramBuilder& b, bool first, const std::vector<CollectiveStream*>& sum_over);
+  void BeginUpdate(ProgramBuilder& b, std::vector<OptimizerTarget> targets, StreamId copies = kComputeStream);
+  // The gradients are elsewhere now: sets targets that differ in nothing else.
+  void SetTargets(std::vector<OptimizerTarget> targets) { targets_ = std::move(targets); }
+  // Unscales and clips all gradients, of which the ranks over NormRanks::axes hold parts.
+  //   unscaling   divides them by the loss scale. The ranks agree on whether one overflowed; if so, updates
+  //               write nothing. Only with loss scaling
+  //   clipping    by their norm, in which what several of these ranks hold counts once: copies
+  //               (Parameter::is_copy), parameters that every tensor rank has whole, and
+  //               NormRanks::dense_copies. Only with clip_norm
+  void PrepareGradients(ProgramBuilder& b, bool first);
   // Updates targets [begin, end). `first` also makes their state, as torch.optim does in its first step.
   OpIndex AddUpdate(ProgramBuilder& b, bool first, int begin, int end, const std::string& name = "optimizer");
 
@@ -59,6 +63,10 @@ class OptimizerSteps {
     std::array<Slice, 2> states = {};
   };
 
+  void MakeBuffers();
+  void AddTensorSums(ProgramBuilder& b, StreamId copies);
+  void AddUnscaling(ProgramBuilder& b);
+  void AddClipping(ProgramBuilder& b, bool first);
   std::vector<Piece> PiecesOf(int target) const;
   static Slice PartOf(Slice whole, const Piece& piece);
   Slice ValuesOf(const Piece& piece) const { return PartOf(targets_[piece.target].values, piece); }
@@ -74,11 +82,12 @@ class OptimizerSteps {
   Role& role_;
   OptimizerSpec spec_;
   CollectiveStream& tensor_;
-  int dense_copies_;
+  NormRanks norm_ranks_;
+  Framework framework_;
+  bool is_foreach_;
+  bool has_buffers_ = false;
   std::vector<OptimizerTarget> targets_;
   std::vector<Piece> pieces_;  // in the order of targets
-  Framework framework_;
-  bool is_foreach_ = false;
 };
 
 }  // namespace windtunnel

@@ -1,5 +1,7 @@
 #include "plan/whole_parameters.h"
 
+#include <utility>
+
 #include "plan/data_parallel.h"
 #include "plan/model.h"
 
@@ -8,13 +10,9 @@ namespace windtunnel {
 WholeParameters::WholeParameters(Role& role, const Scenario& scenario, CollectiveStream& tensor,
                                  int dense_copies, std::vector<CollectiveStream*> model_parts)
     : role_(role),
-      spec_(scenario.optimizer),
-      framework_(scenario.framework),
       type_(TypesOf(scenario.precision).storage),
       updated_(TypeOf(scenario.precision.optimizer)),
-      tensor_(tensor),
-      dense_copies_(dense_copies),
-      model_parts_(std::move(model_parts)) {
+      optimizer_(role, scenario, tensor, {std::move(model_parts), dense_copies}) {
   for (Parameter& parameter : role_.parameters) {
     values_.push_back(ValuesBuffer(role_, parameter, type_));
     const bool has_master = has_masters() && !parameter.is_frozen;
@@ -59,14 +57,9 @@ std::vector<OptimizerTarget> WholeParameters::Targets(ProgramBuilder& b,
 
 void WholeParameters::Update(ProgramBuilder& b, bool first, const std::vector<Slice>& gradients) {
   b.SetPhase(Phase::kOptimizer);
-  std::vector<OptimizerTarget> targets = Targets(b, gradients);
-  if (!optimizer_)
-    optimizer_ = std::make_unique<OptimizerSteps>(role_, spec_, tensor_, targets, framework_, dense_copies_);
-  optimizer_->SetTargets(std::move(targets));
-  optimizer_->AddTensorSums(b);
-  optimizer_->AddUnscaling(b, model_parts_);
-  optimizer_->AddClipping(b, first, model_parts_);
-  optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
+  optimizer_.BeginUpdate(b, Targets(b, gradients));
+  optimizer_.PrepareGradients(b, first);
+  optimizer_.AddUpdate(b, first, 0, optimizer_.targets());
   Restore(b);
 }
 

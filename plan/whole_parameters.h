@@ -3,7 +3,6 @@
 // precision.optimizer says so, the parameters themselves. Frozen parameters have no masters.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "plan/optimizer_steps.h"
@@ -13,7 +12,7 @@ namespace windtunnel {
 class WholeParameters {
  public:
   // Sets the parameters' placements. `tensor`: the tensor axis. `model_parts`: all axes over which the parts
-  // of one model are spread (StrategyContext). `dense_copies` as in OptimizerSteps.
+  // of one model are spread (StrategyContext). `dense_copies` as in NormRanks.
   WholeParameters(Role& role, const Scenario& scenario, CollectiveStream& tensor, int dense_copies,
                   std::vector<CollectiveStream*> model_parts);
 
@@ -32,14 +31,9 @@ class WholeParameters {
   std::vector<OptimizerTarget> Targets(ProgramBuilder& b, const std::vector<Slice>& gradients);
 
   Role& role_;
-  OptimizerSpec spec_;
-  Framework framework_;
   DType type_, updated_;  // of parameters, and of what the optimizer updates
-  CollectiveStream& tensor_;
-  int dense_copies_;
-  std::vector<CollectiveStream*> model_parts_;
-  std::vector<Slice> values_, masters_;        // by parameter; of masters, buffer -1: none
-  std::unique_ptr<OptimizerSteps> optimizer_;  // made by the first Update
+  std::vector<Slice> values_, masters_;  // by parameter; of masters, buffer -1: none
+  OptimizerSteps optimizer_;
 };
 
 }  // namespace windtunnel

@@ -10,7 +10,6 @@ namespace windtunnel {
 
 Zero::Zero(const StrategyContext& context)
     : role_(context.role),
-      optimizer_spec_(context.scenario.optimizer),
       framework_(context.scenario.framework),
       type_(TypesOf(context.scenario.precision).storage),
       reduce_(TypeOf(context.scenario.precision.reduce)),
@@ -18,9 +17,8 @@ Zero::Zero(const StrategyContext& context)
       trained_(TrainedOf(role_.parameters)),
       data_(context.dense.all),
       expert_data_(context.of_experts.all),
-      tensor_(context.tensor),
-      norm_ranks_(NormRanksOf(context)),
-      copies_(context.copies) {
+      copies_(context.copies),
+      optimizer_(context.role, context.scenario, context.tensor, NormRanksOf(context)) {
   const DataParallelSpec& spec = context.scenario.parallel.data;
   is_deepspeeds_ = IsDeepspeedsZero(context.scenario);
   // A single replica reduces nothing, whenever it were to.

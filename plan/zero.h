@@ -40,7 +40,6 @@
 // and state in host memory: the gradients' shard is copied there, and the new values are copied back.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -147,7 +146,6 @@ class Zero : public DataParallel {
   void ConvertGathered(ZeroBucket& bucket);
 
   Role& role_;
-  OptimizerSpec optimizer_spec_;
   Framework framework_;
   DType type_, reduce_;
   Fp8Recipe recipe_;
@@ -163,8 +161,7 @@ class Zero : public DataParallel {
   int pipeline_rank_;
   std::vector<int> first_parameters_;  // by stage of the rank
   MemorySpace space_;                  // of the optimizer's state
-  CollectiveStream &data_, &expert_data_, &tensor_;
-  NormRanks norm_ranks_;
+  CollectiveStream &data_, &expert_data_;
   StreamId copies_;
   std::vector<ZeroBucket> buckets_;
   std::vector<int> bucket_of_;  // by parameter; -1: frozen
@@ -178,7 +175,7 @@ class Zero : public DataParallel {
   std::vector<Slice> gradient_;   // of each parameter in this micro-batch, when it is converted
   std::vector<bool> holds_;       // whether the place that the model writes holds a value
   std::vector<bool> slot_holds_;  // the same of the bucket's slot, when gradients are converted
-  std::unique_ptr<OptimizerSteps> optimizer_;
+  OptimizerSteps optimizer_;
   ProgramBuilder* b_ = nullptr;
   size_t ready_ = 0;  // parameters whose gradients are in the buckets of the current reduction
   size_t next_ = 0;   // the next bucket to reduce

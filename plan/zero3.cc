@@ -13,19 +13,17 @@ Zero3::Zero3(const StrategyContext& context)
     : role_(context.role),
       spec_(context.scenario.parallel.data.zero3),
       offload_(context.scenario.parallel.data.offload),
-      optimizer_spec_(context.scenario.optimizer),
       framework_(context.scenario.framework),
       type_(TypesOf(context.scenario.precision).storage),
       reduce_(TypeOf(context.scenario.precision.reduce)),
       data_(context.dense.all),
       shard_axis_(context.dense.shard),
       replicate_(context.dense.replicate),
-      tensor_(context.tensor),
-      norm_ranks_(NormRanksOf(context)),
       copies_(context.copies),
       reductions_(context.reductions),
       host_(context.host),
-      overlaps_(context.scenario.parallel.data.overlap) {
+      overlaps_(context.scenario.parallel.data.overlap),
+      optimizer_(context.role, context.scenario, context.tensor, NormRanksOf(context)) {
   MakeModules();
   MakeParts(spec_.param_persistence_threshold);
   const Bytes of_one = SizeOf(reduce_);
@@ -181,18 +179,10 @@ void Zero3::Update(ProgramBuilder& b, bool first) {
     gradients = b.Temporary("gradients (fp32)", trained_, Category::kGradients);
     b.Add(Copy{.elements = trained_, .from = added}, "gradients", {gradients_}, {gradients});
   }
-  const std::vector<OptimizerTarget> targets = {
-      {"parts", has_masters() ? masters_ : Slice{values_.buffer, 0, trained_}, gradients}};
-  if (!optimizer_) {
-    optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, targets, framework_,
-                                                  norm_ranks_.dense_copies);
-  }
-  optimizer_->SetTargets(targets);
-  optimizer_->AddTensorSums(b, copies_);
-  b.SetPhase(Phase::kOptimizer);
-  optimizer_->AddUnscaling(b, norm_ranks_.axes);
-  optimizer_->AddClipping(b, first, norm_ranks_.axes);
-  GatherWhole(ConvertMasters(optimizer_->AddUpdate(b, first, 0, 1)), false);
+  const Slice values = has_masters() ? masters_ : Slice{values_.buffer, 0, trained_};
+  optimizer_.BeginUpdate(b, {{"parts", values, gradients}}, copies_);
+  optimizer_.PrepareGradients(b, first);
+  GatherWhole(ConvertMasters(optimizer_.AddUpdate(b, first, 0, 1)), false);
 }
 
 void Zero3::Restore(ProgramBuilder& b) {

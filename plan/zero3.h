@@ -34,7 +34,6 @@
 #pragma once
 
 #include <deque>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -181,11 +180,9 @@ class Zero3 : public DataParallel {
   Role& role_;
   Zero3Spec spec_;
   Offload offload_;
-  OptimizerSpec optimizer_spec_;
   Framework framework_;
   DType type_, reduce_;  // of parameters; of gradients in buckets, on the wire, and added up
-  CollectiveStream &data_, &shard_axis_, &replicate_, &tensor_;
-  NormRanks norm_ranks_;
+  CollectiveStream &data_, &shard_axis_, &replicate_;
   // Copies around all-gathers, and all that is done to gradients; the compute stream without overlap, or where
   // the host computes.
   StreamId copies_, reductions_, host_;
@@ -196,7 +193,7 @@ class Zero3 : public DataParallel {
   int64_t elements_ = 0,
           trained_ = 0;  // of the rank's parts: all, and those that are trained, which come first
   Slice values_, masters_, gradients_, bucket_;
-  std::unique_ptr<OptimizerSteps> optimizer_;
+  OptimizerSteps optimizer_;
 
   // The order of modules in one micro-batch, and by place: the elements of all modules before, and the place
   // of the module's next use (-1: none).

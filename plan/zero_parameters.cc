@@ -58,22 +58,16 @@ void Zero::Update(ProgramBuilder& b, bool first) {
   const bool has_sums = std::any_of(role_.parameters.begin(), role_.parameters.end(),
                                     [](const Parameter& parameter) { return parameter.is_partial_gradient; });
   if (!offloads_ || has_sums) CopyGradients("fp32", MemorySpace::kDevice);
-  if (!optimizer_)
-    optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, Targets(), framework_,
-                                                  norm_ranks_.dense_copies);
-  optimizer_->SetTargets(Targets());
-  optimizer_->AddTensorSums(b);
+  optimizer_.BeginUpdate(b, Targets());
   if (offloads_) {
-    b.SetPhase(Phase::kOptimizer);
     CopyGradients("host", MemorySpace::kHost);
-    optimizer_->SetTargets(Targets());
+    optimizer_.SetTargets(Targets());
   }
-  optimizer_->AddUnscaling(b, norm_ranks_.axes);
-  optimizer_->AddClipping(b, first, norm_ranks_.axes);
+  optimizer_.PrepareGradients(b, first);
   std::vector<OpIndex> updated;
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const int target = static_cast<int>(i);
-    updated.push_back(optimizer_->AddUpdate(b, first, target, target + 1, fmt::format("bucket {}", i)));
+    updated.push_back(optimizer_.AddUpdate(b, first, target, target + 1, fmt::format("bucket {}", i)));
     if (buckets_[i].master.buffer >= 0 && !buckets_[i].is_of_factors)
       updated.back() = CopyFromMaster(b, i, updated.back());
     if (!gathers_late_ && gathers_beside_update()) Gather(target, {updated.back()});
