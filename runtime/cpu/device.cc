@@ -8,7 +8,6 @@
 #include "runtime/cpu/attention.h"
 #include "runtime/cpu/context_attention.h"
 #include "runtime/cpu/dropout.h"
-#include "runtime/cpu/element.h"
 #include "runtime/cpu/elementwise.h"
 #include "runtime/cpu/embedding.h"
 #include "runtime/cpu/experts.h"
@@ -28,38 +27,15 @@
 #include "runtime/cpu/rope.h"
 #include "runtime/cpu/scratch.h"
 #include "runtime/cpu/shards.h"
+#include "runtime/element_types.h"
 
 namespace windtunnel {
 namespace cpu {
 namespace {
 
-Status RequireElement(const OpKind& kind, DType dtype) {
-  if (IsElement(dtype)) return Ok();
-  return Unsupported("{} in {}: the cpu device computes in fp32, bf16 and fp16; set precision to one of them",
-                     OperatorName(kind), Name(dtype));
-}
-
 Status CheckTypes(const OpKind& kind) {
   return std::visit(
-      [&kind](const auto& op) -> Status {
-        using Op = std::decay_t<decltype(op)>;
-        if constexpr (std::is_same_v<Op, Copy>) {
-          if (op.moves_only()) return Ok();
-        }
-        if constexpr (requires { op.from; }) {
-          if (!IsPacked(op.from)) WT_RETURN_IF_ERROR(RequireElement(kind, op.from));
-          return IsPacked(op.to) ? Ok() : RequireElement(kind, op.to);
-        } else if constexpr (std::is_same_v<Op, UnpackShards>) {
-          return op.dtype == DType::kUInt8 ? Ok() : RequireElement(kind, op.dtype);
-        } else if constexpr (std::is_same_v<Op, Fill>) {
-          return op.dtype == DType::kInt32 ? Ok() : RequireElement(kind, op.dtype);
-        } else if constexpr (requires { op.dtype; }) {
-          return RequireElement(kind, op.dtype);
-        } else {
-          return Ok();
-        }
-      },
-      kind);
+      [&kind](const auto& op) { return CheckElementTypes(kind, op, "the cpu device computes in"); }, kind);
 }
 
 class CpuDevice : public Device {

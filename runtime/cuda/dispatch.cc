@@ -21,35 +21,10 @@
 #include "runtime/cuda/kernels/packed.h"
 #include "runtime/cuda/kernels/rearrange.h"
 #include "runtime/cuda/kernels/rope.h"
+#include "runtime/element_types.h"
 
 namespace windtunnel::WT_KERNELS {
 namespace {
-
-Status RequireElement(const OpKind& kind, DType dtype) {
-  if (dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16) return Ok();
-  return Unsupported(
-      "{} in {}: the cuda device's kernels are for fp32, bf16 and fp16; set precision to one of them",
-      OperatorName(kind), Name(dtype));
-}
-
-template <typename Op>
-Status CheckTypes(const OpKind& kind, const Op& op) {
-  if constexpr (std::is_same_v<Op, Copy>) {
-    if (op.moves_only()) return Ok();
-  }
-  if constexpr (requires { op.from; }) {
-    if (!IsPacked(op.from)) WT_RETURN_IF_ERROR(RequireElement(kind, op.from));
-    return IsPacked(op.to) ? Ok() : RequireElement(kind, op.to);
-  } else if constexpr (std::is_same_v<Op, UnpackShards>) {
-    return op.dtype == DType::kUInt8 ? Ok() : RequireElement(kind, op.dtype);
-  } else if constexpr (std::is_same_v<Op, Fill>) {
-    return op.dtype == DType::kInt32 ? Ok() : RequireElement(kind, op.dtype);
-  } else if constexpr (requires { op.dtype; }) {
-    return RequireElement(kind, op.dtype);
-  } else {
-    return Ok();
-  }
-}
 
 // Errors: Unsupported for shapes that the kernels have no room for.
 template <typename Op>
@@ -131,7 +106,7 @@ Status LaunchOn(Queue& queue, const OpKind& kind, std::span<const TensorRef> rea
   const Operands operands{reads, writes};
   return std::visit(
       [&](const auto& op) -> Status {
-        WT_RETURN_IF_ERROR(CheckTypes(kind, op));
+        WT_RETURN_IF_ERROR(CheckElementTypes(kind, op, "the cuda device's kernels are for"));
         WT_RETURN_IF_ERROR(CheckShape(op, queue.traits()));
         if constexpr (requires { Run(queue, op, operands); }) {
           Run(queue, op, operands);
