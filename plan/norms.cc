@@ -19,8 +19,8 @@ Slice Norm::Normalise(const LayerContext& c, Slice x, Slice branch, int64_t rows
     writes.push_back(saved.x);
   }
   const Slice y = c.StreamActivation(name, rows * columns);
-  saved.statistics = c.b.Temporary(name + ".statistics", rows * (kind == NormKind::kLayerNorm ? 2 : 1),
-                                   Category::kActivations);
+  saved.statistics =
+      c.b.Temporary(name + ".statistics", StatisticsElements(kind, rows), Category::kActivations);
   writes.push_back(y);
   writes.push_back(saved.statistics);
   if (c.types.norms_keep_fp32 && kind == NormKind::kRmsNorm) {

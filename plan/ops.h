@@ -148,7 +148,14 @@ struct NormForward {
   double epsilon = 1e-5;
 };
 
-// Backward of the above. x is the normalised input (the sum, with residual). dx = d(norm) (+ dresidual).
+// RMS norm has no beta.
+constexpr bool HasBeta(NormKind kind, bool bias) { return kind == NormKind::kLayerNorm && bias; }
+// Elements of a norm's statistics.
+constexpr int64_t StatisticsElements(NormKind kind, int64_t rows) {
+  return kind == NormKind::kLayerNorm ? 2 * rows : rows;
+}
+
+// Backward of NormForward. x is the normalised input (the sum, with residual). dx = d(norm) (+ dresidual).
 // reads: dy, x, gamma, statistics, (dresidual: with residual); writes: dx, dgamma (acc), (dbeta (acc)).
 // dx may be the same buffer as dresidual or dy. `frozen`: dgamma and dbeta are neither computed nor written.
 struct NormBackward {

@@ -181,13 +181,6 @@ WT_CPU_KERNEL void RmsNormBackward(int64_t rows, int64_t n, BackwardPointers<T> 
   }
 }
 
-// RMS norm has no beta.
-bool HasBeta(NormKind kind, bool bias) { return kind == NormKind::kLayerNorm && bias; }
-
-int64_t StatisticsElements(NormKind kind, int64_t rows) {
-  return kind == NormKind::kLayerNorm ? 2 * rows : rows;
-}
-
 template <typename T>
 void Forward(const NormForward& op, const Operands& operands) {
   const int64_t elements = op.rows * op.columns;

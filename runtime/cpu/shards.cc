@@ -3,62 +3,30 @@
 #include <string.h>
 
 #include <algorithm>
-#include <numeric>
 
+#include "base/check.h"
 #include "runtime/cpu/convert.h"
 #include "runtime/cpu/element.h"
+#include "runtime/shard_parts.h"
 
 namespace windtunnel::cpu {
 namespace {
 
-// One rank's part of one tensor: its `elements` elements from `begin` on. They lie at `flat` among the shards
-// and are followed there by `padding` elements.
-struct ShardPart {
-  size_t tensor = 0;
-  int64_t begin = 0, elements = 0;
-  int64_t flat = 0, padding = 0;
-};
-
-// Calls visit(part) for every part, in the order of the flat layout. The tensors have their whole sizes.
-template <typename Visit>
-void ForEachPart(int ranks, const std::vector<int64_t>& shard_elements, std::span<const TensorRef> tensors,
-                 Visit visit) {
+// As many whole tensors as there are shards of each, none larger than they are together.
+void CheckSizes(int ranks, const std::vector<int64_t>& shard_elements, std::span<const TensorRef> tensors) {
   WT_CHECK_EQ(tensors.size(), shard_elements.size());
-  int64_t flat = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      const int64_t shard = shard_elements[i], whole = tensors[i].elements;
-      WT_CHECK_LE(whole, ranks * shard);
-      const int64_t begin = std::min(rank * shard, whole), elements = std::min(shard, whole - begin);
-      visit(ShardPart{i, begin, elements, flat, shard - elements});
-      flat += shard;
-    }
-  }
-}
-
-int64_t FlatElements(int ranks, const std::vector<int64_t>& shard_elements) {
-  return ranks * std::accumulate(shard_elements.begin(), shard_elements.end(), int64_t{0});
+  for (size_t i = 0; i < tensors.size(); ++i) WT_CHECK_LE(tensors[i].elements, ranks * shard_elements[i]);
 }
 
 template <typename From, typename To>
 void Pack(const PackShards& op, const Operands& operands, To* flat) {
+  CheckSizes(op.ranks, op.shard_elements, operands.reads);
   const float scale = static_cast<float>(op.scale);
   ForEachPart(op.ranks, op.shard_elements, operands.reads, [&](const ShardPart& part) {
     const From* tensor = operands.In<From>(part.tensor, part.begin + part.elements);
     Convert(part.elements, scale, tensor + part.begin, flat + part.flat);
     std::fill_n(flat + part.flat + part.elements, part.padding, To());
   });
-}
-
-}  // namespace
-
-Status Run(const PackShards& op, const Operands& operands) {
-  const int64_t elements = FlatElements(op.ranks, op.shard_elements);
-  WithElement(op.from, [&](auto from) {
-    WithElement(
-        op.to, [&](auto to) { Pack<decltype(from)>(op, operands, operands.Out<decltype(to)>(0, elements)); });
-  });
-  return Ok();
 }
 
 // Tensors of any types, which have room for the padding.
@@ -73,6 +41,17 @@ void UnpackBytes(const UnpackShards& op, const Operands& operands) {
   }
 }
 
+}  // namespace
+
+Status Run(const PackShards& op, const Operands& operands) {
+  const int64_t elements = FlatElements(op.ranks, op.shard_elements);
+  WithElement(op.from, [&](auto from) {
+    WithElement(
+        op.to, [&](auto to) { Pack<decltype(from)>(op, operands, operands.Out<decltype(to)>(0, elements)); });
+  });
+  return Ok();
+}
+
 Status Run(const UnpackShards& op, const Operands& operands) {
   if (op.dtype == DType::kUInt8) {
     UnpackBytes(op, operands);
@@ -80,6 +59,7 @@ Status Run(const UnpackShards& op, const Operands& operands) {
   }
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
+    CheckSizes(op.ranks, op.shard_elements, operands.writes);
     const T* flat = operands.In<T>(0, FlatElements(op.ranks, op.shard_elements));
     ForEachPart(op.ranks, op.shard_elements, operands.writes, [&](const ShardPart& part) {
       T* tensor = operands.Out<T>(part.tensor, part.begin + part.elements);

@@ -367,13 +367,6 @@ bool WithRows(int64_t pieces, F f) {
   return true;
 }
 
-// RMS norm has no beta.
-bool HasBeta(NormKind kind, bool bias) { return kind == NormKind::kLayerNorm && bias; }
-
-int64_t StatisticsElements(NormKind kind, int64_t rows) {
-  return kind == NormKind::kLayerNorm ? 2 * rows : rows;
-}
-
 template <typename T, int kLanes, int kPieces>
 void LaunchForward(Queue& queue, RowsInRegisters<kLanes, kPieces>, const ForwardOperands<T>& o) {
   using Kernel = NormForwardKernel<T, kLanes, kPieces>;

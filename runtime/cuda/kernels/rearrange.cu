@@ -4,6 +4,7 @@
 
 #include "runtime/cuda/kernels/chunks.h"
 #include "runtime/cuda/kernels/vector.h"
+#include "runtime/shard_parts.h"
 
 namespace windtunnel::WT_KERNELS {
 namespace {
@@ -171,34 +172,6 @@ void Run(Queue& queue, const CopyTensors& op, const Operands& operands) {
   });
 }
 
-// One rank's part of one tensor: its `elements` elements from `begin` on. They lie at `flat` among the shards
-// and are followed there by `padding` elements.
-struct ShardPart {
-  size_t tensor;
-  int64_t begin, elements, flat, padding;
-};
-
-// Calls visit(part) for every part, in the order of the flat layout. The tensors have their whole sizes.
-template <typename Visit>
-void ForEachShard(int ranks, const std::vector<int64_t>& shard_elements, std::span<const TensorRef> tensors,
-                  Visit visit) {
-  int64_t flat = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      const int64_t shard = shard_elements[i], whole = tensors[i].elements;
-      const int64_t begin = std::min(rank * shard, whole), elements = std::min(shard, whole - begin);
-      visit(ShardPart{i, begin, elements, flat, shard - elements});
-      flat += shard;
-    }
-  }
-}
-
-int64_t FlatElements(int ranks, const std::vector<int64_t>& shard_elements) {
-  int64_t sum = 0;
-  for (int64_t elements : shard_elements) sum += elements;
-  return ranks * sum;
-}
-
 void Run(Queue& queue, const PackShards& op, const Operands& operands) {
   WithElement(op.from, [&](auto from) {
     WithElement(op.to, [&](auto to) {
@@ -206,7 +179,7 @@ void Run(Queue& queue, const PackShards& op, const Operands& operands) {
       using To = decltype(to);
       To* flat = operands.Out<To>(0, FlatElements(op.ranks, op.shard_elements));
       TensorCopies<From, To> copies(queue, op.scale);
-      ForEachShard(op.ranks, op.shard_elements, operands.reads, [&](const ShardPart& part) {
+      ForEachPart(op.ranks, op.shard_elements, operands.reads, [&](const ShardPart& part) {
         const From* tensor = operands.In<From>(part.tensor, part.begin + part.elements);
         copies.Add(tensor + part.begin, flat + part.flat, part.elements, part.padding);
       });
@@ -232,7 +205,7 @@ void Run(Queue& queue, const UnpackShards& op, const Operands& operands) {
     using T = decltype(element);
     const T* flat = operands.In<T>(0, FlatElements(op.ranks, op.shard_elements));
     TensorCopies<T, T> copies(queue, 1.0);
-    ForEachShard(op.ranks, op.shard_elements, operands.writes, [&](const ShardPart& part) {
+    ForEachPart(op.ranks, op.shard_elements, operands.writes, [&](const ShardPart& part) {
       T* tensor = operands.Out<T>(part.tensor, part.begin + part.elements);
       copies.Add(flat + part.flat, tensor + part.begin, part.elements, 0);
     });
