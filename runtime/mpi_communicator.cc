@@ -1,5 +1,6 @@
 // The communicator over MPI: small operators go directly (runtime/direct.h), and large sums around a ring
 // (runtime/ring.h), as over Gloo; other large ones are MPI's own (runtime/mpi_collectives.h).
+#include <fmt/ranges.h>
 #include <mpi/mpi.h>
 
 #include <map>
@@ -173,19 +174,18 @@ class MpiRunner : public OperatorRunner {
                     options_.name, options_.size, all ? all->substr(1) : all.error().message);
     std::vector<int> world_ranks(static_cast<size_t>(options_.size));
     std::istringstream in(*all);
-    for (int& rank : world_ranks) in >> rank;
+    for (int& rank : world_ranks) {
+      if (!(in >> rank) || rank < 0 || rank >= world_size)
+        return Failed("rank {} of group '{}': its peers are '{}' of MPI, expected {} numbers below {}",
+                      options_.rank, options_.name, *all, options_.size, world_size);
+    }
     return world_ranks;
   }
 
   // What the ranks have told, in their order; "-" and what is wrong where one tells nothing.
   std::string Collected(const std::string& prefix) {
-    std::string all;
-    for (int rank = 0; rank < options_.size; ++rank) {
-      const auto told = store_.Get(prefix + std::to_string(rank), options_.timeout);
-      if (!told) return "-" + told.error().message;
-      all += *told + " ";
-    }
-    return all;
+    const auto told = GetAll(store_, prefix, options_.size, options_.timeout);
+    return told ? fmt::format("{}", fmt::join(*told, " ")) : "-" + told.error().message;
   }
 
   void SetLimits(const GroupOperator& op, Clock::time_point start, const std::atomic<bool>* waited_for) {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/host_name.h"
@@ -11,19 +10,14 @@ namespace windtunnel {
 namespace {
 
 using Json = nlohmann::json;
-using std::chrono::milliseconds;
 
 // What each rank of the job has said, with its machine ([machine, said] each). Empty if a rank has said
 // nothing. Throws Json::exception.
 Json Collected(Store& store, const JobRank& rank, const std::string& what) {
-  const auto deadline = std::chrono::steady_clock::now() + rank.patience;
+  const auto said = GetAll(store, what + "/", rank.ranks, rank.patience);
   Json all = Json::array();
-  for (int other = 0; other < rank.ranks; ++other) {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
-    const auto said = store.Get(fmt::format("{}/{}", what, other), std::max(left, milliseconds(0)));
-    if (!said) return Json::array();
-    all.push_back(Json::parse(*said));
-  }
+  if (!said) return all;
+  for (const std::string& of_rank : *said) all.push_back(Json::parse(of_rank));
   return all;
 }
 

@@ -363,6 +363,19 @@ void Server::Write(Connection& connection) {
 
 }  // namespace
 
+Result<std::vector<std::string>> GetAll(Store& store, const std::string& prefix, int count,
+                                        milliseconds timeout) {
+  const auto deadline = SocketClock::now() + timeout;
+  std::vector<std::string> values;
+  for (int i = 0; i < count; ++i) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - SocketClock::now());
+    WT_ASSIGN_OR_RETURN(std::string value,
+                        store.Get(prefix + std::to_string(i), std::max(left, milliseconds(0))));
+    values.push_back(std::move(value));
+  }
+  return values;
+}
+
 Result<std::unique_ptr<StoreServer>> ServeStore(const std::string& host, int port, const std::string& token) {
   if (token.size() > kStoreMaxToken)
     return Failed("a token of {} bytes; at most {}", token.size(), kStoreMaxToken);

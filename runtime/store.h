@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -36,6 +37,10 @@ class Store {
   // Once the descriptor (-1: none) is readable, a client waits half a second at most for a reply.
   virtual void SetInterrupt(int) {}
 };
+
+// The values of `prefix` + "0" to `prefix` + (count - 1), for which it waits `timeout` in all. Errors as Get.
+Result<std::vector<std::string>> GetAll(Store& store, const std::string& prefix, int count,
+                                        std::chrono::milliseconds timeout);
 
 inline constexpr size_t kStoreMaxKey = 1 << 10;
 inline constexpr size_t kStoreMaxBequests = 8;

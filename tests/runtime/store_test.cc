@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -116,6 +117,31 @@ TEST_F(StoreTest, GetGivesUpAfterItsTimeoutAndNamesTheKey) {
   }
   // The connection still works.
   EXPECT_TRUE(client->Set("key", "v"));
+}
+
+TEST_F(StoreTest, GetAllReturnsValuesInTheOrderOfTheirNumbers) {
+  auto store = Connect();
+  std::thread others([&] {
+    EXPECT_TRUE(server_->Set("said/1", "b"));
+    EXPECT_TRUE(server_->Set("said/0", "a"));
+  });
+  EXPECT_EQ(GetAll(*store, "said/", 2, milliseconds(20'000)).value(), (std::vector<std::string>{"a", "b"}));
+  others.join();
+}
+
+// Every value comes within 300 ms of the one before, but the last long after that.
+TEST_F(StoreTest, GetAllWaitsForAllOfThemTogether) {
+  auto store = Connect();
+  std::thread others([&] {
+    for (int i = 0; i < 10; ++i) {
+      std::this_thread::sleep_for(milliseconds(100));
+      EXPECT_TRUE(server_->Set("said/" + std::to_string(i), ""));
+    }
+  });
+  const auto all = GetAll(*store, "said/", 10, milliseconds(300));
+  others.join();
+  ASSERT_FALSE(all);
+  EXPECT_NE(all.error().message.find("said/"), std::string::npos) << all.error().message;
 }
 
 TEST_F(StoreTest, CountersLoseNoIncrement) {
