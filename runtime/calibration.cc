@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/clock.h"
 #include "base/median.h"
 #include "cost_models/cost_keys.h"
 
@@ -22,17 +23,9 @@ constexpr int32_t kIssuedWithoutWaiting = 400;
 constexpr size_t kIssuedAhead = 900;
 constexpr Duration kLongestLead = Milliseconds(20);
 
-Duration ClockTime(clockid_t clock) {
-  timespec now;
-  clock_gettime(clock, &now);
-  return Picoseconds((now.tv_sec * 1'000'000'000LL + now.tv_nsec) * 1000);
-}
-Duration Now() { return ClockTime(CLOCK_MONOTONIC); }
+Duration Now() { return TimeOn(CLOCK_MONOTONIC); }
 
-Duration SinceEpoch(Communicator::Clock::time_point time) {
-  return Picoseconds(std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count() *
-                     1000);
-}
+Duration SinceEpoch(Communicator::Clock::time_point time) { return DurationOf(time.time_since_epoch()); }
 
 void SpinFor(Duration time) {
   for (const Duration until = Now() + time; Now() < until;) {
@@ -404,9 +397,9 @@ Status Calibrator::CoreTime(const Target& target, int64_t repetitions) {
   if (!host_computes()) return Ok();  // a device communicates by itself
   WT_RETURN_IF_ERROR(session_.Barrier());
   if (target.op < 0) return Ok();
-  const Duration before = ClockTime(CLOCK_PROCESS_CPUTIME_ID);
+  const Duration before = TimeOn(CLOCK_PROCESS_CPUTIME_ID);
   for (int64_t i = 0; i < repetitions; ++i) WT_RETURN_IF_ERROR(RunOnce(target));
-  const Duration used = ClockTime(CLOCK_PROCESS_CPUTIME_ID) - before;
+  const Duration used = TimeOn(CLOCK_PROCESS_CPUTIME_ID) - before;
   // Ranks that share the process run the same operator, so each has an even share.
   const int64_t sharing = SharesProcess(session_.plan()) ? session_.plan().world_size : 1;
   samples_.collectives[target.samples].core_time.push_back(used / (sharing * repetitions));

@@ -5,9 +5,9 @@
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "runtime/cpu/element.h"
 #include "runtime/cpu/packed.h"
 #include "runtime/imitation.h"
@@ -19,19 +19,13 @@ namespace {
 
 using Clock = Communicator::Clock;
 
-Duration Since(Clock::time_point start, Clock::time_point time) {
-  return Picoseconds(std::chrono::duration_cast<std::chrono::nanoseconds>(time - start).count() * 1000);
-}
+Duration Since(Clock::time_point start, Clock::time_point time) { return DurationOf(time - start); }
 
-Duration ThreadTime() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return Picoseconds((now.tv_sec * 1'000'000'000LL + now.tv_nsec) * 1000);
-}
+Duration ThreadTime() { return TimeOn(CLOCK_THREAD_CPUTIME_ID); }
 
 }  // namespace
 
-struct Executor::Run_ {
+struct Executor::RunState {
   const Program& program;
   int64_t step;
   const ExecutionMode& mode;
@@ -97,7 +91,7 @@ Result<Timeline> Executor::Run(const Program& program, int64_t step, const Execu
                              : &program == &role_.evaluate ? FlightRecorder::kEvaluation
                                                            : step;
   if (device_.queues() != nullptr) return QueuedRun(*this, program, step, noted_step, mode).Run();
-  Run_ run{program, step, mode, noted_step};
+  RunState run{program, step, mode, noted_step};
   run.tickets.assign(program.ops.size(), 0);
   run.timeline.rank = rank_;
   run.timeline.spans.reserve(program.ops.size());
@@ -129,7 +123,7 @@ void Executor::ForgetBatches() {
   for (StagedBatch& batch : queued_->batches) batch.step = -1;
 }
 
-Status Executor::Execute(Run_& run, OpIndex index) {
+Status Executor::Execute(RunState& run, OpIndex index) {
   const Op& op = run.program.ops[index];
   recorder_.Note(run.noted_step, index);
   const ExecutionMode& mode = run.mode;
@@ -140,7 +134,7 @@ Status Executor::Execute(Run_& run, OpIndex index) {
   return Ok();
 }
 
-void Executor::ImitateCommunication(Run_& run, OpIndex index) {
+void Executor::ImitateCommunication(RunState& run, OpIndex index) {
   const Op& op = run.program.ops[index];
   const Duration before = run.Time();
   Resolve(op.reads, reads_);
@@ -150,7 +144,7 @@ void Executor::ImitateCommunication(Run_& run, OpIndex index) {
   run.uncounted += run.Time() - before;
 }
 
-Status Executor::ExecuteMemory(Run_& run, int32_t index) {
+Status Executor::ExecuteMemory(RunState& run, int32_t index) {
   const MemoryOp& op = run.program.memory[index];
   if (const Status status = pool_.Execute(run.program, op); !status)
     return tl::unexpected(NameMemory(op, run.noted_step, status.error()));
@@ -169,7 +163,7 @@ void Executor::Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>&
 
 // The stream waits for what the operator depends on, not the host. That is collectives of other streams only,
 // since computing operators have finished by now.
-Status Executor::SubmitCommunication(Run_& run, OpIndex index) {
+Status Executor::SubmitCommunication(RunState& run, OpIndex index) {
   const Op& op = run.program.ops[index];
   std::vector<Prerequisite> after;
   for (OpIndex dependency : op.dependencies) {
@@ -190,11 +184,11 @@ Status Executor::SubmitCommunication(Run_& run, OpIndex index) {
 }
 
 // Computing operators have finished when they return, so only communication is ever waited for.
-bool Executor::IsPending(const Run_& run, OpIndex dependency) const {
+bool Executor::IsPending(const RunState& run, OpIndex dependency) const {
   return run.tickets[dependency] != 0 && run.mode.communication != ExecutionMode::Communication::kOne;
 }
 
-Status Executor::WaitFor(Run_& run, OpIndex communication) {
+Status Executor::WaitFor(RunState& run, OpIndex communication) {
   if (!IsPending(run, communication)) return Ok();
   recorder_.NoteWaiting(run.noted_step, communication);
   return Await(run.program.ops[communication].stream, run.tickets[communication]);
@@ -212,7 +206,7 @@ Status Executor::Await(StreamId stream, uint64_t ticket) {
   return status;
 }
 
-Status Executor::Compute(Run_& run, OpIndex index) {
+Status Executor::Compute(RunState& run, OpIndex index) {
   const Op& op = run.program.ops[index];
   for (OpIndex dependency : op.dependencies) WT_RETURN_IF_ERROR(WaitFor(run, dependency));
   if (std::holds_alternative<HostWait>(op.kind)) {
@@ -248,7 +242,7 @@ KernelContext Executor::ContextOf(int64_t step) const {
       .batch_step = step};
 }
 
-Status Executor::Finish(Run_& run) {
+Status Executor::Finish(RunState& run) {
   for (OpIndex index : run.submitted) {
     recorder_.NoteWaiting(run.noted_step, index);
     const Op& op = run.program.ops[index];

@@ -111,7 +111,7 @@ class Executor {
 
  private:
   friend class QueuedRun;
-  struct Run_;  // the state of one Run
+  struct RunState;  // the state of one Run
 
   DType TypeOf(const Slice& slice) const;
   // The elements of a slice of a buffer of T; on a device with memory of its own in `fetched`.
@@ -129,15 +129,15 @@ class Executor {
   template <typename T>
   Status WriteRounded(const Slice& slice, std::span<const float> values);
   void KeepTimesOfPrograms();
-  Status Execute(Run_& run, OpIndex index);
-  Status ExecuteMemory(Run_& run, int32_t index);
+  Status Execute(RunState& run, OpIndex index);
+  Status ExecuteMemory(RunState& run, int32_t index);
   Error NameMemory(const MemoryOp& op, int64_t noted_step, const Error& error) const;
-  Status SubmitCommunication(Run_& run, OpIndex index);
-  void ImitateCommunication(Run_& run, OpIndex index);
-  Status Compute(Run_& run, OpIndex index);
-  bool IsPending(const Run_& run, OpIndex dependency) const;
-  Status WaitFor(Run_& run, OpIndex communication);
-  Status Finish(Run_& run);
+  Status SubmitCommunication(RunState& run, OpIndex index);
+  void ImitateCommunication(RunState& run, OpIndex index);
+  Status Compute(RunState& run, OpIndex index);
+  bool IsPending(const RunState& run, OpIndex dependency) const;
+  Status WaitFor(RunState& run, OpIndex communication);
+  Status Finish(RunState& run);
   KernelContext ContextOf(int64_t step) const;  // of the step's operators
   void Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>& refs) const;
   int PositionOn(AxisId axis) const { return plan_.axes[axis].position_of_rank[rank_]; }

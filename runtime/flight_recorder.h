@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 
 namespace windtunnel {
@@ -89,12 +90,11 @@ class FlightRecorder {
     const uint64_t note = static_cast<uint64_t>(state) << 62 |
                           static_cast<uint64_t>(static_cast<uint32_t>(step - kEvaluation)) << 30 |
                           (static_cast<uint64_t>(op) & ((1u << 30) - 1));
-    timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t now_ns = NanosecondsOn(CLOCK_REALTIME);
     const uint64_t index = mine_->events.load(std::memory_order_relaxed);
     Entry& entry = mine_->entries[index % kEvents];
     entry.note.store(note, std::memory_order_relaxed);
-    entry.time_ns.store(now.tv_sec * 1'000'000'000LL + now.tv_nsec, std::memory_order_relaxed);
+    entry.time_ns.store(now_ns, std::memory_order_relaxed);
     entry.number.store(number, std::memory_order_relaxed);
     mine_->events.store(index + 1, std::memory_order_release);
     mine_->note.store(note, std::memory_order_relaxed);

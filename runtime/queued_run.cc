@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "runtime/imitation.h"
 
 namespace windtunnel {
@@ -9,12 +10,17 @@ namespace {
 
 constexpr Duration kLead = Microseconds(400);  // how far the host gets ahead of a device that it keeps busy
 
+constexpr Bytes kAlignment(64);  // of tensors that share a block of host memory: a cache line
+
 Duration Between(DeviceQueues::Clock::time_point from, DeviceQueues::Clock::time_point to) {
-  return Picoseconds(std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count() * 1000);
+  return DurationOf(to - from);
 }
 
 // The bytes of a batch's ids, features or targets.
 Bytes BytesOfBatch(const TensorRef& tensor) { return Bytes(tensor.elements * 4); }
+
+// What a tensor takes in a block of host memory.
+Bytes Aligned(Bytes bytes) { return bytes.RoundedUpTo(kAlignment); }
 
 // A copy between the host's and the device's memory that changes no value, so it needs no kernel.
 bool IsPlainCrossing(const OpKind& kind) {
@@ -201,8 +207,7 @@ Status QueuedRun::Imitate(OpIndex index) {
   WT_RETURN_IF_ERROR(LetWait(DeviceQueues::kCompute, kComputeStream, index));
   WT_RETURN_IF_ERROR(CopyAsImitation(op));
   if (!mode_.spans && !state_.is_awaited[index]) return Ok();
-  const auto timing = mode_.spans ? DeviceQueues::Timing::kTimed : DeviceQueues::Timing::kNone;
-  WT_ASSIGN_OR_RETURN(events_[index], queues_.Record(DeviceQueues::kCompute, timing));
+  WT_ASSIGN_OR_RETURN(events_[index], queues_.Record(DeviceQueues::kCompute, timing()));
   if (!mode_.spans) return Ok();
   // The next operator's span begins behind the imitation.
   if (last_.empty()) last_.resize(1, DeviceQueues::kNever);
@@ -284,8 +289,7 @@ Status QueuedRun::Compute(OpIndex index) {
   }
   if (queue == DeviceQueues::kCompute) ordinals_[index] = ++state_.issued;
   if (!mode_.spans && !state_.is_awaited[index]) return Ok();
-  const auto timing = mode_.spans ? DeviceQueues::Timing::kTimed : DeviceQueues::Timing::kNone;
-  WT_ASSIGN_OR_RETURN(events_[index], queues_.Record(queue, timing));
+  WT_ASSIGN_OR_RETURN(events_[index], queues_.Record(queue, timing()));
   if (!mode_.spans) return Ok();
   issued.done = last_[queue] = events_[index];
   issued.waits = op.dependencies;
@@ -354,8 +358,7 @@ Status QueuedRun::ComputeOnHost(OpIndex index) {
   }
   WT_RETURN_IF_ERROR(Drain(queue));
   ordinals_[index] = ++state_.issued;
-  const auto timing = mode_.spans ? DeviceQueues::Timing::kTimed : DeviceQueues::Timing::kNone;
-  WT_ASSIGN_OR_RETURN(events_[index], queues_.Record(queue, timing));
+  WT_ASSIGN_OR_RETURN(events_[index], queues_.Record(queue, timing()));
   if (!mode_.spans) return Ok();
   last_[queue] = events_[index];
   issued_.push_back(
@@ -373,7 +376,7 @@ Status QueuedRun::Borrow(const Op& op, std::vector<TensorRef>& reads, std::vecto
   Bytes bytes;
   const auto add = [&](const std::vector<Slice>& slices, const std::vector<TensorRef>& refs) {
     for (size_t i = 0; i < slices.size(); ++i)
-      if (is_borrowed(slices[i])) bytes += BytesOf(slices[i], refs[i]).RoundedUpTo(Bytes(64));
+      if (is_borrowed(slices[i])) bytes += Aligned(BytesOf(slices[i], refs[i]));
   };
   add(op.reads, reads);
   add(op.writes, writes);
@@ -388,7 +391,7 @@ Status QueuedRun::Borrow(const Op& op, std::vector<TensorRef>& reads, std::vecto
       if (!is_borrowed(slices[i])) continue;
       void* const to = reinterpret_cast<void*>(at);
       const Bytes own = BytesOf(slices[i], refs[i]);
-      at += static_cast<uint64_t>(own.RoundedUpTo(Bytes(64)).count());
+      at += static_cast<uint64_t>(Aligned(own).count());
       WT_RETURN_IF_ERROR(queues_.Copy(queue, to, refs[i].data, own));
       refs[i].data = to;
     }
@@ -408,7 +411,7 @@ Bytes QueuedRun::BytesOf(const Slice& slice, const TensorRef& located) const {
 Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::span<const TensorRef> writes) {
   const bool held_out = noted_step_ == FlightRecorder::kEvaluation;
   Bytes bytes;
-  for (const TensorRef& tensor : writes) bytes += BytesOfBatch(tensor).RoundedUpTo(Bytes(64));
+  for (const TensorRef& tensor : writes) bytes += Aligned(BytesOfBatch(tensor));
   StagedBatch* free = nullptr;
   for (StagedBatch& batch : state_.batches) {
     const bool is_it =
@@ -428,7 +431,7 @@ Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::sp
   uint64_t at = free->address;
   for (const TensorRef& tensor : writes) {
     staged.push_back({reinterpret_cast<void*>(at), tensor.elements});
-    at += static_cast<uint64_t>(BytesOfBatch(tensor).RoundedUpTo(Bytes(64)).count());
+    at += static_cast<uint64_t>(Aligned(BytesOfBatch(tensor)).count());
   }
   const int context_rank = executor_.plan_.mesh.PlaceOf(executor_.rank_).context;
   if (held_out) executor_.loader_.LoadHeldOut(op, step, context_rank, staged);
@@ -446,7 +449,7 @@ Status QueuedRun::Load(const LoadBatch& op, Queue queue) {
   for (const TensorRef& tensor : executor_.writes_) {
     WT_RETURN_IF_ERROR(
         queues_.Copy(queue, tensor.data, reinterpret_cast<const void*>(at), BytesOfBatch(tensor)));
-    at += static_cast<uint64_t>(BytesOfBatch(tensor).RoundedUpTo(Bytes(64)).count());
+    at += static_cast<uint64_t>(Aligned(BytesOfBatch(tensor)).count());
   }
   WT_ASSIGN_OR_RETURN(batch->read, queues_.Record(queue, DeviceQueues::Timing::kNone));
   return Ok();

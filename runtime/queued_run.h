@@ -94,6 +94,9 @@ class QueuedRun {
   void MakeRoomFor(Queue queue) {
     if (static_cast<size_t>(queue) >= last_.size()) last_.resize(queue + 1, DeviceQueues::kNever);
   }
+  DeviceQueues::Timing timing() const {
+    return mode_.spans ? DeviceQueues::Timing::kTimed : DeviceQueues::Timing::kNone;
+  }
   Status Load(const LoadBatch& op, Queue queue);
   Result<StagedBatch*> Stage(const LoadBatch& op, int64_t step, std::span<const TensorRef> writes);
   Status StageNextStep();

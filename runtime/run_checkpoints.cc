@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/host_name.h"
 #include "runtime/checkpoint/hugging_face_weights.h"
 #include "scenarios/changed_key.h"
@@ -313,8 +314,7 @@ Status RunCheckpoints::AfterStep() {
     directory.Abandon(step, session_.rank());
     return failure;
   }
-  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - start;
-  saves_.push_back({step, Picoseconds(took.count() * 1000), Bytes(*bytes)});
+  saves_.push_back({step, DurationOf(std::chrono::steady_clock::now() - start), Bytes(*bytes)});
   return Ok();
 }
 
