@@ -19,6 +19,7 @@
 #include "plan/plan.h"
 #include "plan/timeline.h"
 #include "runtime/batch_loader.h"
+#include "runtime/buffer_values.h"
 #include "runtime/communicator.h"
 #include "runtime/device.h"
 #include "runtime/flight_recorder.h"
@@ -85,12 +86,9 @@ class Executor {
 
   BufferPool& pool() { return pool_; }
   const Role& role() const { return role_; }
-  // The values of a slice of an fp32 or bf16 buffer, as fp32. They may be valid only until the next call.
-  // Errors, here and above: the device's, when a copy fails.
-  Result<std::span<const float>> Values(const Slice& slice) const;
-  // Writes the values of a slice, between programs; to a bf16 buffer, rounded to nearest. REQUIRES: as many
-  // values as the slice has elements.
-  Status SetValues(const Slice& slice, std::span<const float> values);
+  // BufferValues::Get and Set, between programs. Errors, here and above: the device's, when a copy fails.
+  Result<std::span<const float>> Values(const Slice& slice) const { return values_.Get(slice); }
+  Status SetValues(const Slice& slice, std::span<const float> values) { return values_.Set(slice, values); }
   // Called when the data position changes: drops what was loaded ahead of time for the next step.
   void ForgetBatches();
   // The host's time for each operator that it issued outside graphs, in order: of the last
@@ -113,21 +111,6 @@ class Executor {
   friend class QueuedRun;
   struct RunState;  // the state of one Run
 
-  DType TypeOf(const Slice& slice) const;
-  // The elements of a slice of a buffer of T; on a device with memory of its own in `fetched`.
-  template <typename T>
-  Result<std::span<const T>> Fetch(const Slice& slice, std::vector<T>& fetched) const;
-  template <typename T>
-  Status Write(const Slice& slice, std::span<const T> values);
-  Status CopyAndWait(void* to, const void* from, Bytes bytes) const;
-  Slice PackedElements(const Slice& slice) const;
-  Result<std::span<const float>> UnpackedValues(const Slice& slice) const;
-  Status WritePacked(const Slice& slice, std::span<const float> values);
-  // The same of 16-bit buffers, converted.
-  template <typename T>
-  Result<std::span<const float>> FetchFloats(const Slice& slice) const;
-  template <typename T>
-  Status WriteRounded(const Slice& slice, std::span<const float> values);
   void KeepTimesOfPrograms();
   Status Execute(RunState& run, OpIndex index);
   Status ExecuteMemory(RunState& run, int32_t index);
@@ -155,6 +138,7 @@ class Executor {
   std::unique_ptr<QueuedState> queued_;  // what stays between runs on a device with queues
   WatchedMemory memory_;                 // of the device
   BufferPool pool_;
+  BufferValues values_;
   std::vector<Bytes> element_size_;  // by buffer
   // Steps that an earlier job with loss scaling skipped, where this one does not scale the loss.
   int64_t skipped_before_ = 0;
@@ -162,7 +146,6 @@ class Executor {
   std::vector<HostTime> host_times_;
   std::vector<GraphTime> graph_times_;
   Communicator::Clock::time_point started_{};
-  mutable std::vector<float> fetched_;
 };
 
 }  // namespace windtunnel
