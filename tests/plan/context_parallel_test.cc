@@ -6,6 +6,7 @@
 #include <map>
 
 #include "plan/plan.h"
+#include "tests/plan/plan_checks.h"
 #include "tests/plan/scenarios_for_tests.h"
 
 namespace windtunnel {
@@ -134,12 +135,6 @@ TEST(TokenSplit, InZigzagTakesAChunkFromEitherEnd) {
   EXPECT_EQ(first, (std::vector<int64_t>{0, 1, 6, 7}));
   EXPECT_EQ(second, (std::vector<int64_t>{2, 3, 4, 5}));
   EXPECT_EQ(WholePosition({2, false}, 1, 4, 0), 4);
-}
-
-void ExpectRefused(const Scenario& s, const std::string& key) {
-  const auto plan = CompilePlan(s);
-  ASSERT_FALSE(plan);
-  EXPECT_NE(plan.error().message.find(key), std::string::npos) << plan.error().message;
 }
 
 TEST(ContextParallel, RefusesWhatItCannotSplitNamingTheKey) {

@@ -10,6 +10,7 @@
 
 #include "plan/experts.h"
 #include "plan/plan.h"
+#include "tests/plan/plan_checks.h"
 #include "tests/plan/scenarios_for_tests.h"
 
 namespace windtunnel {
@@ -21,15 +22,6 @@ Scenario Experts(Scenario s, int64_t expert_ranks,
   s.parallel.expert.size = expert_ranks;
   s.cluster.devices_per_node = s.WorldSize();
   return s;
-}
-
-template <typename T, typename Take>
-int Count(const Plan& plan, Take take) {
-  const std::vector<Op>& ops = plan.roles[0].steady.ops;
-  return static_cast<int>(std::count_if(ops.begin(), ops.end(), [&](const Op& op) {
-    const T* kind = std::get_if<T>(&op.kind);
-    return kind != nullptr && take(op, *kind);
-  }));
 }
 
 // 32 tokens x 2 of 4 experts: 16 rows per expert and rank on average, with room for 24.
@@ -539,12 +531,6 @@ TEST(Experts, CountTheParametersThatATokenSees) {
   const Plan plan = *CompilePlan(s);
   EXPECT_EQ(plan.model.parameters, 46'702'792'704);
   EXPECT_DOUBLE_EQ(plan.model.flops_per_token.count(), 6.0 * 12'879'925'248 + 12.0 * 32 * 4096 * 4096);
-}
-
-void ExpectRefused(const Scenario& s, const std::string& key) {
-  const auto plan = CompilePlan(s);
-  ASSERT_FALSE(plan);
-  EXPECT_NE(plan.error().message.find(key), std::string::npos) << plan.error().message;
 }
 
 TEST(Experts, RefusesWhatCannotBeShared) {

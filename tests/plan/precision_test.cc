@@ -8,6 +8,7 @@
 
 #include "plan/plan.h"
 #include "sim/role_memory.h"
+#include "tests/plan/plan_checks.h"
 #include "tests/plan/scenarios_for_tests.h"
 
 namespace windtunnel {
@@ -21,15 +22,6 @@ Scenario InFp8(Scenario s, Fp8Recipe recipe) {
   return s;
 }
 
-// The number of operators of kind T in the steady step for which `take` is true.
-template <typename T, typename Take>
-int Count(const Plan& plan, Take take) {
-  const std::vector<Op>& ops = plan.roles[0].steady.ops;
-  return static_cast<int>(std::count_if(ops.begin(), ops.end(), [&](const Op& op) {
-    const T* kind = std::get_if<T>(&op.kind);
-    return kind != nullptr && take(op, *kind);
-  }));
-}
 bool InLayer0(const Op& op, Phase phase) { return op.layer == 0 && op.phase == phase; }
 
 TEST(Fp8, TakesTheProductsOfBlocksNotTheHeads) {
@@ -440,11 +432,6 @@ TEST(Fp8, ActivationsStayInSixteenBits) {
   EXPECT_EQ(Count<AttentionForward>(
                 plan, [](const Op&, const AttentionForward& a) { return a.dtype == DType::kBFloat16; }),
             2);
-}
-
-Scenario Autocast(Scenario s, Precision compute = Precision::kBf16) {
-  s.precision.compute = compute;
-  return s;
 }
 
 int CopiesInLayer0(const Plan& plan, Phase phase, DType from, DType to) {

@@ -110,6 +110,12 @@ inline Scenario TinyMlp(int64_t ranks = 1) {
   return s;
 }
 
+// As torch.autocast: parameters stay in fp32.
+inline Scenario Autocast(Scenario s, Precision compute = Precision::kBf16) {
+  s.precision.compute = compute;
+  return s;
+}
+
 // The scenario with DataParallel (torch.nn.DataParallel).
 inline Scenario Dp(Scenario s) {
   s.parallel.data.kind = DataParallelKind::kDp;

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "plan/plan.h"
+#include "tests/plan/plan_checks.h"
 #include "tests/plan/scenarios_for_tests.h"
 
 namespace windtunnel {
@@ -436,12 +437,6 @@ TEST(TensorParallelMlp, SendsPartsBetweenStages) {
 }
 
 // ---- what cannot be
-
-void ExpectRefused(const Scenario& s, const std::string& key) {
-  const auto plan = CompilePlan(s);
-  ASSERT_FALSE(plan) << key;
-  EXPECT_NE(plan.error().message.find(key), std::string::npos) << plan.error().message;
-}
 
 TEST(TensorParallel, RefusesWhatDoesNotDivideByItsKey) {
   Scenario s = Tensor(TinyLlama(), 4, false);

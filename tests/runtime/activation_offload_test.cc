@@ -35,10 +35,6 @@ Scenario WithExperts(Scenario s) {
   s.parallel.expert.size = 2;
   return s;
 }
-Scenario Autocast(Scenario s) {
-  s.precision.compute = Precision::kBf16;
-  return s;
-}
 
 RoleMemory MemoryOf(const Plan& plan) {
   return SimulateMemory(plan.roles[0], {.allocator = plan.scenario.allocator}).value();

@@ -21,10 +21,6 @@ Scenario Packed(Scenario s, int64_t documents = 2) {
   s.model.document_tokens = s.model.seq_len / documents;
   return s;
 }
-Scenario Windowed(Scenario s) {
-  s.model.sliding_window = SlidingWindowSpec{.tokens = 3, .full_every = 2};
-  return s;
-}
 
 class DocumentsParity : public testing::TestWithParam<ParityCase> {};
 

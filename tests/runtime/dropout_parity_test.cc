@@ -32,15 +32,6 @@ Scenario Experts(Scenario s, int64_t ranks) {
   s.parallel.expert.size = ranks;
   return s;
 }
-Scenario FourHeads(Scenario s) {
-  s.model.heads = s.model.kv_heads = 4;
-  s.model.head_dim = s.model.hidden / s.model.heads;
-  return s;
-}
-Scenario Windowed(Scenario s) {
-  s.model.sliding_window = SlidingWindowSpec{.tokens = 3, .full_every = 2};
-  return s;
-}
 Scenario Further(Scenario s) {
   s.model.mtp = TokenPredictionSpec{.layers = 1, .loss_weight = 0.5};
   return s;

@@ -233,10 +233,6 @@ Scenario TensorOverlapped(Scenario s) {
   s.parallel.tensor.overlap = true;
   return s;
 }
-Scenario Tied(Scenario s) {
-  s.model.tie_embeddings = true;
-  return s;
-}
 Scenario InStages(Scenario s, const char* schedule, bool delay_wgrad) {
   s = Staged(std::move(s), schedule);
   s.model.layers = 4;

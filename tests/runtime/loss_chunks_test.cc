@@ -19,14 +19,6 @@ Scenario InChunks(Scenario s, int64_t chunks = 4) {
   s.cross_entropy_chunks = chunks;
   return s;
 }
-Scenario Tied(Scenario s) {
-  s.model.tie_embeddings = true;
-  return s;
-}
-Scenario Autocast(Scenario s) {
-  s.precision.compute = Precision::kBf16;
-  return s;
-}
 
 Bytes PeakOf(const Plan& plan) {
   return SimulateMemory(plan.roles[0], {.allocator = plan.scenario.allocator})->steady.allocated;

@@ -6,6 +6,7 @@
 
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/runtime/exact_peaks.h"
+#include "tests/runtime/parallel_scenarios.h"
 #include "tests/runtime/parity.h"
 
 namespace windtunnel {
@@ -20,9 +21,9 @@ void SetLossScale(Scenario& s) {
   if (s.model.post_norm) s.precision.init_scale = 1024;
 }
 
-Scenario Autocast(Scenario s, Precision compute) {
-  s.precision = {.param = Precision::kFp32, .compute = compute, .reduce = Precision::kFp32};
-  if (compute == Precision::kFp16) SetLossScale(s);
+Scenario ToFp16(Scenario s) {
+  s = Autocast(std::move(s), Precision::kFp16);
+  SetLossScale(s);
   return s;
 }
 
@@ -33,30 +34,10 @@ Scenario InFp16(Scenario s) {
   return s;
 }
 
-Scenario Kind(Scenario s, DataParallelKind kind, int version = 2) {
-  s.parallel.data.kind = kind;
-  s.parallel.data.version = version;
+// With several buckets.
+Scenario Replicas(Scenario s, DataParallelKind kind, int version = 2) {
   s.parallel.data.bucket_cap_mb = 0.02;
-  return s;
-}
-Scenario Staged(Scenario s) {
-  s.parallel.pipeline.size = 2;
-  s.batch.accumulate = 4;
-  s.cluster.devices_per_node = 2 * s.parallel.data.size;
-  return s;
-}
-Scenario Tensor(Scenario s, bool sequence) {
-  s.parallel.tensor = {.size = 2, .sequence = sequence};
-  s.cluster.devices_per_node = 2 * s.parallel.data.size;
-  return s;
-}
-Scenario Recomputed(Scenario s, Recompute recompute) {
-  s.recompute = recompute;
-  return s;
-}
-Scenario Tied(Scenario s) {
-  s.model.tie_embeddings = true;
-  return s;
+  return Kind(std::move(s), kind, version);
 }
 Scenario Accumulated(Scenario s) {
   s.batch.accumulate = 2;
@@ -74,16 +55,15 @@ std::vector<ParityCase> Cases() {
       {"Mlp", TinyMlp()},
       {"DdpGpt", TinyGpt(2)},
       {"DdpMlp", TinyMlp(2)},
-      {"Zero1Gpt", Kind(TinyGpt(2), DataParallelKind::kZero1)},
-      {"Fsdp1Gpt", Kind(TinyGpt(2), kFsdp, 1)},
-      {"Fsdp2Llama", Kind(TinyLlama(2), kFsdp)},
-      {"Fsdp2LlamaAccumulated", Accumulated(Kind(TinyLlama(2), kFsdp))},
-      {"Fsdp2PipelineGpt", Staged(Kind(TinyGpt(2), kFsdp))},
-      {"Fsdp2ZeroBubbleGpt",
-       With(Staged(Kind(TinyGpt(2), kFsdp)), [](Scenario& s) { s.parallel.pipeline.schedule = "zb_h1"; })},
-      {"Fsdp2LlamaRecomputed", Recomputed(Kind(TinyLlama(2), kFsdp), Recompute::kFull)},
-      {"PipelineGpt", Staged(Tied(TinyGpt()))},
-      {"ZeroBubbleGpt", With(Staged(TinyGpt()), [](Scenario& s) { s.parallel.pipeline.schedule = "zb_h1"; })},
+      {"Zero1Gpt", Replicas(TinyGpt(2), DataParallelKind::kZero1)},
+      {"Fsdp1Gpt", Replicas(TinyGpt(2), kFsdp, 1)},
+      {"Fsdp2Llama", Replicas(TinyLlama(2), kFsdp)},
+      {"Fsdp2LlamaAccumulated", Accumulated(Replicas(TinyLlama(2), kFsdp))},
+      {"Fsdp2PipelineGpt", Staged(Replicas(TinyGpt(2), kFsdp), "1f1b")},
+      {"Fsdp2ZeroBubbleGpt", Staged(Replicas(TinyGpt(2), kFsdp), "zb_h1")},
+      {"Fsdp2LlamaRecomputed", Recomputed(Replicas(TinyLlama(2), kFsdp), Recompute::kFull)},
+      {"PipelineGpt", Staged(Tied(TinyGpt()), "1f1b")},
+      {"ZeroBubbleGpt", Staged(TinyGpt(), "zb_h1")},
       {"ContextLlama", With(TinyLlama(),
                             [](Scenario& s) {
                               s.parallel.context.size = 2;
@@ -98,9 +78,9 @@ std::vector<ParityCase> Cases() {
       {"TensorGpt", Tensor(TinyGpt(), false)},
       {"TensorQwen3", Tensor(TinyQwen3(), false)},
       {"TensorSequenceGemma3", Tensor(TinyGemma3(), true)},
-      {"FsdpOlmo", Kind(TinyOlmo(2), kFsdp)},
+      {"FsdpOlmo", Replicas(TinyOlmo(2), kFsdp)},
       {"TensorSequenceLlama", Tensor(TinyLlama(), true)},
-      {"DataParallelGpt", Kind(TinyGpt(2), DataParallelKind::kDp)},
+      {"DataParallelGpt", Replicas(TinyGpt(2), DataParallelKind::kDp)},
   };
 }
 
@@ -133,10 +113,10 @@ void ExpectTrainsAlong(const Scenario& mixed, double tolerance) {
 }
 
 TEST_P(MixedPrecision, AutocastToBf16TrainsAlongFp32) {
-  ExpectTrainsAlong(Optimized(Autocast(GetParam().scenario, Precision::kBf16)), 4e-3);  // 8 bits
+  ExpectTrainsAlong(Optimized(Autocast(GetParam().scenario)), 4e-3);  // 8 bits
 }
 TEST_P(MixedPrecision, AutocastToFp16TrainsAlongFp32) {
-  ExpectTrainsAlong(Optimized(Autocast(GetParam().scenario, Precision::kFp16)), 1e-3);  // 11 bits
+  ExpectTrainsAlong(Optimized(ToFp16(GetParam().scenario)), 1e-3);  // 11 bits
 }
 TEST_P(MixedPrecision, Fp16WithMastersTrainsAlongFp32) {
   ExpectTrainsAlong(Optimized(InFp16(GetParam().scenario)), 1e-3);
@@ -148,7 +128,7 @@ TEST_P(MixedPrecision, MomentsInBf16TrainAlongFp32) {
 
 TEST_P(MixedPrecision, MemoryIsPredictedToTheByte) {
   ExpectExactPeaks(*CompilePlan(NarrowMoments(Optimized(GetParam().scenario))));
-  ExpectExactPeaks(*CompilePlan(Optimized(Autocast(GetParam().scenario, Precision::kBf16))));
+  ExpectExactPeaks(*CompilePlan(Optimized(Autocast(GetParam().scenario))));
   ExpectExactPeaks(*CompilePlan(Optimized(InFp16(GetParam().scenario))));
 }
 
@@ -190,7 +170,7 @@ std::vector<Told> Follow(const Plan& plan, int steps) {
 TEST_P(MixedPrecision, AnOverflowIsSkippedByAllRanksAlikeAndHalvesTheScale) {
   if (GetParam().scenario.parallel.data.kind == DataParallelKind::kDp)
     GTEST_SKIP() << "the first device scales alone";
-  for (Scenario s : {InFp16(GetParam().scenario), Autocast(GetParam().scenario, Precision::kFp16)}) {
+  for (Scenario s : {InFp16(GetParam().scenario), ToFp16(GetParam().scenario)}) {
     s = Optimized(s);
     s.precision.init_scale = 1099511627776.0;
     const Plan plan = *CompilePlan(s);
@@ -207,7 +187,7 @@ TEST_P(MixedPrecision, AnOverflowIsSkippedByAllRanksAlikeAndHalvesTheScale) {
 
 // Training continues as if the skipped steps had not been: Adam's bias correction counts only the others.
 TEST(LossScaling, SkippedStepsDoNotCount) {
-  Scenario s = Optimized(Autocast(TinyMlp(), Precision::kFp16));
+  Scenario s = Optimized(ToFp16(TinyMlp()));
   s.precision.init_scale = 1099511627776.0;
   const std::vector<Told> told = Follow(*CompilePlan(s), 40);
   const int64_t skipped = told[0].scales.back().skipped_steps;
@@ -223,7 +203,7 @@ TEST(LossScaling, SkippedStepsDoNotCount) {
 }
 
 TEST(LossScaling, AfterAnIntervalWithoutOverflowTheScaleDoubles) {
-  Scenario s = Optimized(Autocast(TinyMlp(2), Precision::kFp16));
+  Scenario s = Optimized(ToFp16(TinyMlp(2)));
   s.precision.init_scale = 256;
   s.precision.growth_interval = 3;
   for (const Told& rank : Follow(*CompilePlan(s), 7)) {

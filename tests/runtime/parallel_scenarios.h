@@ -32,6 +32,20 @@ inline Scenario Adapted(Scenario s, std::vector<LoraTarget> targets = {}) {
   s.model.lora = LoraSpec{.rank = 3, .alpha = 6, .targets = std::move(targets)};
   return s;
 }
+inline Scenario FourHeads(Scenario s) {
+  s.model.heads = s.model.kv_heads = 4;
+  s.model.head_dim = s.model.hidden / s.model.heads;
+  return s;
+}
+// Every second layer looks back over three tokens.
+inline Scenario Windowed(Scenario s) {
+  s.model.sliding_window = SlidingWindowSpec{.tokens = 3, .full_every = 2};
+  return s;
+}
+inline Scenario Tied(Scenario s) {
+  s.model.tie_embeddings = true;
+  return s;
+}
 inline Scenario Overlapped(Scenario s) {
   s.parallel.tensor.overlap = true;
   return s;

@@ -66,6 +66,20 @@ inline void ExpectLossParity(Scenario s) {
   }
 }
 
+// In bf16, sums over ranks or blocks are rounded where one device's are not. So losses agree only to bf16's 8
+// bits, and training still makes progress.
+inline void ExpectTrainsAlongOneDevice(Scenario s, double tolerance) {
+  s.precision = {.param = Precision::kBf16, .compute = Precision::kBf16, .reduce = Precision::kFp32};
+  s.optimizer = {.kind = OptimizerKind::kAdamW, .lr = 1e-3, .weight_decay = 0.01, .clip_norm = 1.0};
+  const auto plan = CompilePlan(s), alone = CompilePlan(OnOneDevice(s));
+  ASSERT_TRUE(plan) << plan.error().message;
+  ASSERT_TRUE(alone) << alone.error().message;
+  const Trained ranks = Train(*plan, kParitySteps), one = Train(*alone, kParitySteps);
+  for (int step = 0; step < kParitySteps; ++step)
+    EXPECT_NEAR(ranks.losses[step], one.losses[step], tolerance * one.losses[step]) << "step " << step;
+  EXPECT_LT(ranks.losses.back(), ranks.losses.front());
+}
+
 inline void ExpectWeightParity(Scenario s) {
   // At five times this learning rate, twenty steps would amplify rounding differences in the biases, which
   // start at zero, to 1e-4.

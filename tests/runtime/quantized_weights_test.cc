@@ -40,10 +40,6 @@ Scenario In16Bits(Scenario s) {
   s.precision.param = s.precision.compute = Precision::kBf16;
   return s;
 }
-Scenario Autocast(Scenario s) {
-  s.precision.compute = Precision::kBf16;
-  return s;
-}
 Scenario InFramework(Scenario s, Framework framework) {
   s.framework = framework;
   return s;
