@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/cost_models/device_specs.h"
+
 namespace windtunnel {
 namespace {
-
-DeviceSpec H100() { return ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value(); }
 
 ClusterSpec Nodes(int64_t nodes, int64_t devices = 8, int64_t cards = 8) {
   ClusterSpec cluster;

@@ -7,12 +7,11 @@
 
 #include "cost_models/kernel_roofline.h"
 #include "plan/outline.h"
+#include "tests/cost_models/device_specs.h"
 #include "tests/cost_models/llama_blocks.h"
 
 namespace windtunnel {
 namespace {
-
-DeviceSpec A100() { return ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100").value(); }
 
 Gemm SquareGemm(int64_t n) { return {.m = n, .n = n, .k = n, .dtype = DType::kBFloat16}; }
 

@@ -6,15 +6,11 @@
 #include <string_view>
 
 #include "cost_models/framework_kernels.h"
+#include "tests/cost_models/device_specs.h"
 
 namespace windtunnel {
 
 inline constexpr Duration kLaunch = Microseconds(3);
-
-inline const DeviceSpec& A100() {
-  static const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100").value();
-  return device;
-}
 
 inline const FrameworkProfile& Known(std::string_view name) { return *EmbeddedFramework(name); }
 

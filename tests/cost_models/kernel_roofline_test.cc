@@ -7,11 +7,10 @@
 #include <cmath>
 
 #include "cost_models/device_spec.h"
+#include "tests/cost_models/device_specs.h"
 
 namespace windtunnel {
 namespace {
-
-DeviceSpec A100() { return ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100").value(); }
 
 double MicrosecondsOf(const OpKind& kind) { return KernelTime(kind, A100(), {}).value() / Microseconds(1); }
 

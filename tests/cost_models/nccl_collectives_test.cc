@@ -7,11 +7,10 @@
 #include <map>
 #include <utility>
 
+#include "tests/cost_models/device_specs.h"
+
 namespace windtunnel {
 namespace {
-
-DeviceSpec A100() { return ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100").value(); }
-DeviceSpec H100() { return ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value(); }
 
 // DGX A100s: eight cards of 200 Gb/s.
 ClusterSpec Nodes(int64_t nodes) {

@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include "cost_models/device_cost_model.h"
 #include "reports/units.h"
 #include "sim/role_memory.h"
 #include "tests/plan/scenarios_for_tests.h"
+#include "tests/reports/on_a100.h"
 
 namespace windtunnel {
 namespace {
@@ -22,11 +22,6 @@ Scenario Sharded() {
   s.cluster.device = "a100-sxm-80g";
   s.cluster.network.intra_node.kind = "nvlink3";
   return s;
-}
-
-Result<Prediction> OnA100(const Plan& plan) {
-  WT_ASSIGN_OR_RETURN(DeviceSpec device, ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g"));
-  return Predict(plan, *MakeDeviceCostModel(device, plan), {});
 }
 
 Bytes ReservedWith(int64_t micro) {

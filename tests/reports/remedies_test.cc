@@ -7,10 +7,10 @@
 
 #include <algorithm>
 
-#include "cost_models/device_cost_model.h"
 #include "scenarios/load.h"
 #include "sim/role_memory.h"
 #include "tests/plan/scenarios_for_tests.h"
+#include "tests/reports/on_a100.h"
 
 namespace windtunnel {
 namespace {
@@ -23,10 +23,6 @@ using ::testing::Not;
 
 Result<Plan> Compile(const Scenario& scenario) { return CompilePlan(scenario); }
 Result<Prediction> WithoutCosts(const Plan&) { return InvalidInput("no costs"); }
-Result<Prediction> OnA100(const Plan& plan) {
-  WT_ASSIGN_OR_RETURN(DeviceSpec device, ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g"));
-  return Predict(plan, *MakeDeviceCostModel(device, plan), {});
-}
 
 // Replicas of a small GPT on one node.
 Scenario Replicated(int replicas = 4) {

@@ -5,8 +5,10 @@
 #include "cost_models/device_cost_model.h"
 #include "sim/network_flows.h"
 #include "sim/predict.h"
+#include "tests/cost_models/device_specs.h"
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/sim/fixtures.h"
+#include "tests/sim/small_clusters.h"
 
 namespace windtunnel {
 namespace {
@@ -16,8 +18,6 @@ using testing::kOther;
 using testing::PlanBuilder;
 
 constexpr int64_t kGibibyte = 1 << 28;  // elements of fp32
-
-DeviceSpec H100() { return ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value(); }
 
 Plan OnDgx(const PlanBuilder& builder, int ranks) {
   Plan plan = builder.Build();
@@ -106,26 +106,9 @@ TEST(Contention, TwoThatBeginTogetherEndTogether) {
 // ---- groups side by side
 
 Scenario Cluster(Scenario s, int tensor, int pipeline, int data) {
-  s.model.layers = 2 * pipeline;
-  s.batch = {1, 4};
-  s.parallel.tensor.size = tensor;
-  s.parallel.pipeline.size = pipeline;
-  s.parallel.data.kind = data > 1 ? DataParallelKind::kZero1 : DataParallelKind::kNone;
-  s.parallel.data.size = data;
-  s.cluster = {};
-  s.cluster.device = "h100-sxm-80g";
-  s.cluster.devices_per_node = 4;
-  s.cluster.nodes = (tensor * pipeline * data + 3) / 4;
+  s = OnNodesOfFour(std::move(s), "h100-sxm-80g", tensor, pipeline, data);
   s.cluster.topology.preset = "rail-fat-tree";
-  s.cluster.network.inter_node = {.kind = "infiniband", .gbits_per_nic = 200, .latency_us = {}};
-  s.cluster.network.nics_per_node = 4;
   return s;
-}
-
-Plan Compile(const Scenario& s) {
-  auto plan = CompilePlan(s);
-  EXPECT_TRUE(plan) << plan.error().message;
-  return *std::move(plan);
 }
 
 // Four data-parallel groups of 2 ranks on 2 nodes, with a rank of each group on each node. With a card for

@@ -5,6 +5,7 @@
 
 #include "cost_models/device_cost_model.h"
 #include "sim/predict.h"
+#include "tests/cost_models/device_specs.h"
 #include "tests/plan/scenarios_for_tests.h"
 
 namespace windtunnel {
@@ -17,8 +18,6 @@ Plan EightDevices() {
   s.cluster.network.intra_node.kind = "nvlink3";
   return *CompilePlan(s);
 }
-
-DeviceSpec A100() { return ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100").value(); }
 
 TEST(DeviceReplicas, OneReplicaStandsForAll) {
   const DeviceSpec device = A100();

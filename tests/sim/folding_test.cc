@@ -10,31 +10,14 @@
 #include "plan/plan.h"
 #include "sim/predict.h"
 #include "tests/plan/scenarios_for_tests.h"
+#include "tests/sim/small_clusters.h"
 
 namespace windtunnel {
 namespace {
 
 Scenario Cluster(Scenario s, int tensor, int pipeline, int data) {
-  s.model.layers = 2 * pipeline;
-  s.batch = {1, 4};
   s.optimizer.clip_norm = 1;
-  s.parallel.tensor.size = tensor;
-  s.parallel.pipeline.size = pipeline;
-  s.parallel.data.kind = data > 1 ? DataParallelKind::kZero1 : DataParallelKind::kNone;
-  s.parallel.data.size = data;
-  s.cluster = {};
-  s.cluster.device = "a100-sxm-80g";
-  s.cluster.devices_per_node = 4;
-  s.cluster.nodes = (tensor * pipeline * data + 3) / 4;
-  s.cluster.network.inter_node = {.kind = "infiniband", .gbits_per_nic = 200, .latency_us = {}};
-  s.cluster.network.nics_per_node = 4;
-  return s;
-}
-
-Plan Compile(const Scenario& s) {
-  auto plan = CompilePlan(s);
-  EXPECT_TRUE(plan) << plan.error().message;
-  return *std::move(plan);
+  return OnNodesOfFour(std::move(s), "a100-sxm-80g", tensor, pipeline, data);
 }
 
 TEST(Folding, OneClassForEachStage) {

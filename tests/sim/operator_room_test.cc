@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "tests/plan/scenarios_for_tests.h"
 
@@ -27,7 +29,12 @@ TEST(OperatorMemory, GrowsWithBlocksAndMicroBatches) {
   EXPECT_GT(OperatorMemory(OfBlocks(100, /*has_experts=*/true)), OperatorMemory(OfBlocks(100)));
 }
 
-TEST(OperatorRoom, SmallOnesGoAtOnce) { const OperatorRoom one(OfBlocks(1)), other(OfBlocks(1)); }
+TEST(OperatorRoom, SmallOnesGoAtOnce) {
+  std::optional<OperatorRoom> one(std::in_place, OfBlocks(1));
+  std::future<void> other = std::async(std::launch::async, [] { const OperatorRoom room(OfBlocks(1)); });
+  EXPECT_EQ(other.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  one.reset();  // or the other would wait forever
+}
 
 // A prediction that needs more memory than any machine has runs alone, and another waits for it.
 TEST(OperatorRoom, WhoNeedsMoreThanThereIsGoesAlone) {
