@@ -39,15 +39,6 @@ ProgramGraph::ProgramGraph(const Program& program)
 ProgramGraph::~ProgramGraph() = default;
 ProgramGraph::ProgramGraph(ProgramGraph&&) noexcept = default;
 
-bool ProgramGraph::IsAcyclic() const {
-  try {
-    TopologicalOrder();
-    return true;
-  } catch (const boost::not_a_dag&) {
-    return false;
-  }
-}
-
 std::vector<OpIndex> ProgramGraph::TopologicalOrder() const {
   std::vector<OpIndex> reversed;
   reversed.reserve(boost::num_vertices(graph_->csr));

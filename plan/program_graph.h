@@ -15,8 +15,7 @@ class ProgramGraph {
   ~ProgramGraph();
   ProgramGraph(ProgramGraph&&) noexcept;
 
-  bool IsAcyclic() const;
-  // Operators in an order that respects every edge. REQUIRES: IsAcyclic().
+  // Operators in an order that respects every edge. boost::not_a_dag, here and below, if there is a cycle.
   std::vector<OpIndex> TopologicalOrder() const;
 
   struct Path {

@@ -19,7 +19,8 @@ struct ScheduleRequest {
   bool is_paired = false;  // made by MakePairedSchedule
 };
 
-// Bubble() in closed form for equal stages and free communication; no value outside the formula's regime.
+// The bubble in closed form, for equal stages and free communication: the makespan less one rank's own work.
+// No value outside the formula's regime.
 // p ranks, v stages per rank, m micro-batches; F, I, W are the times of one stage, B = I + W.
 //
 //   none         m (p-1) (F + B)                         always

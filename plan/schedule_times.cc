@@ -139,9 +139,4 @@ ScheduleTimes RunSchedule(const Schedule& schedule, const StageTimes& times) {
   return Run(schedule, time, Duration()).ToEnd();
 }
 
-Duration Bubble(const Schedule& schedule, const StageTimes& times) {
-  const int64_t stages_per_rank = schedule.stages() / static_cast<int64_t>(schedule.ranks.size());
-  return RunSchedule(schedule, times).makespan - times.all() * (stages_per_rank * schedule.micro_batches);
-}
-
 }  // namespace windtunnel

@@ -35,8 +35,4 @@ ScheduleTimes RunSchedule(const Schedule& schedule, const ActionTime& time, Dura
 // Every stage takes the same time, and messages are free.
 ScheduleTimes RunSchedule(const Schedule& schedule, const StageTimes& times);
 
-// The makespan less one rank's own work: the time that a rank idles before its first action, between its
-// actions and after its last. All ranks have the same work.
-Duration Bubble(const Schedule& schedule, const StageTimes& times);
-
 }  // namespace windtunnel

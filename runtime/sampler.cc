@@ -1,7 +1,7 @@
 #include "runtime/sampler.h"
 
-#include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/ceil_divide.h"
 #include "base/check.h"
@@ -10,11 +10,11 @@
 namespace windtunnel {
 namespace {
 
-int64_t NumSamples(int64_t size, const SamplerOptions& options) {
+// Samples of each replica.
+int64_t NumSamples(int64_t size, int64_t replicas) {
   WT_CHECK_GE(size, 0);
-  WT_CHECK_GT(options.replicas, 0);
-  if (!options.drop_last || size % options.replicas == 0) return CeilDivide(size, options.replicas);
-  return CeilDivide(std::max<int64_t>(0, size - options.replicas), options.replicas);
+  WT_CHECK_GT(replicas, 0);
+  return CeilDivide(size, replicas);
 }
 
 // Fisher and Yates's shuffle (Knuth, TAOCP 2, 3.4.2, algorithm P).
@@ -30,7 +30,7 @@ std::vector<int64_t> Permutation(int64_t size, uint64_t seed) {
 }  // namespace
 
 DistributedSampler::DistributedSampler(int64_t size, const SamplerOptions& options)
-    : size_(size), options_(options), num_samples_(NumSamples(size, options)) {
+    : size_(size), options_(options), num_samples_(NumSamples(size, options.replicas)) {
   WT_CHECK_GE(options.rank, 0);
   WT_CHECK_LT(options.rank, options.replicas);
   set_epoch(0);

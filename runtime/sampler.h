@@ -6,9 +6,9 @@
 //
 // All replicas shuffle alike, by seed + epoch, and replica r takes every replicas-th index from r on. So one
 // step of W replicas with micro-batch b sees the samples that one replica with micro-batch W x b sees, within
-// an epoch: at its end each number of replicas fills up or drops to its own multiple, and later epochs begin
-// at other steps. The permutation comes from base/random.h, not from torch's generator: the order differs
-// from torch's, the contract does not.
+// an epoch: at its end each number of replicas fills up to its own multiple, with samples from the epoch's
+// start (drop_last=False), and later epochs begin at other steps. The permutation comes from base/random.h,
+// not from torch's generator: the order differs from torch's, the contract does not.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,9 @@ namespace windtunnel {
 
 struct SamplerOptions {
   int64_t replicas = 1;
-  int64_t rank = 0;        // this replica
-  bool shuffle = true;     // false: the data's own order, in every epoch
-  uint64_t seed = 0;       // equal on all replicas
-  bool drop_last = false;  // true: the tail that does not divide is dropped; false: samples repeat from the
-                           // start to fill it up
+  int64_t rank = 0;     // this replica
+  bool shuffle = true;  // false: the data's own order, in every epoch
+  uint64_t seed = 0;    // equal on all replicas
 };
 
 class DistributedSampler {
@@ -30,8 +28,7 @@ class DistributedSampler {
   // REQUIRES: size >= 0, replicas > 0, 0 <= rank < replicas.
   DistributedSampler(int64_t size, const SamplerOptions& options);
 
-  // Samples of each replica in an epoch: ceil(size / replicas), or, with drop_last where it does not divide,
-  // ceil((size - replicas) / replicas).
+  // Samples of each replica in an epoch: ceil(size / replicas).
   int64_t num_samples() const { return num_samples_; }
   // Without it, every epoch has the order of epoch 0.
   void set_epoch(int64_t epoch);

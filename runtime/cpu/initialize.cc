@@ -1,6 +1,7 @@
 #include "runtime/cpu/initialize.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/random.h"
 #include "runtime/cpu/isa.h"
@@ -53,21 +54,6 @@ void FillRun(const InitializeParameter& op, uint64_t seed, int64_t first, int64_
 }
 
 }  // namespace
-
-float InitialValue(const InitializeParameter& op, uint64_t seed, int64_t index) {
-  const RandomStream stream(seed, op.stream);
-  switch (op.distribution) {
-    case InitializeParameter::Distribution::kNormal:
-      return NormalValue(stream, op.scale, index);
-    case InitializeParameter::Distribution::kUniform:
-      return UniformValue(stream, op.scale, index);
-    case InitializeParameter::Distribution::kOnes:
-      return 1.0f;
-    case InitializeParameter::Distribution::kZeros:
-      return 0.0f;
-  }
-  return 0.0f;
-}
 
 Status Run(const InitializeParameter& op, const KernelContext& context, const Operands& operands) {
   float* out = operands.Out(0, op.elements);

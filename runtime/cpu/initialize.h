@@ -8,8 +8,6 @@
 //            mean 0, variance 1 - 2^-32, tails end at +-6.
 #pragma once
 
-#include <cstdint>
-
 #include "base/result.h"
 #include "plan/ops.h"
 #include "runtime/cpu/operands.h"
@@ -18,8 +16,5 @@ namespace windtunnel::cpu {
 
 // With op.part, writes only the elements of the whole parameter that the rank holds.
 Status Run(const InitializeParameter& op, const KernelContext& context, const Operands& operands);
-
-// One element of the parameter.
-float InitialValue(const InitializeParameter& op, uint64_t seed, int64_t index);
 
 }  // namespace windtunnel::cpu

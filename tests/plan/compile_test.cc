@@ -171,7 +171,7 @@ TEST(CompilePlan, OptimizerStateIsMadeInTheFirstStep) {
 
 TEST(CompilePlan, ProgramsAreAcyclicAndEndWithTheBarrier) {
   const Plan plan = *CompilePlan(TinyLlama(2));
-  EXPECT_TRUE(ProgramGraph(plan.roles[0].steady).IsAcyclic());
+  EXPECT_NO_THROW(ProgramGraph(plan.roles[0].steady).TopologicalOrder());
   EXPECT_EQ(plan.roles[0].steady.ops.back().name, "barrier");
 }
 

@@ -44,6 +44,13 @@ StageTimes Times(int64_t forward, int64_t input_gradient, int64_t weight_gradien
   return {Picoseconds(forward), Picoseconds(input_gradient), Picoseconds(weight_gradient)};
 }
 
+// The time that a rank idles before its first action, between its actions and after its last. All ranks have
+// the same work.
+Duration Bubble(const Schedule& schedule, const StageTimes& times) {
+  const int64_t stages_per_rank = schedule.stages() / static_cast<int64_t>(schedule.ranks.size());
+  return RunSchedule(schedule, times).makespan - times.all() * (stages_per_rank * schedule.micro_batches);
+}
+
 // Actions as vertices; edges are each rank's order, and the path of activations down and of gradients up the
 // stages.
 struct ActionGraph {

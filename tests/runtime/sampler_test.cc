@@ -35,14 +35,6 @@ TEST(DistributedSampler, RepeatsTheWholeDataWhenPaddingExceedsIt) {
     EXPECT_EQ(Of(2, {.replicas = 5, .rank = rank, .shuffle = false}), (Indices{rank % 2}));
 }
 
-// 7 over 3 with drop_last: ceil((7 - 3) / 3) = 2 each; sample 6 is dropped. 6 over 3 divides: nothing is.
-TEST(DistributedSampler, DropsTheTailWithDropLast) {
-  EXPECT_EQ(Of(7, {.replicas = 3, .rank = 0, .shuffle = false, .drop_last = true}), (Indices{0, 3}));
-  EXPECT_EQ(Of(7, {.replicas = 3, .rank = 2, .shuffle = false, .drop_last = true}), (Indices{2, 5}));
-  EXPECT_EQ(Of(6, {.replicas = 3, .rank = 2, .shuffle = false, .drop_last = true}), (Indices{2, 5}));
-  EXPECT_TRUE(Of(2, {.replicas = 3, .rank = 0, .drop_last = true}).empty());
-}
-
 TEST(DistributedSampler, ShufflesBySeedPlusEpoch) {
   const SamplerOptions options = {.seed = 5};
   EXPECT_NE(Of(100, options, 0), Of(100, options, 1));

@@ -58,9 +58,11 @@ TEST(InitializeKernel, AnyElementCanBeComputedOnItsOwn) {
   for (Distribution distribution :
        {Distribution::kNormal, Distribution::kUniform, Distribution::kOnes, Distribution::kZeros}) {
     const Tensor x = Initialize(distribution, 0.1, 7, 42);
-    const InitializeParameter op{distribution, kElements, 0.1, 7};
     for (int64_t i : {int64_t{0}, int64_t{1}, int64_t{31}, kElements / 2, kElements - 1}) {
-      EXPECT_EQ(x[i], cpu::InitialValue(op, 42, i));
+      Tensor one(1);
+      const InitializeParameter op{distribution, 1, 0.1, 7, {{.first = i, .length = 1}}};
+      EXPECT_EQ(Launch(op, {}, {one.ref()}, KernelContext{.seed = 42}), "");
+      EXPECT_EQ(one[0], x[i]);
     }
   }
 }
