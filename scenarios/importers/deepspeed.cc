@@ -24,7 +24,7 @@ constexpr std::string_view kWithoutEffect =
     "zero_optimization.stage3_gather_fp16_weights_on_model_save zero_optimization.offload_* "
     "zero_optimization.cpu_offload* zero_optimization.ignore_unused_parameters zero_optimization.stage3_* "
     "zero_optimization.reduce_bucket_size zero_optimization.overlap_comm aio* checkpoint* "
-    "train_batch_size sparse_attention.* load_universal_checkpoint use_node_local_storage "
+    "sparse_attention.* load_universal_checkpoint use_node_local_storage "
     "curriculum_learning*";
 
 class Importer {
@@ -184,6 +184,14 @@ class Importer {
     if (micro) draft_.Set("batch.micro", *micro, "train_micro_batch_size_per_gpu");
     if (accumulate) draft_.Set("batch.accumulate", *accumulate, "gradient_accumulation_steps");
     const auto given = [&](std::string_view key) { return draft_.FindInteger(key).value_or(0); };
+    // DeepSpeed asserts it of what its file says; --set may say otherwise.
+    const bool has_both =
+        micro && given("batch.micro") == *micro && accumulate && given("batch.accumulate") == *accumulate;
+    const int64_t product = Product({data, micro.value_or(1), accumulate.value_or(1)});
+    if (global && has_both && *global != product)
+      return config_.Refuse("train_batch_size",
+                            fmt::format("{} ({} data ranks x micro-batches of {} x {} of them accumulated)",
+                                        product, data, *micro, *accumulate));
     // One of the two follows from the other and the whole.
     const bool lacks_micro = !draft_.Has("batch.micro");
     const int64_t known = lacks_micro ? given("batch.accumulate") : given("batch.micro");

@@ -56,6 +56,21 @@ TEST(ImportDeepSpeed, TakesAutoFromTheSets) {
   EXPECT_EQ(scenario.precision.param, Precision::kBf16);
 }
 
+// DeepSpeed asserts it: 16 data ranks x micro-batches of 2 x 4 of them are 128 sequences.
+TEST(ImportDeepSpeed, ExpectsTheWholeBatchToBeTheProductOfItsParts) {
+  const auto config = [](int whole) {
+    return R"({"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": 2,
+      "gradient_accumulation_steps": 4, "train_batch_size": )" +
+           std::to_string(whole) + "}";
+  };
+  EXPECT_EQ(Imported("ds.json", config(128), kTwoNodes).batch.accumulate, 4);
+  EXPECT_EQ(MistakesOf("ds.json", config(64), kTwoNodes),
+            "ds.json: train_batch_size is '64', expected 128 (16 data ranks x micro-batches of 2 x 4 of them "
+            "accumulated)");
+  EXPECT_EQ(Imported("ds.json", config(128), With(kTwoNodes, "batch.accumulate=8")).batch.accumulate, 8)
+      << "--set comes first";
+}
+
 TEST(ImportDeepSpeed, NamesWhatIsMissingOrWrong) {
   EXPECT_EQ(
       MistakesOf("ds.json", R"({"zero_optimization": {"stage": 4}})", {}),
