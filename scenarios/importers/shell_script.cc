@@ -163,6 +163,10 @@ class Shell {
     return at_ >= text_.size() || std::isspace(static_cast<unsigned char>(text_[at_])) != 0 ||
            text_[at_] == ';';
   }
+  // As EndsWord(), where another redirection or command may follow at once: <<EOF>hosts, >log|tee.
+  bool EndsTarget() const {
+    return EndsWord() || std::string_view("<>&|").find(text_[at_]) != std::string_view::npos;
+  }
   bool IsAlone() const {
     return (at_ == 0 || std::isspace(static_cast<unsigned char>(text_[at_ - 1])) != 0 ||
             text_[at_ - 1] == ')') &&
@@ -240,14 +244,14 @@ class Shell {
       if (at_ < text_.size() && text_[at_] == '-') ++at_;
       WordBuilder delimiter;
       while (at_ < text_.size() && text_[at_] == ' ') ++at_;
-      while (at_ < text_.size() && !EndsWord()) ReadPart(delimiter);
+      while (!EndsTarget()) ReadPart(delimiter);
       here_documents_.push_back(delimiter.word());
       return;
     }
     while (at_ < text_.size() && (text_[at_] == '<' || text_[at_] == '>' || text_[at_] == '&')) ++at_;
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
     WordBuilder target;
-    while (at_ < text_.size() && !EndsWord() && text_[at_] != '&' && text_[at_] != '|') ReadPart(target);
+    while (!EndsTarget()) ReadPart(target);
   }
 
   void SkipHereDocuments() {

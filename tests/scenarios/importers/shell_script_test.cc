@@ -85,7 +85,13 @@ TEST(ShellScript, MarksWhatItCannotKnow) {
 
 TEST(ShellScript, SkipsHereDocumentsAndRedirections) {
   EXPECT_EQ(CommandOf("A=1\ncat <<EOF > conf.json\n{\"a\": $A, \"run\": 1}\nEOF\n").substr(0, 5), "[cat]");
+  for (const char* behind : {">hosts", "|tee hosts", "&", "<input"}) {
+    const ShellScript read = ReadShellScript(std::string("cat <<EOF") + behind + "\na b\nEOF\nrun --a 1", {});
+    ASSERT_FALSE(read.commands.empty()) << behind;
+    EXPECT_EQ(read.commands.back(), (ShellCommand{"run", "--a", "1"})) << behind;
+  }
   EXPECT_EQ(CommandOf("run --a 1 > log.txt 2>&1"), "[run] [--a] [1]");
+  EXPECT_EQ(CommandOf("run <input>log --a 1"), "[run] [--a] [1]");
 }
 
 TEST(ShellScript, TakesSlurmsOptionsAndTheVariablesOfThem) {
