@@ -83,7 +83,10 @@ class Evaluator {
     return text ? Number(*text) : std::nullopt;
   }
 
+  // Nothing for octal numbers, which begin with a zero.
   static std::optional<int64_t> Number(const std::string& word) {
+    const size_t first = word.starts_with('-') ? 1 : 0;
+    if (word.size() > first + 1 && word[first] == '0') return std::nullopt;
     int64_t value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;

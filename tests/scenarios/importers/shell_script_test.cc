@@ -22,6 +22,12 @@ TEST(ShellScript, ExpandsVariablesAsShellsDo) {
   EXPECT_EQ(CommandOf("A=x\nA+=y\nrun --a=$A"), "[run] [--a=xy]");
 }
 
+// bash reads 010 as octal, and refuses 08.
+TEST(ShellScript, TakesNoNumberWithAZeroBeforeIt) {
+  EXPECT_EQ(CommandOf("run $((010)) $((0 + 10))"), "[run] [<((010))>] [10]");
+  EXPECT_EQ(CommandOf("N=08 M=-010\nrun $((N)) $((M * 2))"), "[run] [<((N))>] [<((M * 2))>]");
+}
+
 TEST(ShellScript, KnowsArraysContinuedLinesAndComments) {
   const std::string script =
       "ARGS=(\n  --a 1  # one\n  --b \"x y\"\n)\nARGS+=(--c)\n# run nothing\nrun \\\n  \"${ARGS[@]}\" "
