@@ -43,7 +43,7 @@ constexpr std::string_view kWithoutEffect =
     "project splits append_concat_token add_special_tokens chat_template_format torch_empty_cache_steps "
     "include_* average_tokens_across_devices prediction_loss_only group_by_length skip_* local_rank "
     "bf16_full_eval fp16_full_eval fp16 fp16_opt_level mixed_precision adam_* "
-    "optim_args job_name partition account time output error mem cpus_per_task gres exclusive qos "
+    "optim_args job_name partition account time output error mem cpus_per_task gres ntasks exclusive qos "
     "constraint shuffle* streaming model_type type processor_type image_* video_* audio_* "
     "is_*_derived_model num_workers mode neftune_noise_alpha save* train_on_inputs hub* "
     "xformers_attention early_stopping* chat_* role* no_python num_cpu_threads_per_process max_restarts "

@@ -2,7 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
 #include <iterator>
+#include <span>
+#include <utility>
+
+#include "scenarios/importers/slurm_options.h"
 
 namespace windtunnel {
 namespace {
@@ -92,6 +97,17 @@ std::string ConfigurationIn(const ShellCommand& words) {
   return "";
 }
 
+// The options of srun, which are taken out of `words`.
+std::vector<Setting> TakeSrunOptions(ShellCommand& words) {
+  const auto srun = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+    return word.substr(word.find_last_of('/') + 1) == "srun";
+  });
+  if (srun == words.end()) return {};
+  SlurmOptions options = ReadSlurmOptions(std::span(srun + 1, words.end()));
+  words.erase(srun + 1, srun + 1 + static_cast<std::ptrdiff_t>(options.words));
+  return std::move(options.settings);
+}
+
 size_t FlagsIn(const ShellCommand& words) {
   return static_cast<size_t>(std::count_if(words.begin(), words.end(), IsFlag));
 }
@@ -99,7 +115,7 @@ size_t FlagsIn(const ShellCommand& words) {
 }  // namespace
 
 Result<LaunchCommand> ReadLaunchCommand(const ShellCommand& words, const std::string& source) {
-  const ShellCommand flat = Flattened(words);
+  ShellCommand flat = Flattened(words);
   LaunchCommand command{"", "", Settings(source), {}};
   // The last one: launchers may be Python programs, too.
   for (const std::string& word : flat)
@@ -108,6 +124,7 @@ Result<LaunchCommand> ReadLaunchCommand(const ShellCommand& words, const std::st
       command.program.empty() && named != flat.end())
     command.program = *named;
   command.file = ConfigurationIn(flat);
+  for (const Setting& option : TakeSrunOptions(flat)) command.settings.Add(option);
   // Variables before the first flag may stand for flags, too.
   std::copy_if(flat.begin(), std::find_if(flat.begin(), flat.end(), IsFlag),
                std::back_inserter(command.left_out), IsUnknown);
@@ -128,7 +145,7 @@ Result<LaunchCommand> FindLaunchCommand(const std::string& script, const std::st
     if (trains_by_file || FlagsIn(flat) > FlagsIn(longest)) longest = std::move(flat);
   }
   WT_ASSIGN_OR_RETURN(LaunchCommand command, ReadLaunchCommand(longest, source));
-  AddFlags(read.slurm_options, command.settings, command.left_out);
+  for (const Setting& option : read.slurm_options) command.settings.Add(option);
   command.left_out.insert(command.left_out.end(), read.conditional.begin(), read.conditional.end());
   return command;
 }

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "scenarios/importers/shell_arithmetic.h"
 #include "scenarios/importers/shell_condition.h"
 #include "scenarios/importers/shell_words.h"
+#include "scenarios/importers/slurm_options.h"
 
 namespace windtunnel {
 namespace {
@@ -217,22 +219,31 @@ class Shell {
     constexpr std::string_view kSlurm = "#SBATCH";
     if (text_.compare(at_, kSlurm.size(), kSlurm) == 0) {
       const std::string options = text_.substr(at_ + kSlurm.size(), end - at_ - kSlurm.size());
-      for (const std::string& word : SplitWords(options.substr(0, options.find(" #")))) SlurmOption(word);
+      TakeSlurmOptions(SplitWords(options.substr(0, options.find(" #"))));
     }
     at_ = end;
   }
 
   // Slurm gives some options to the script as variables.
-  void SlurmOption(const std::string& word) {
+  void TakeSlurmOptions(std::span<const std::string> words) {
     constexpr std::pair<std::string_view, std::string_view> kVariables[] = {
-        {"--nodes=", "SLURM_NNODES"},
-        {"--nodes=", "SLURM_JOB_NUM_NODES"},
-        {"--ntasks-per-node=", "SLURM_NTASKS_PER_NODE"},
-        {"--gpus-per-node=", "SLURM_GPUS_PER_NODE"}};
-    script_.slurm_options.push_back(word);
-    for (const auto& [option, variable] : kVariables)
-      if (word.starts_with(option) && !definitions_.contains(std::string(variable)))
-        variables_[std::string(variable)] = {word.substr(option.size())};
+        {"nodes", "SLURM_NNODES"},
+        {"nodes", "SLURM_JOB_NUM_NODES"},
+        {"ntasks", "SLURM_NTASKS"},
+        {"ntasks_per_node", "SLURM_NTASKS_PER_NODE"},
+        {"gpus_per_node", "SLURM_GPUS_PER_NODE"},
+        {"gpus_per_node", "SLURM_GPUS_ON_NODE"}};
+    while (!words.empty()) {
+      SlurmOptions options = ReadSlurmOptions(words);
+      for (Setting& option : options.settings) {
+        for (const auto& [name, variable] : kVariables)
+          if (option.name == name && !option.values.empty() && !definitions_.contains(std::string(variable)))
+            variables_[std::string(variable)] = option.values;
+        script_.slurm_options.push_back(std::move(option));
+      }
+      // What follows that is none may be the rest of a quoted text: --job-name="my job" --nodes=2
+      words = words.subspan(std::min(options.words + 1, words.size()));
+    }
   }
 
   void Redirect(WordBuilder& builder) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/importers/settings.h"
+
 namespace windtunnel {
 
 // A command's words after expansion. What the script does not say is in them as the name of the variable
@@ -18,8 +20,7 @@ struct ShellScript {
   // What would be added to variables' values under conditions that are not known, and is left out:
   // "--profile".
   std::vector<std::string> conditional;
-  // "--nodes 4" of "#SBATCH --nodes=4", in words.
-  std::vector<std::string> slurm_options;
+  std::vector<Setting> slurm_options;  // of its lines "#SBATCH …" (slurm_options.h)
 };
 
 // `definitions` come first: what the script assigns to these names is ignored. Functions count as called once

@@ -195,6 +195,24 @@ TEST(ImportMegatron, LeavesOutVariablesThatStandForFlags) {
   EXPECT_NE(yaml->find("# Left out, since it is not known what they are or"), std::string::npos) << *yaml;
 }
 
+TEST(ImportMegatron, ReadsTheOptionsOfSlurm) {
+  const std::vector<std::string> sets = {"cluster.device=a100-sxm-80g", "cluster.network=dgx-a100"};
+  const std::string command =
+      Script("--bf16").substr(std::string("torchrun --nproc_per_node 8 --nnodes 1").size());
+  for (const char* launcher :
+       {"#SBATCH -N 2\n#SBATCH --gres=gpu:h100:4\nsrun python",
+        "#SBATCH --nodes 2 --ntasks-per-node 4\nsrun python", "srun -l -N 2 --gpus-per-node=4 python",
+        "/usr/bin/srun --mpi pmix -N2 -n 8 --gres gpu:4 python",
+        "#SBATCH --nodes=2\ntorchrun --nnodes $SLURM_NNODES --nproc_per_node 4"}) {
+    const auto yaml = Import("train.sh", launcher + command, sets);
+    ASSERT_TRUE(yaml) << launcher << ": " << yaml.error().message;
+    const ClusterSpec cluster = ParseScenario(*yaml, "s.yaml", "/somewhere", {}).value().cluster;
+    EXPECT_EQ(cluster.nodes, 2) << launcher;
+    EXPECT_EQ(cluster.devices_per_node, 4) << launcher;
+    EXPECT_EQ(yaml->find("Not known"), std::string::npos) << *yaml;
+  }
+}
+
 // What is derived follows --set, too: 32 sequences are 8 micro-batches of 2 on 2 data ranks, or 2 of 4 on 4.
 TEST(ImportMegatron, DerivesFromWhatIsSet) {
   const std::string flags = "--tensor-model-parallel-size 4 --global-batch-size 32 --bf16";

@@ -101,10 +101,29 @@ TEST(ShellScript, SkipsHereDocumentsAndRedirections) {
 }
 
 TEST(ShellScript, TakesSlurmsOptionsAndTheVariablesOfThem) {
-  const ShellScript read = ReadShellScript(
-      "#!/bin/bash\n#SBATCH --nodes=4 --exclusive\n#SBATCH --gpus-per-node=8\nrun $SLURM_NNODES", {});
-  EXPECT_EQ(read.slurm_options, (std::vector<std::string>{"--nodes=4", "--exclusive", "--gpus-per-node=8"}));
-  EXPECT_EQ(read.commands[0], (ShellCommand{"run", "4"}));
+  const auto options = [](const std::string& line) {
+    std::string text;
+    for (const Setting& option : ReadShellScript("#!/bin/bash\n#SBATCH " + line, {}).slurm_options) {
+      text += (text.empty() ? "" : ", ") + option.name + " (" + option.shown + ")";
+      for (const std::string& value : option.values) text += " " + value;
+    }
+    return text;
+  };
+  EXPECT_EQ(options("--nodes=4 --exclusive"), "nodes (--nodes) 4, exclusive (--exclusive)");
+  EXPECT_EQ(options("--nodes 4 --mem 0"), "nodes (--nodes) 4, mem (--mem) 0");
+  EXPECT_EQ(options("-N 4 -n 32  # all"), "nodes (-N) 4, ntasks (-n) 32");
+  EXPECT_EQ(options("-J tiny -N4 -n32"), "nodes (-N) 4, ntasks (-n) 32");
+  EXPECT_EQ(options("--ntasks-per-node 8"), "ntasks_per_node (--ntasks-per-node) 8");
+  EXPECT_EQ(options("--gpus-per-node=h100:8"), "gpus_per_node (--gpus-per-node) 8");
+  EXPECT_EQ(options("--gres=gpu:8"), "gpus_per_node (--gres) 8");
+  EXPECT_EQ(options("--gres gpu:a100:4 --time=1:00"), "gpus_per_node (--gres) 4, time (--time) 1:00");
+  EXPECT_EQ(options("--job-name=\"my job\" -N 2"), "job_name (--job-name) \"my, nodes (-N) 2");
+  EXPECT_EQ(options("--gres=nvme:1"), "gres (--gres) nvme:1");
+  EXPECT_EQ(CommandOf("#SBATCH --nodes 4 --ntasks=8\n#SBATCH --gres=gpu:2\n"
+                      "run $SLURM_NNODES $SLURM_JOB_NUM_NODES $SLURM_NTASKS $SLURM_GPUS_ON_NODE"),
+            "[run] [4] [4] [8] [2]");
+  EXPECT_EQ(CommandOf("#SBATCH -N 4\nrun $SLURM_NNODES", {{"SLURM_NNODES", "2"}}), "[run] [2]")
+      << "a definition comes first";
 }
 
 TEST(ShellScript, EndsOnAnyInput) {
