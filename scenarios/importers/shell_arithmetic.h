@@ -11,8 +11,8 @@ namespace windtunnel {
 // The value of a variable by name; nothing if it has none.
 using ShellLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
-// Nothing if the expression has something else in it, a variable without a value, an octal number, a division by zero or a
-// number beyond 64 bits.
+// Nothing if the expression has something else in it, a variable without a value, an octal number, a division
+// by zero or a number beyond 64 bits.
 std::optional<int64_t> EvaluateShellArithmetic(const std::string& expression, const ShellLookup& lookup = {});
 
 }  // namespace windtunnel
