@@ -432,7 +432,8 @@ class Shell {
       const std::string inside = text_.substr(at_ + 2, end - at_ - 3);
       at_ = std::min(end + 1, text_.size());
       const std::optional<int64_t> value = EvaluateShellArithmetic(Expanded(inside), Lookup());
-      return add(value ? std::to_string(*value) : Unknown("((" + inside + "))"));
+      if (!value) return builder.AddQuoted(Unknown("((" + inside + "))"));
+      return add(std::to_string(*value));
     }
     if (c == '(') {
       const size_t end = Closing('(', ')');
