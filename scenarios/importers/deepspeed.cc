@@ -60,6 +60,10 @@ class Importer {
   bool Flag(std::string_view name, bool missing = false) {
     return IsAuto(name) ? missing : config_.Flag(name, missing);
   }
+  // Where the value of a setting comes from that has a default.
+  std::string Remark(std::string_view name) {
+    return IsAuto(name) ? kDefault : config_.ShownOr(name, kDefault);
+  }
   void Copy(std::string_view key, std::string_view name) {
     if (const auto value = Number(name)) draft_.Set(key, *value, name);
   }
@@ -70,7 +74,10 @@ class Importer {
     if (!bf16 && !fp16 && !draft_.HasBelow("precision.param") && IsAuto("bf16.enabled"))
       draft_.Set("precision.param", "bf16", "bf16.enabled is auto");
     else if (bf16 || fp16)
-      draft_.Set("precision.param", bf16 ? "bf16" : "fp16", bf16 ? "bf16.enabled" : "fp16.enabled");
+      draft_.Set("precision.param", bf16 ? "bf16" : "fp16",
+                 config_.Shown(!bf16                  ? "fp16.enabled"
+                               : Flag("bf16.enabled") ? "bf16.enabled"
+                                                      : "bfloat16.enabled"));
     const std::string* param = draft_.Find("precision.param");
     if (param == nullptr || *param == "fp32") return;
     if (const auto type = config_.Text("communication_data_type"))  // else the loader's, which is DeepSpeed's
@@ -81,14 +88,13 @@ class Importer {
   void LossScale() {
     const double scale = Number("fp16.loss_scale").value_or(0);
     if (scale != 0) return draft_.Set("precision.loss_scale", scale, "fp16.loss_scale");
-    draft_.Set("precision.loss_scale", "dynamic",
-               config_.Has("fp16.loss_scale") ? "fp16.loss_scale" : kDefault);
+    draft_.Set("precision.loss_scale", "dynamic", Remark("fp16.loss_scale"));
     const int64_t power = Integer("fp16.initial_scale_power").value_or(16);
     if (power < 0 || power > 60) return config_.Refuse("fp16.initial_scale_power", "0 to 60");
     draft_.Set("precision.init_scale", std::ldexp(1.0, static_cast<int>(power)),
-               config_.Has("fp16.initial_scale_power") ? "fp16.initial_scale_power" : kDefault);
+               Remark("fp16.initial_scale_power"));
     draft_.Set("precision.growth_interval", Integer("fp16.loss_scale_window").value_or(1000),
-               config_.Has("fp16.loss_scale_window") ? "fp16.loss_scale_window" : kDefault);
+               Remark("fp16.loss_scale_window"));
   }
 
   void Optimizer() {
@@ -96,8 +102,7 @@ class Importer {
     // DeepSpeed's Adam decouples the weight decay, unless adam_w_mode is false.
     if (kind == "adam" && Flag("optimizer.params.adam_w_mode", true)) kind = "adamw";
     if (kind == "adam" || kind == "adamw" || kind == "sgd" || kind == "muon")
-      draft_.Set("optimizer.kind", std::string_view(kind),
-                 config_.Has("optimizer.type") ? "optimizer.type" : "not said");
+      draft_.Set("optimizer.kind", std::string_view(kind), config_.ShownOr("optimizer.type", "not said"));
     else config_.Refuse("optimizer.type", "Adam, AdamW, SGD or Muon");
     Copy("optimizer.lr", "optimizer.params.lr");
     Copy("optimizer.eps", "optimizer.params.eps");
@@ -124,8 +129,7 @@ class Importer {
     if (!data) return;
     constexpr const char* kKinds[] = {"ddp", "zero1", "zero2", "zero3"};
     if (stage_ < 0 || stage_ > 3) return;
-    draft_.Set("parallel.data.kind", kKinds[stage_],
-               config_.Has("zero_optimization.stage") ? "zero_optimization.stage" : kDefault);
+    draft_.Set("parallel.data.kind", kKinds[stage_], config_.ShownOr("zero_optimization.stage", kDefault));
     draft_.Set("parallel.data.size", *data, "the ranks that are left");
     if (stage_ > 0) Zero();
     Batch(*data);
@@ -133,15 +137,14 @@ class Importer {
 
   void Zero() {
     draft_.Set("parallel.data.overlap", Flag("zero_optimization.overlap_comm", stage_ == 3),
-               config_.Has("zero_optimization.overlap_comm") ? "zero_optimization.overlap_comm" : kDefault);
+               Remark("zero_optimization.overlap_comm"));
     const std::string* reduce =
         draft_.Find(draft_.Has("precision.reduce") ? "precision.reduce" : "precision.param");
     const double element = reduce == nullptr || *reduce == "fp32" ? 4 : 2;
     const double bucket = Number("zero_optimization.reduce_bucket_size").value_or(5e8);
     if (bucket > 0)
       draft_.Set("parallel.data.bucket_cap_mb", bucket * element / (1 << 20),
-                 config_.Has("zero_optimization.reduce_bucket_size") ? "zero_optimization.reduce_bucket_size"
-                                                                     : kDefault);
+                 Remark("zero_optimization.reduce_bucket_size"));
     if (stage_ == 3) Zero3();
     Offload();
   }

@@ -163,14 +163,16 @@ class Importer {
   void Attention() {
     const std::string kind =
         flags_.Has("attn_implementation") ? Word("attn_implementation") : Word("flash_attn");
-    const bool is_eager = kind == "eager" || kind == "disabled" || kind == "off" || Flag("eager_attention");
+    const bool is_eager = kind == "eager" || kind == "disabled" || kind == "off";
+    std::string remark = flags_.ShownOr("flash_attn", "the default (sdpa)");
+    // Kernels that never store the scores, as the default has.
     for (const char* name : {"use_flash_attn", "use_flash_attention", "use_flash_attention_2",
                              "flash_attention", "sdp_attention", "sdpa_attention"})
-      flags_.Has(name);  // kernels that never store the scores, as the default has
-    draft_.Set("model.attention", is_eager ? "eager" : "flash",
-               flags_.Has("attn_implementation") ? "attn_implementation"
-               : kind.empty()                    ? "the default (sdpa)"
-                                                 : flags_.Shown("flash_attn"));
+      if (flags_.Has(name) && Word(name) != "false") remark = flags_.Shown(name);
+    remark = flags_.ShownOr("attn_implementation", remark);
+    const bool asks_eager = Flag("eager_attention");
+    if (asks_eager) remark = flags_.Shown("eager_attention");
+    draft_.Set("model.attention", is_eager || asks_eager ? "eager" : "flash", remark);
   }
 
   void Batch() {
@@ -204,13 +206,10 @@ class Importer {
       return;
     }
     const bool is_llama_factory = flags_.Has("finetuning_type");
-    const auto given = [&](std::string_view name) {
-      return flags_.Has(name) ? flags_.Shown(name) : std::string();
-    };
     int64_t rank = is_llama_factory ? 8 : 16;
     if (const auto value = flags_.Integer("lora_r")) rank = *value;
     const std::string whose = is_llama_factory ? "LLaMA-Factory's default" : "TRL's default";
-    const auto remark = [&](std::string_view name) { return flags_.Has(name) ? given(name) : whose; };
+    const auto remark = [&](std::string_view name) { return flags_.ShownOr(name, whose); };
     draft_.Set("model.lora.rank", rank, remark("lora_r"));
     draft_.Set("model.lora.alpha",
                flags_.Number("lora_alpha").value_or(is_llama_factory ? 2 * static_cast<double>(rank) : 32),
@@ -223,7 +222,7 @@ class Importer {
     const bool is_double =
         Flag("use_bnb_nested_quant", is_llama_factory || flags_.Has("bits") || IsAxolotl());
     draft_.Set("model.lora.quantize", is_double ? "nf4_double" : "nf4",
-               flags_.Has("use_bnb_nested_quant") ? given("use_bnb_nested_quant") : "weights in 4 bits");
+               flags_.ShownOr("use_bnb_nested_quant", "weights in 4 bits"));
   }
 
   void Targets(bool is_llama_factory) {
@@ -238,7 +237,8 @@ class Importer {
         {"dense", "proj"},        {"dense_h_to_4h", "up"}, {"dense_4h_to_h", "down"},
         {"c_proj", "proj, down"},
     };
-    if (Flag("lora_target_linear")) return draft_.Set("model.lora.targets", "[]", "lora_target_linear");
+    if (Flag("lora_target_linear"))
+      return draft_.Set("model.lora.targets", "[]", flags_.Shown("lora_target_linear"));
     const std::string_view name = FirstOf({"lora_target_modules", "lora_target"}, flags_);
     if (name.empty())
       return is_llama_factory ? draft_.Set("model.lora.targets", "[]", "LLaMA-Factory's default")
@@ -260,13 +260,12 @@ class Importer {
   }
 
   void Optimizer() {
-    const bool is_given = flags_.Has("optim");
-    std::string kind = is_given ? Word("optim") : "adamw_torch_fused";
+    const std::string kind = flags_.Has("optim") ? Word("optim") : "adamw_torch_fused";
     if (kind.starts_with("adamw") || kind.starts_with("paged_adamw")) {
-      draft_.Set("optimizer.kind", "adamw", is_given ? flags_.Shown("optim") : kDefault);
+      draft_.Set("optimizer.kind", "adamw", flags_.ShownOr("optim", kDefault));
       if (kind == "adamw_torch_fused")
         draft_.Set("optimizer.fused", "true",
-                   is_given ? flags_.Shown("optim") : "the Trainer's default since PyTorch 2.8");
+                   flags_.ShownOr("optim", "the Trainer's default since PyTorch 2.8"));
       if (kind.find("8bit") != std::string::npos || kind.find("4bit") != std::string::npos)
         draft_.Note(fmt::format("Moments in 8 bits ({} {}) are not modelled: memory is an upper bound.",
                                 flags_.Shown("optim"), kind));
@@ -279,14 +278,14 @@ class Importer {
     if (!flags_.Has("learning_rate"))
       draft_.Set("optimizer.lr", IsTrl() ? 2e-5 : 5e-5, IsTrl() ? kTrl : kDefault);
     draft_.Set("optimizer.weight_decay", flags_.Number("weight_decay").value_or(0),
-               flags_.Has("weight_decay") ? flags_.Shown("weight_decay") : kDefault);
+               flags_.ShownOr("weight_decay", kDefault));
     if (kind != "sgd")
       for (const auto& [key, name] :
            {std::pair("beta1", "adam_beta1"), {"beta2", "adam_beta2"}, {"eps", "adam_epsilon"}})
         Copy(fmt::format("optimizer.{}", key), name);
     if (Word("max_grad_norm") != "auto")
       draft_.Set("optimizer.clip_norm", std::max(flags_.Number("max_grad_norm").value_or(1.0), 0.0),
-                 flags_.Has("max_grad_norm") ? flags_.Shown("max_grad_norm") : kDefault);
+                 flags_.ShownOr("max_grad_norm", kDefault));
     else draft_.Set("optimizer.clip_norm", 1.0, kDefault);
   }
 
@@ -347,7 +346,7 @@ class Importer {
                  : accelerates == "bf16" || accelerates == "fp16" ? accelerates
                                                                   : "";
     mode.mixed_remark = flags_.Shown(bf16   ? (Flag("bf16") ? "bf16" : "pure_bf16")
-                                     : fp16 ? "fp16"
+                                     : fp16 ? (Flag("fp16") ? "fp16" : "float16")
                                             : "mixed_precision");
     if (trains_in_bf16) mode.mixed_remark = kTrl;
     if (IsLlamaFactory() && has_adapters_) mode.finds_unused = false;

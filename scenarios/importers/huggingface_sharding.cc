@@ -16,6 +16,8 @@
 namespace windtunnel {
 namespace {
 
+constexpr char kAccelerates[] = "accelerate's default";
+
 class ShardingImporter {
  public:
   ShardingImporter(Settings& flags, const HuggingFaceMode& mode, const ReadNamedFile& read, Draft& draft)
@@ -122,7 +124,7 @@ class ShardingImporter {
     if (const auto size = flags_.Integer("cp_size"); size && *size > 1) {
       draft_.Set("parallel.context.size", *size, flags_.Shown("cp_size"));
       draft_.Set("parallel.context.kind", Word("cp_comm_strategy") == "alltoall" ? "ring" : "all_gather",
-                 flags_.Has("cp_comm_strategy") ? flags_.Shown("cp_comm_strategy") : "accelerate's default");
+                 flags_.ShownOr("cp_comm_strategy", kAccelerates));
     }
   }
 
@@ -136,13 +138,12 @@ class ShardingImporter {
     const bool finds = Flag("ddp_find_unused_parameters", by_default);
     if (finds)
       draft_.Set("parallel.data.find_unused_parameters", "true",
-                 flags_.Has("ddp_find_unused_parameters") ? flags_.Shown("ddp_find_unused_parameters")
-                                                          : "the Trainer's default");
+                 flags_.ShownOr("ddp_find_unused_parameters", "the Trainer's default"));
   }
 
   void Fsdp(int64_t data, int64_t context) {
     int64_t version = flags_.Integer("fsdp_version").value_or(1);
-    std::string remark = flags_.Has("fsdp_version") ? flags_.Shown("fsdp_version") : "accelerate's default";
+    std::string remark = flags_.ShownOr("fsdp_version", kAccelerates);
     const bool takes_second = mode_.has_adapters && version == 1;
     if (takes_second) {
       version = 2;
@@ -150,7 +151,7 @@ class ShardingImporter {
       draft_.Note(
           "FSDP 1 with adapters is not modelled: FSDP 2 is taken, whose shards are of single parameters.");
     }
-    draft_.Set("parallel.data.kind", "fsdp", flags_.Has("fsdp") ? flags_.Shown("fsdp") : "FSDP");
+    draft_.Set("parallel.data.kind", "fsdp", flags_.ShownOr("fsdp", "FSDP"));
     draft_.Set("parallel.data.version", version, std::string_view(remark));
     const int64_t replicas = flags_.Integer("dp_replicate_size").value_or(1);
     if (const auto shards = flags_.Integer("dp_shard_size"); shards && Product({*shards, replicas}) != data)
@@ -169,9 +170,8 @@ class ShardingImporter {
     }
     Wrapping(version);
     if (fsdp_.contains("offload") || Flag("fsdp_offload_params"))
-      draft_.Set(
-          "parallel.data.offload", "param",
-          flags_.Has("fsdp_offload_params") ? flags_.Shown("fsdp_offload_params") : flags_.Shown("fsdp"));
+      draft_.Set("parallel.data.offload", "param",
+                 flags_.ShownOr("fsdp_offload_params", flags_.Shown("fsdp")));
   }
 
   // FSDP 2, also for what was written for FSDP 1 (accelerate's to-fsdp2 translates it so).
@@ -198,9 +198,10 @@ class ShardingImporter {
           flags_.Has("fsdp_sharding_strategy") ? "fsdp_sharding_strategy" : "fsdp_reshard_after_forward",
           "FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD or HYBRID_SHARD_ZERO2");
     draft_.Set("parallel.data.sharding", std::string_view(strategy),
-               flags_.Shown(flags_.Has("fsdp_sharding_strategy")       ? "fsdp_sharding_strategy"
-                            : flags_.Has("fsdp_reshard_after_forward") ? "fsdp_reshard_after_forward"
-                                                                       : "fsdp"));
+               fsdp_.contains(strategy)
+                   ? flags_.Shown("fsdp")
+                   : flags_.ShownOr("fsdp_sharding_strategy",
+                                    flags_.ShownOr("fsdp_reshard_after_forward", kAccelerates)));
   }
 
   void Wrapping(int64_t version) {
@@ -211,9 +212,8 @@ class ShardingImporter {
                            flags_.Number("fsdp_min_num_params").value_or(0) > 0;  // the Trainer's rule
     if (policy == "size_based_wrap" || has_least) {
       const double least = flags_.Number("fsdp_min_num_params").value_or(1e8);
-      draft_.Set(
-          "parallel.data.wrap", std::string_view(fmt::format("size:{:.0f}", least * 4)),
-          flags_.Has("fsdp_min_num_params") ? flags_.Shown("fsdp_min_num_params") : "accelerate's default");
+      draft_.Set("parallel.data.wrap", std::string_view(fmt::format("size:{:.0f}", least * 4)),
+                 flags_.ShownOr("fsdp_min_num_params", kAccelerates));
     } else if (policy == "no_wrap" || !wraps_by_flag) {
       draft_.Set("parallel.data.wrap", "root",
                  policy.empty() ? "no auto_wrap" : flags_.Shown("fsdp_auto_wrap_policy"));
@@ -228,8 +228,7 @@ class ShardingImporter {
                  prefetch == "backward_pre" || prefetch == "1" ? "backward_pre" : "backward_post",
                  flags_.Shown("fsdp_backward_prefetch"));
     else if (prefetch == "no_prefetch" || prefetch == "none" || prefetch.empty())
-      draft_.Set("parallel.data.prefetch", "none",
-                 prefetch.empty() ? "accelerate's default" : flags_.Shown("fsdp_backward_prefetch"));
+      draft_.Set("parallel.data.prefetch", "none", flags_.ShownOr("fsdp_backward_prefetch", kAccelerates));
     else flags_.Refuse("fsdp_backward_prefetch", "BACKWARD_PRE, BACKWARD_POST or NO_PREFETCH");
     if (Flag("fsdp_forward_prefetch"))
       draft_.Set("parallel.data.forward_prefetch", int64_t{1}, flags_.Shown("fsdp_forward_prefetch"));
@@ -291,7 +290,7 @@ class ShardingImporter {
                            Key{"offload_param_device", "zero_optimization.offload_param.device"}})
       if (const Setting* setting = flags_.Find(key.name))
         config.Add({key.deepspeeds, setting->shown, setting->values});
-    if (!flags_.Has("zero_stage")) config.Add({"zero_optimization.stage", "accelerate's default", {"2"}});
+    if (!flags_.Has("zero_stage")) config.Add({"zero_optimization.stage", kAccelerates, {"2"}});
   }
 
   Settings& flags_;

@@ -89,7 +89,7 @@ class Importer : MegatronFlags {
     const bool is_deepspeed = flags_.Flag("deepspeed");
     if (is_deepspeed || flags_.Has("deepspeed_config")) {
       flags_.Has("deepspeed_config");
-      draft_.Set("framework", "deepspeed", flags_.Shown("deepspeed"));
+      draft_.Set("framework", "deepspeed", flags_.Shown(is_deepspeed ? "deepspeed" : "deepspeed_config"));
       draft_.Note("--deepspeed_config is not read: ZeRO's stage is that of --zero-stage.");
     }
     // Flags that were given up in 2022.
@@ -121,7 +121,9 @@ class Importer : MegatronFlags {
     flags_.Has("moe_flex_dispatcher_backend");
     Integer("parallel.expert.size", "expert_model_parallel_size");
     Integer("parallel.expert.tensor", "expert_tensor_parallel_size");
-    if (deepep) draft_.Set("parallel.expert.dispatcher", "deepep", flags_.Shown("moe_token_dispatcher_type"));
+    if (deepep)
+      draft_.Set("parallel.expert.dispatcher", "deepep",
+                 flags_.Shown(dispatcher == "flex" ? "moe_token_dispatcher_type" : "moe_enable_deepep"));
     if (dispatcher == "allgather" && flags_.Integer("expert_model_parallel_size").value_or(1) > 1)
       draft_.Note(
           "Tokens are exchanged by all-to-alls here: gathering all of them (Megatron's default, "
@@ -197,15 +199,16 @@ class Importer : MegatronFlags {
       const bool is_first = stage == 0 && first, is_last = stage == pipeline_ - 1 && last;
       list += fmt::format("{}{}", stage > 0 ? ", " : "", is_first ? *first : is_last ? *last : left / inner);
     }
+    const std::string of_first = first ? flags_.Shown("decoder_first_pipeline_num_layers") : "";
+    const std::string of_last = last ? flags_.Shown("decoder_last_pipeline_num_layers") : "";
     draft_.Set("parallel.pipeline.balance", std::string_view("[" + list + "]"),
-               "--decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers");
+               of_first + (first && last ? ", " : "") + of_last);
   }
 
   void Context() {
     Integer("parallel.context.size", "context_parallel_size");
     const std::string kind = flags_.Text("cp_comm_type").value_or("p2p");
-    const std::string remark =
-        flags_.Has("cp_comm_type") ? flags_.Shown("cp_comm_type") : std::string(kDefault);
+    const std::string remark = flags_.ShownOr("cp_comm_type", kDefault);
     if (kind == "p2p") draft_.Set("parallel.context.kind", "ring", remark);
     else if (kind == "all_gather") draft_.Set("parallel.context.kind", "all_gather", remark);
     else if (kind == "a2a") draft_.Set("parallel.context.kind", "ulysses", remark);
@@ -225,7 +228,7 @@ class Importer : MegatronFlags {
       draft_.Set("parallel.data.kind", kind,
                  fsdp    ? flags_.Shown("use_torch_fsdp2")
                  : zero1 ? flags_.Shown("use_distributed_optimizer")
-                         : kDefault);
+                         : flags_.ShownOr("zero_stage", kDefault));
     draft_.Set("parallel.data.size", data, "the ranks that are left");
     const bool overlaps = flags_.Flag("overlap_grad_reduce"), gathers = flags_.Flag("overlap_param_gather");
     const std::optional<int64_t> instances = flags_.Integer("num_distributed_optimizer_instances");
@@ -240,7 +243,7 @@ class Importer : MegatronFlags {
       Bucket();
     }
     if (flags_.Flag("optimizer_cpu_offload"))
-      draft_.Set("parallel.data.offload", "optimizer", "--optimizer-cpu-offload");
+      draft_.Set("parallel.data.offload", "optimizer", flags_.Shown("optimizer_cpu_offload"));
     Batch(data);
   }
 

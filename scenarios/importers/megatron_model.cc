@@ -63,18 +63,19 @@ class ModelImporter : MegatronFlags {
     ActivationAndFfn();
     const std::string norm = flags_.Text("normalization").value_or("LayerNorm");
     draft_.Set("model.norm", norm == "RMSNorm" ? "rmsnorm" : "layernorm",
-               flags_.Has("normalization") ? flags_.Shown("normalization") : kDefault);
+               flags_.ShownOr("normalization", kDefault));
     Number("model.norm_epsilon", flags_.Has("layernorm_epsilon") ? "layernorm_epsilon" : "norm_epsilon");
     Positions();
-    const bool biased = !flags_.Flag("disable_bias_linear") && flags_.Flag("add_bias_linear", true);
-    draft_.Set("model.bias", biased, biased ? kDefault : flags_.Shown("disable_bias_linear"));
+    const bool disables = flags_.Flag("disable_bias_linear"), adds = flags_.Flag("add_bias_linear", true);
+    draft_.Set("model.bias", adds && !disables,
+               disables ? flags_.Shown("disable_bias_linear") : flags_.ShownOr("add_bias_linear", kDefault));
     Sets("model.qkv_bias", "add_qkv_bias", "true");
     // With latents, the flag is of their norms, which there always are.
     if (flags_.Flag("qk_layernorm") && !flags_.Flag("multi_latent_attention"))
       draft_.Set("model.qk_norm", "true", flags_.Shown("qk_layernorm"));
     const bool untied = flags_.Flag("untie_embeddings_and_output_weights");
     draft_.Set("model.tie_embeddings", !untied,
-               untied ? flags_.Shown("untie_embeddings_and_output_weights") : kDefault);
+               flags_.ShownOr("untie_embeddings_and_output_weights", kDefault));
     if (program_.find("bert") != std::string::npos) {
       draft_.Set("model.causal", "false", program_);
       Number("model.masked_share", "mask_prob");
@@ -130,15 +131,16 @@ class ModelImporter : MegatronFlags {
   }
 
   void Positions() {
-    std::string kind = flags_.Text("position_embedding_type").value_or("learned_absolute");
-    if (flags_.Flag("use_rotary_position_embeddings")) kind = "rope";
+    constexpr char kType[] = "position_embedding_type", kRotary[] = "use_rotary_position_embeddings";
+    std::string kind = flags_.Text(kType).value_or("learned_absolute");
+    const bool is_rotary = flags_.Flag(kRotary);
+    if (is_rotary) kind = "rope";
     if (kind == "yarn") kind = "rope";
     if (kind == "absolute") kind = "learned_absolute";  // Megatron-DeepSpeed
     if (kind != "learned_absolute" && kind != "rope")
-      return flags_.Refuse("position_embedding_type",
-                           "learned_absolute or rope, since others are not modelled");
+      return flags_.Refuse(kType, "learned_absolute or rope, since others are not modelled");
     draft_.Set("model.position", kind == "rope" ? "rope" : "learned",
-               flags_.Has("position_embedding_type") ? flags_.Shown("position_embedding_type") : kDefault);
+               flags_.ShownOr(is_rotary ? kRotary : kType, kDefault));
     if (kind != "rope") return;
     Number("model.rope_theta", "rotary_base");
     const double share = flags_.Number("rotary_percent").value_or(1);
@@ -153,9 +155,10 @@ class ModelImporter : MegatronFlags {
   void Dropout() {
     const double hidden = flags_.Number("hidden_dropout").value_or(0.1);
     const double attention = flags_.Number("attention_dropout").value_or(0.1);
-    const bool given = flags_.Has("hidden_dropout") || flags_.Has("attention_dropout");
+    const std::string of_hidden = flags_.ShownOr("hidden_dropout", kDefault);
+    const std::string of_attention = flags_.ShownOr("attention_dropout", kDefault);
     draft_.Set("model.dropout", std::max(hidden, attention),
-               given ? flags_.Shown("hidden_dropout") + ", " + flags_.Shown("attention_dropout") : kDefault);
+               of_hidden == of_attention ? of_hidden : of_hidden + ", " + of_attention);
     if (hidden != attention)
       draft_.Note(fmt::format(
           "model.dropout is one for all: {} for the hidden state, and {} in attention, become {}.", hidden,

@@ -51,7 +51,7 @@ class TrainingImporter : MegatronFlags {
     if (!flags_.Has(format)) return;
     draft_.Set("precision.compute", "fp8", flags_.Shown(format));
     const std::string recipe = flags_.Text("fp8_recipe").value_or("delayed");
-    const std::string remark = flags_.Has("fp8_recipe") ? flags_.Shown("fp8_recipe") : std::string(kDefault);
+    const std::string remark = flags_.ShownOr("fp8_recipe", kDefault);
     if (recipe == "blockwise") draft_.Set("precision.fp8_recipe", "block", remark);
     else if (recipe == "delayed" || recipe == "tensorwise" || recipe == "mxfp8")
       draft_.Set("precision.fp8_recipe", std::string_view(recipe), remark);
@@ -91,7 +91,8 @@ class TrainingImporter : MegatronFlags {
     const std::string first = flags_.Text("exp_avg_dtype").value_or("fp32");
     const std::string second = flags_.Text("exp_avg_sq_dtype").value_or("fp32");
     flags_.Flag("use_precision_aware_optimizer");
-    if (first == "bf16" && second == "bf16") draft_.Set("optimizer.moments", "bf16", "--exp-avg-dtype");
+    if (first == "bf16" && second == "bf16")
+      draft_.Set("optimizer.moments", "bf16", flags_.Shown("exp_avg_dtype"));
     else if (first != "fp32" || second != "fp32")
       draft_.Note(fmt::format("Moments are in fp32 here; {} and {} are not modelled.", first, second));
   }

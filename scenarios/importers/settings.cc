@@ -58,9 +58,9 @@ const Setting* Settings::Find(std::string_view name) {
   return found;
 }
 
-std::string Settings::Shown(std::string_view name) {
+std::string Settings::ShownOr(std::string_view name, std::string_view otherwise) {
   const Setting* setting = Find(name);
-  return setting == nullptr ? std::string(name) : setting->shown;
+  return setting == nullptr ? std::string(otherwise) : setting->shown;
 }
 
 const std::string* Settings::Value(std::string_view name, std::string_view expected) {

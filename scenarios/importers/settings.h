@@ -45,8 +45,9 @@ class Settings {
   // The last one of that name, as programs take it; null if there is none.
   const Setting* Find(std::string_view name);
   bool Has(std::string_view name) { return Find(name) != nullptr; }
-  // How the user wrote it; `name` if it is missing.
-  std::string Shown(std::string_view name);
+  // How the user wrote it; `name`, or `otherwise`, if it is missing.
+  std::string Shown(std::string_view name) { return ShownOr(name, name); }
+  std::string ShownOr(std::string_view name, std::string_view otherwise);
 
   // Up to 1e15 in magnitude, so that sums and small multiples are within 64 bits.
   std::optional<int64_t> Integer(std::string_view name);

@@ -74,7 +74,7 @@ class Importer {
     Recomputation();
     if (compiles("loss")) draft_.Set("cross_entropy", "fused", "the loss is compiled");
     draft_.Set("framework", compiles("model") ? "pytorch_compile" : "pytorch",
-               compiles("model") ? "compile.enable"
+               compiles("model") ? config_.ShownOr("compile.enable", "training.compile")
                : !compiles_any   ? "not compiled"
                                  : "compile.components without model");
     NoteRest(config_, kWithoutEffect, draft_);
@@ -98,6 +98,10 @@ class Importer {
   }
   std::string Text(std::string_view name, std::string_view missing) {
     return config_.Has(name) ? config_.Text(name).value_or(std::string(missing)) : std::string(missing);
+  }
+
+  void Number(std::string_view key, std::string_view name, double missing) {
+    draft_.Set(key, config_.Number(name).value_or(missing), config_.ShownOr(name, kDefault));
   }
 
   void Model() {
@@ -127,15 +131,13 @@ class Importer {
       draft_.Set("parallel.context.size", context_, Name("context_parallel_degree"));
       const std::string method = Text(Name("context_parallel_rotate_method"), "allgather");
       draft_.Set("parallel.context.kind", method == "alltoall" ? "ring" : "all_gather",
-                 config_.Has(Name("context_parallel_rotate_method")) ? Name("context_parallel_rotate_method")
-                                                                     : kDefault);
+                 config_.ShownOr(Name("context_parallel_rotate_method"), kDefault));
     }
     if (pipeline_ > 1) Pipeline();
     if (const int64_t experts = Degree("expert_parallel_degree"); experts > 1) {
       draft_.Set("parallel.expert.size", experts, Name("expert_parallel_degree"));
       draft_.Set("parallel.expert.tensor", Degree("expert_tensor_parallel_degree"),
-                 config_.Has(Name("expert_tensor_parallel_degree")) ? Name("expert_tensor_parallel_degree")
-                                                                    : kDefault);
+                 config_.ShownOr(Name("expert_tensor_parallel_degree"), kDefault));
     }
     if (const auto data = DataRanks(world, tensor_, pipeline_, context_, config_)) Data(*data);
   }
@@ -149,12 +151,12 @@ class Importer {
           "{} data ranks cannot be {} replicas of {} shards; expected another --set cluster.nodes=N", data,
           replicas, shards);
     const bool is_sharded = Product({shards, context_}) > 1;
+    const std::string remark = config_.ShownOr(Name("data_parallel_shard_degree"), kDefault);
     if (is_sharded) {
-      draft_.Set("parallel.data.kind", "fsdp", Name("data_parallel_shard_degree"));
+      draft_.Set("parallel.data.kind", "fsdp", remark);
       if (replicas > 1) {
         draft_.Set("parallel.data.sharding", "hybrid_shard", Name("data_parallel_replicate_degree"));
-        draft_.Set("parallel.data.shard_size", Product({shards, context_}),
-                   Name("data_parallel_shard_degree"));
+        draft_.Set("parallel.data.shard_size", Product({shards, context_}), remark);
       }
       Resharding();
       if (config_.Flag("training.enable_cpu_offload"))
@@ -171,7 +173,7 @@ class Importer {
     const std::string policy = Text(Name("fsdp_reshard_after_forward"), "default");
     if (policy == "default" && pipeline_ == 1) return;
     draft_.Set("parallel.data.reshard_after_forward", policy == "always",
-               policy == "default" ? kDefault : Name("fsdp_reshard_after_forward"));
+               config_.ShownOr(Name("fsdp_reshard_after_forward"), kDefault));
   }
 
   void Pipeline() {
@@ -196,7 +198,8 @@ class Importer {
     if (found == std::end(kSchedules))
       return config_.Refuse(Name("pipeline_parallel_schedule"),
                             "GPipe, 1F1B, Interleaved1F1B, LoopedBFS, ZBVZeroBubble or DualPipeV");
-    draft_.Set("parallel.pipeline.schedule", found->word, Name("pipeline_parallel_schedule"));
+    draft_.Set("parallel.pipeline.schedule", found->word,
+               config_.ShownOr(Name("pipeline_parallel_schedule"), kDefault));
     if (found->has_two_stages) draft_.Set("parallel.pipeline.virtual_stages", int64_t{2}, kDefault);
     if (config_.Has(Name("pipeline_parallel_layers_per_stage")) ||
         config_.Has(Name("pipeline_parallel_split_points")))
@@ -211,7 +214,7 @@ class Importer {
     const int64_t given = config_.Integer(local_name).value_or(8);
     const int64_t local = pipeline_ == 1 ? draft_.FindInteger("batch.micro").value_or(given) : given;
     const int64_t global = config_.Integer("training.global_batch_size").value_or(-1);
-    const std::string remark = config_.Has(local_name) ? local_name : std::string(kDefault);
+    const std::string remark = config_.ShownOr(local_name, kDefault);
     if (local <= 0) return config_.Refuse(local_name, "at least 1");
     int64_t accumulate = 1;
     if (global > 0) {
@@ -221,19 +224,24 @@ class Importer {
       accumulate = global / of_all;
     }
     int64_t micro = local;
+    std::string micro_remark = remark;
     if (pipeline_ > 1) {
       micro = config_.Integer(Name("pipeline_parallel_microbatch_size")).value_or(1);
-      if (const auto count = config_.Integer(Name("pipeline_parallel_microbatches")); count && *count > 0)
+      micro_remark = config_.ShownOr(Name("pipeline_parallel_microbatch_size"), kDefault);
+      if (const auto count = config_.Integer(Name("pipeline_parallel_microbatches")); count && *count > 0) {
         micro = local / *count;
-      else if (config_.Has("experimental.pipeline_parallel_degree"))  // until 2025: as many as stages
+        micro_remark = Name("pipeline_parallel_microbatches");
+      } else if (config_.Has("experimental.pipeline_parallel_degree")) {  // until 2025: as many as stages
         micro =
             local / Product({pipeline_, draft_.FindInteger("parallel.pipeline.virtual_stages").value_or(1)});
+        micro_remark = "torchtitan's default until 2025";
+      }
       if (micro <= 0 || local % micro != 0)
         return config_.Refuse(Name("pipeline_parallel_microbatch_size"),
                               fmt::format("a divisor of {}", local));
       accumulate = Product({accumulate, local / micro});
     }
-    draft_.Set("batch.micro", micro, remark);
+    draft_.Set("batch.micro", micro, micro_remark);
     draft_.Set("batch.accumulate", accumulate, global > 0 ? "training.global_batch_size" : remark);
   }
 
@@ -241,13 +249,11 @@ class Importer {
   void Precision() {
     const std::string param = TypeOf("training.mixed_precision_param", "bfloat16");
     const std::string reduce = TypeOf("training.mixed_precision_reduce", "float32");
-    const std::string remark =
-        config_.Has("training.mixed_precision_param") ? "training.mixed_precision_param" : kDefault;
+    const std::string remark = config_.ShownOr("training.mixed_precision_param", kDefault);
     if (is_sharded_) {
       draft_.SetText("precision.param", param, remark);
-      draft_.SetText(
-          "precision.reduce", reduce,
-          config_.Has("training.mixed_precision_reduce") ? "training.mixed_precision_reduce" : kDefault);
+      draft_.SetText("precision.reduce", reduce,
+                     config_.ShownOr("training.mixed_precision_reduce", kDefault));
     } else if (param != "fp32") {
       draft_.Set("precision.param", "fp32", kDefault);
       draft_.SetText("precision.compute", param, remark);
@@ -265,8 +271,8 @@ class Importer {
     const auto converts = [&](std::string_view name) {
       return std::find(converters.begin(), converters.end(), name) != converters.end();
     };
-    const bool enabled = converts("float8") || converts("quantize.linear.float8") ||
-                         config_.Flag("float8.enable_float8_linear");
+    const bool converts_float8 = converts("float8") || converts("quantize.linear.float8");
+    const bool enabled = config_.Flag("float8.enable_float8_linear") || converts_float8;
     const std::string block = config_.Has("quantize.linear.float8.recipe_name") ||
                                       config_.Has("quantize.linear.float8.enable_fsdp_float8_all_gather")
                                   ? "quantize.linear.float8."
@@ -274,10 +280,12 @@ class Importer {
     const std::string recipe = Text(block + "recipe_name", "tensorwise");
     const bool gathers = config_.Flag(block + "enable_fsdp_float8_all_gather");
     if (!enabled) return;
-    draft_.Set("precision.compute", "fp8", "model.converters");
+    draft_.Set("precision.compute", "fp8",
+               converts_float8 ? "model.converters" : "float8.enable_float8_linear");
     if (recipe != "tensorwise" && recipe != "rowwise")
       return config_.Refuse(block + "recipe_name", "tensorwise or rowwise");
-    draft_.Set("precision.fp8_recipe", std::string_view(recipe), block + "recipe_name");
+    draft_.Set("precision.fp8_recipe", std::string_view(recipe),
+               config_.ShownOr(block + "recipe_name", kDefault));
     if (gathers && is_sharded_)
       draft_.Set("precision.fp8_param_gather", "true", block + "enable_fsdp_float8_all_gather");
   }
@@ -286,15 +294,13 @@ class Importer {
     const std::string name = Text("optimizer.name", "AdamW");
     if (name != "Adam" && name != "AdamW") return config_.Refuse("optimizer.name", "Adam or AdamW");
     draft_.Set("optimizer.kind", name == "Adam" ? "adam" : "adamw",
-               config_.Has("optimizer.name") ? "optimizer.name" : kDefault);
-    draft_.Set("optimizer.lr", config_.Number("optimizer.lr").value_or(8e-4),
-               config_.Has("optimizer.lr") ? "optimizer.lr" : kDefault);
-    draft_.Set("optimizer.beta2", config_.Number("optimizer.beta2").value_or(0.95), kDefault);
-    draft_.Set("optimizer.weight_decay", config_.Number("optimizer.weight_decay").value_or(0.1), kDefault);
+               config_.ShownOr("optimizer.name", kDefault));
+    Number("optimizer.lr", "optimizer.lr", 8e-4);
+    Number("optimizer.beta2", "optimizer.beta2", 0.95);
+    Number("optimizer.weight_decay", "optimizer.weight_decay", 0.1);
     if (Text("optimizer.implementation", "fused") == "fused")
-      draft_.Set("optimizer.fused", "true", "optimizer.implementation");
-    draft_.Set("optimizer.clip_norm", config_.Number("training.max_norm").value_or(1.0),
-               config_.Has("training.max_norm") ? "training.max_norm" : kDefault);
+      draft_.Set("optimizer.fused", "true", config_.ShownOr("optimizer.implementation", kDefault));
+    Number("optimizer.clip_norm", "training.max_norm", 1.0);
   }
 
   bool HasLatents() const {
@@ -304,8 +310,7 @@ class Importer {
 
   void Recomputation() {
     const std::string mode = Text("activation_checkpoint.mode", "selective");
-    const std::string remark =
-        config_.Has("activation_checkpoint.mode") ? "activation_checkpoint.mode" : kDefault;
+    const std::string remark = config_.ShownOr("activation_checkpoint.mode", kDefault);
     const std::string option = Text("activation_checkpoint.selective_ac_option", "op");
     if (mode == "none") return;
     if (mode == "full") return draft_.Set("recompute", "full", remark);

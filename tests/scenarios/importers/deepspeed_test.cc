@@ -51,6 +51,8 @@ TEST(ImportDeepSpeed, TakesAutoFromTheSets) {
     "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"})";
   EXPECT_EQ(MistakesOf("ds.json", config, kTwoNodes),
             "ds.json: the micro-batch is not said (or auto), expected --set batch.micro=N");
+  const std::string yaml = Import("ds.json", config, With(kTwoNodes, "batch.micro=4")).value_or("");
+  EXPECT_EQ(RemarkOf("bucket_cap_mb:", yaml), "DeepSpeed's default") << "not what the file says: auto";
   const Scenario scenario = Imported("ds.json", config, With(kTwoNodes, "batch.micro=4"));
   EXPECT_EQ(scenario.batch.micro, 4);
   EXPECT_EQ(scenario.precision.param, Precision::kBf16);

@@ -288,6 +288,18 @@ TEST_F(ImportHuggingFace, SaysWhichFileIsNotKnown) {
       "a.sh: --config_file is '$CONF', expected a file that is known here (--define gives variables)");
 }
 
+TEST_F(ImportHuggingFace, SaysWhichValuesAreDefaults) {
+  const auto remark = [&](const std::string& line, const std::string& more) {
+    return RemarkOf(
+        line, Yaml("r.yaml", "model_name_or_path: gpt2\nblock_size: 512\n" + more, kFourA100s).value_or(""));
+  };
+  EXPECT_EQ(remark("attention: eager", "eager_attention: true\n"), "eager_attention");
+  EXPECT_EQ(remark("attention: flash", "flash_attention: true\n"), "flash_attention");
+  EXPECT_EQ(remark("attention: flash", ""), "the default (sdpa)");
+  EXPECT_EQ(remark("sharding:", "fsdp: full_shard auto_wrap\n"), "fsdp");
+  EXPECT_EQ(remark("sharding:", "distributed_type: FSDP\n"), "accelerate's default");
+}
+
 // SFTConfig's, since TRL 0.20.
 TEST_F(ImportHuggingFace, HasTrlsDefaults) {
   const Scenario s = Imported("a.sh", "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B", kFourA100s);

@@ -21,6 +21,15 @@ inline Result<std::string> Import(const std::string& name, const std::string& te
   return ImportScenario(request);
 }
 
+// The remark behind the first line of the scenario that begins with "KEY:" or "KEY: VALUE"; empty if there is
+// none.
+inline std::string RemarkOf(const std::string& line, const std::string& yaml) {
+  const size_t at = yaml.find(" " + line);
+  const std::string found = at == std::string::npos ? "" : yaml.substr(at, yaml.find('\n', at) - at);
+  const size_t mark = found.find("  # ");
+  return mark == std::string::npos ? "" : found.substr(mark + 4);
+}
+
 // The scenario; fails the test if there is an error.
 inline Scenario Imported(const std::string& name, const std::string& text,
                          const std::vector<std::string>& sets) {

@@ -68,6 +68,17 @@ TEST(ImportMegatron, SaysWhereEachKeyComesFromAndWhatItLeavesOut) {
   EXPECT_NE(yaml->find("  param: bf16                             # --bf16\n"), std::string::npos) << *yaml;
 }
 
+TEST(ImportMegatron, SaysWhichValuesAreDefaults) {
+  const auto remark = [](const std::string& line, const std::string& flags) {
+    return RemarkOf(line, Import("train.sh", Script(flags), kOneNode).value_or(""));
+  };
+  EXPECT_EQ(remark("kind: zero2", "--zero-stage 2"), "--zero-stage");
+  EXPECT_EQ(remark("kind: ddp", ""), "Megatron's default");
+  EXPECT_EQ(remark("dropout:", "--hidden-dropout 0"), "--hidden-dropout, Megatron's default");
+  EXPECT_EQ(remark("dropout:", ""), "Megatron's default");
+  EXPECT_EQ(remark("position:", "--use-rotary-position-embeddings"), "--use-rotary-position-embeddings");
+}
+
 TEST(ImportMegatron, HasMegatronsDefaults) {
   const Scenario scenario = ImportedScript("");
   EXPECT_EQ(scenario.model.dropout, 0.1);

@@ -125,6 +125,30 @@ TEST(ImportTorchtitan, DividesTheBatchOfOlderPipelinesByTheirStages) {
   EXPECT_EQ(now.batch.micro, 1);
 }
 
+TEST(ImportTorchtitan, SaysWhichValuesAreDefaults) {
+  const std::string model = "[model]\nname = 'llama3'\nflavor = '8B'\n";
+  const std::string given =
+      Import("j.toml",
+             model +
+                 "[optimizer]\nbeta2 = 0.9\nweight_decay = 0.2\nimplementation = 'fused'\n"
+                 "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "
+                 "'1F1B'\npipeline_parallel_microbatch_size = 2\ndata_parallel_shard_degree = -1\n",
+             kEightNodes)
+          .value_or("");
+  EXPECT_EQ(RemarkOf("beta2:", given), "optimizer.beta2");
+  EXPECT_EQ(RemarkOf("weight_decay:", given), "optimizer.weight_decay");
+  EXPECT_EQ(RemarkOf("fused:", given), "optimizer.implementation");
+  EXPECT_EQ(RemarkOf("schedule:", given), "parallelism.pipeline_parallel_schedule");
+  EXPECT_EQ(RemarkOf("micro:", given), "parallelism.pipeline_parallel_microbatch_size");
+  EXPECT_EQ(RemarkOf("kind: fsdp", given), "parallelism.data_parallel_shard_degree");
+
+  const std::string missing =
+      Import("j.toml", model + "[parallelism]\npipeline_parallel_degree = 2\n", kEightNodes).value_or("");
+  for (const char* key :
+       {"beta2:", "weight_decay:", "fused:", "schedule:", "micro:", "kind: fsdp", "reshard_after_forward:"})
+    EXPECT_EQ(RemarkOf(key, missing), "torchtitan's default") << key;
+}
+
 TEST(ImportTorchtitan, NamesWhatIsMissingOrWrong) {
   EXPECT_EQ(MistakesOf("job.toml", "[model]\nname = \"llama3\"\nflavor = \"debugmodel\"\n", kEightNodes),
             "job.toml: model.name llama3, model.flavor debugmodel has no preset, expected --set "
