@@ -201,7 +201,7 @@ class Importer {
   void Adapters() {
     has_adapters_ = HasAdapters();
     if (!has_adapters_) {
-      flags_.Has("lora_r");
+      flags_.Ignore({"lora_r"});
       if (draft_.HasBelow("model.lora")) has_adapters_ = true;
       return;
     }
@@ -310,7 +310,7 @@ class Importer {
   // accelerate counts all processes, torchrun those of a node.
   void Cluster() {
     if (draft_.Has("cluster.nodes") && draft_.Has("cluster.devices_per_node")) {
-      for (const char* name : {"num_machines", "num_processes"}) flags_.Has(name);
+      flags_.Ignore({"num_machines", "num_processes"});
       return;
     }
     if (const auto machines = flags_.Integer("num_machines"))

@@ -54,7 +54,7 @@ class Importer : MegatronFlags {
     for (const char* type : {"main_params_dtype", "main_grads_dtype"})
       if (const Setting* setting = flags_.Peek(type);
           setting != nullptr && setting->values == std::vector<std::string>{"fp32"})
-        flags_.Has(type);  // as they always are
+        flags_.Ignore({type});  // as they always are
     NoteRest(flags_, kWithoutEffect, draft_);
     return WithWhatIsLeftOut(flags_.status());
   }
@@ -88,7 +88,7 @@ class Importer : MegatronFlags {
   void Framework() {
     const bool is_deepspeed = flags_.Flag("deepspeed");
     if (is_deepspeed || flags_.Has("deepspeed_config")) {
-      flags_.Has("deepspeed_config");
+      flags_.Ignore({"deepspeed_config"});
       draft_.Set("framework", "deepspeed", flags_.Shown(is_deepspeed ? "deepspeed" : "deepspeed_config"));
       draft_.Note("--deepspeed_config is not read: ZeRO's stage is that of --zero-stage.");
     }
@@ -105,7 +105,7 @@ class Importer : MegatronFlags {
       Sets("parallel.tensor.sequence", "sequence_parallel", "true");
       Sets("parallel.tensor.overlap", "tp_comm_overlap", "true");
     } else {
-      for (const char* flag : {"sequence_parallel", "tp_comm_overlap"}) flags_.Flag(flag);
+      flags_.Ignore({"sequence_parallel", "tp_comm_overlap"});
     }
     if (pipeline_ > 1) Pipeline();
     if (context_ > 1) Context();
@@ -118,7 +118,7 @@ class Importer : MegatronFlags {
   void Experts() {
     const std::string dispatcher = flags_.Text("moe_token_dispatcher_type").value_or("allgather");
     const bool deepep = dispatcher == "flex" || flags_.Flag("moe_enable_deepep");
-    flags_.Has("moe_flex_dispatcher_backend");
+    flags_.Ignore({"moe_flex_dispatcher_backend"});
     Integer("parallel.expert.size", "expert_model_parallel_size");
     Integer("parallel.expert.tensor", "expert_tensor_parallel_size");
     if (deepep)

@@ -55,10 +55,10 @@ class ModelImporter : MegatronFlags {
     Required("model.seq_len", has_positions_only ? "max_position_embeddings" : "seq_length");
     const bool groups = flags_.Flag("group_query_attention");
     if (groups) Integer("model.kv_heads", "num_query_groups", 1);
-    else flags_.Has("num_query_groups");
+    else flags_.Ignore({"num_query_groups"});
     // With latents, heads are what --qk-head-dim and --qk-pos-emb-head-dim say.
     if (!flags_.Flag("multi_latent_attention")) Integer("model.head_dim", "kv_channels");
-    else flags_.Has("kv_channels");
+    else flags_.Ignore({"kv_channels"});
     Vocabulary();
     ActivationAndFfn();
     const std::string norm = flags_.Text("normalization").value_or("LayerNorm");
@@ -79,7 +79,7 @@ class ModelImporter : MegatronFlags {
     if (program_.find("bert") != std::string::npos) {
       draft_.Set("model.causal", "false", program_);
       Number("model.masked_share", "mask_prob");
-      flags_.Flag("bert_no_binary_head");
+      flags_.Ignore({"bert_no_binary_head"});
     }
     Sets("model.residual_from_norm", "apply_residual_connection_post_layernorm", "true");
     Dropout();
@@ -117,7 +117,7 @@ class ModelImporter : MegatronFlags {
     const bool gated = Sets("model.activation", "swiglu", "swiglu");
     Sets("model.activation", "squared_relu", "squared_relu");
     draft_.Set("model.activation", "gelu", kDefault);
-    flags_.Flag("openai_gelu");
+    flags_.Ignore({"openai_gelu"});
     const char* ffn = flags_.Integer("num_experts").value_or(0) > 0 ? "model.experts.dense_ffn" : "model.ffn";
     if (flags_.Has("moe_ffn_hidden_size")) {
       Integer("model.ffn", "moe_ffn_hidden_size");

@@ -90,7 +90,7 @@ class TrainingImporter : MegatronFlags {
   void Moments() {
     const std::string first = flags_.Text("exp_avg_dtype").value_or("fp32");
     const std::string second = flags_.Text("exp_avg_sq_dtype").value_or("fp32");
-    flags_.Flag("use_precision_aware_optimizer");
+    flags_.Ignore({"use_precision_aware_optimizer"});
     if (first == "bf16" && second == "bf16")
       draft_.Set("optimizer.moments", "bf16", flags_.Shown("exp_avg_dtype"));
     else if (first != "fp32" || second != "fp32")

@@ -58,6 +58,10 @@ const Setting* Settings::Find(std::string_view name) {
   return found;
 }
 
+void Settings::Ignore(std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) Find(name);
+}
+
 std::string Settings::ShownOr(std::string_view name, std::string_view otherwise) {
   const Setting* setting = Find(name);
   return setting == nullptr ? std::string(otherwise) : setting->shown;

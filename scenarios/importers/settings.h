@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,6 +46,8 @@ class Settings {
   // The last one of that name, as programs take it; null if there is none.
   const Setting* Find(std::string_view name);
   bool Has(std::string_view name) { return Find(name) != nullptr; }
+  // Counts them as read: their values do not matter.
+  void Ignore(std::initializer_list<std::string_view> names);
   // How the user wrote it; `name`, or `otherwise`, if it is missing.
   std::string Shown(std::string_view name) { return ShownOr(name, name); }
   std::string ShownOr(std::string_view name, std::string_view otherwise);
