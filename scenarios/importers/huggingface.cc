@@ -335,8 +335,7 @@ class Importer {
       accelerates = "bf16";
       draft_.Note(
           "Products in fp8 (mixed_precision) are taken in bf16 here; torchao's are --set "
-          "precision.compute=fp8 --set "
-          "precision.fp8_recipe=rowwise.");
+          "precision.compute=fp8 --set precision.fp8_recipe=rowwise.");
     }
     const bool fp16 = Flag("fp16") || Flag("float16");
     const bool trains_in_bf16 = IsTrl() && !flags_.Has("bf16") && !fp16;

@@ -173,8 +173,7 @@ class Importer : MegatronFlags {
       if (&stage != &stages->back() - 1 || stages->back().layers > 0)
         return flags_.Fail(
             "{} has multi-token prediction (m) neither with the loss nor in the stage before it, which "
-            "cannot "
-            "be expressed; expected another division with --set parallel.pipeline.balance=[…]",
+            "cannot be expressed; expected another division with --set parallel.pipeline.balance=[…]",
             remark);
       draft_.Set("parallel.pipeline.mtp", "before_last", remark);
     }

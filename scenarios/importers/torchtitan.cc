@@ -319,8 +319,7 @@ class Importer {
       draft_.Set("recompute", "full", remark);
       return draft_.Note(
           "What selective recomputation by operators keeps of latent attention is not modelled: all is "
-          "recomputed, which "
-          "takes longer and less memory.");
+          "recomputed, which takes longer and less memory.");
     }
     if (option == "op") return draft_.Set("recompute", "selective_op", remark);
     draft_.Set("recompute", "full", remark);
