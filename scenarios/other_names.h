@@ -1,4 +1,5 @@
-// What users of PyTorch, torchtitan, Megatron-LM and DeepSpeed call keys, and what they may look for in vain.
+// What users of PyTorch, torchtitan, Megatron-LM and DeepSpeed call keys and layers, and what they may look for
+// in vain.
 #pragma once
 
 #include <string_view>
@@ -353,6 +354,40 @@ inline constexpr Alias kAliases[] = {
     {"zero_hpz_partition_size", "parallel.data.reshard_after_forward", "",
      "with 'kind: fsdp', the number of ranks"},
     {"mics_shard_size", "parallel.data.shard_size", "", "with 'kind: zero3'"},
+};
+
+// A linear layer of a block as a model of theirs calls it, and the word of model.lora.targets for it. A name
+// of several layers is there several times.
+struct LayerName {
+  std::string_view theirs, ours;
+};
+inline constexpr LayerName kLayerNames[] = {
+    // Llama and its relatives
+    {"q_proj", "q"},
+    {"k_proj", "k"},
+    {"v_proj", "v"},
+    {"qkv_proj", "qkv"},
+    {"o_proj", "proj"},
+    {"output_proj", "proj"},  // torchtune
+    {"gate_proj", "gate"},
+    {"up_proj", "up"},
+    {"gate_up_proj", "gate_up"},
+    {"down_proj", "down"},
+    // GPT-2
+    {"c_attn", "qkv"},
+    {"c_proj", "proj"},
+    {"c_proj", "down"},
+    {"c_fc", "up"},
+    // GPT-NeoX and Falcon, which are not gated. ChatGLM's dense_h_to_4h, which is, would be gate_up.
+    {"query_key_value", "qkv"},
+    {"dense", "proj"},
+    {"dense_h_to_4h", "up"},
+    {"dense_4h_to_h", "down"},
+    // Megatron-Core
+    {"linear_qkv", "qkv"},
+    {"linear_proj", "proj"},
+    {"linear_fc1", "gate_up"},
+    {"linear_fc2", "down"},
 };
 
 // A key of theirs for which there is none here, and why.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "scenarios/other_names.h"
 
 namespace windtunnel {
 namespace {
@@ -19,23 +20,6 @@ constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
     {"float4", "fp4"},
     {"nvfp4", "fp4"},
     {"true", "full"},
-    {"query_key_value", "qkv"},
-    {"c_attn", "qkv"},
-    {"c_fc", "up"},
-    {"dense_h_to_4h", "gate_up"},
-    {"dense_4h_to_h", "down"},
-    {"q_proj", "q"},
-    {"k_proj", "k"},
-    {"v_proj", "v"},
-    {"o_proj", "proj"},
-    {"output_proj", "proj"},
-    {"linear_qkv", "qkv"},
-    {"linear_proj", "proj"},
-    {"gate_proj", "gate"},
-    {"up_proj", "up"},
-    {"down_proj", "down"},
-    {"linear_fc1", "gate_up"},
-    {"linear_fc2", "down"},
     {"fully_shard", "fsdp"},
     {"dataparallel", "dp"},
     {"distributed", "ddp"},
@@ -152,6 +136,8 @@ std::string MeantWord(std::string_view word, const std::vector<std::string>& kno
   if (is_known(lower)) return lower;
   for (const auto& [other, ours] : kOtherSpellings)
     if (other == lower && is_known(ours)) return std::string(ours);
+  for (const LayerName& layer : kLayerNames)
+    if (layer.theirs == lower && is_known(layer.ours)) return std::string(layer.ours);
   constexpr size_t kShortestBeginning = 3;
   const auto begins = [&](const std::string& other) { return other.starts_with(lower); };
   const auto longer = std::find_if(known.begin(), known.end(), begins);

@@ -13,6 +13,7 @@
 #include "scenarios/importers/huggingface_sharding.h"
 #include "scenarios/importers/rest.h"
 #include "scenarios/importers/shell_script.h"
+#include "scenarios/other_names.h"
 
 namespace windtunnel {
 namespace {
@@ -226,17 +227,6 @@ class Importer {
   }
 
   void Targets(bool is_llama_factory) {
-    struct Target {
-      std::string_view theirs, ours;
-    };
-    constexpr Target kTargets[] = {
-        {"q_proj", "q"},          {"k_proj", "k"},         {"v_proj", "v"},
-        {"o_proj", "proj"},       {"gate_proj", "gate"},   {"up_proj", "up"},
-        {"down_proj", "down"},    {"qkv_proj", "qkv"},     {"gate_up_proj", "gate_up"},
-        {"c_attn", "qkv"},        {"c_fc", "up"},          {"query_key_value", "qkv"},
-        {"dense", "proj"},        {"dense_h_to_4h", "up"}, {"dense_4h_to_h", "down"},
-        {"c_proj", "proj, down"},
-    };
     if (Flag("lora_target_linear"))
       return draft_.Set("model.lora.targets", "[]", flags_.Shown("lora_target_linear"));
     const std::string_view name = FirstOf({"lora_target_modules", "lora_target"}, flags_);
@@ -249,11 +239,11 @@ class Importer {
       for (const std::string& word : SplitWords(value)) {
         if (word == "all" || word == "all-linear")
           return draft_.Set("model.lora.targets", "[]", flags_.Shown(name));
-        const auto* found = std::find_if(std::begin(kTargets), std::end(kTargets),
-                                         [&](const Target& target) { return target.theirs == word; });
-        if (found == std::end(kTargets))
+        const size_t before = list.size();
+        for (const LayerName& layer : kLayerNames)
+          if (layer.theirs == word) list += (list.empty() ? "" : ", ") + std::string(layer.ours);
+        if (list.size() == before)
           return flags_.Refuse(name, "linear layers of blocks (q_proj, …) or all-linear");
-        list += (list.empty() ? "" : ", ") + std::string(found->ours);
       }
     }
     draft_.Set("model.lora.targets", std::string_view("[" + list + "]"), flags_.Shown(name));

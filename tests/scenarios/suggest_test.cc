@@ -116,6 +116,8 @@ TEST(MeantWord, IsTheSameInCapitalsAnotherSpellingABeginningOrNear) {
   EXPECT_EQ(MeantWord("bfloat16", {"fp32"}), "");
   EXPECT_EQ(MeantWord("gpt2", {"llama-7b", "gpt2-124m"}), "gpt2-124m");
   EXPECT_EQ(MeantWord("fulll", {"none", "full"}), "full");
+  EXPECT_EQ(MeantWord("dense_h_to_4h", {"gate_up", "up", "down"}), "up") << "of GPT-NeoX and Falcon";
+  EXPECT_EQ(MeantWord("gate_up_proj", {"gate_up", "up"}), "gate_up");
   EXPECT_EQ(MeantWord("warp", {"none", "full"}), "");
   EXPECT_EQ(MeantWord("x", {}), "");
 }

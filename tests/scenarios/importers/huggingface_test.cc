@@ -216,6 +216,21 @@ fsdp_config:
   EXPECT_EQ(axolotl.parallel.data.offload, Offload::kParam);
 }
 
+TEST_F(ImportHuggingFace, KnowsTheLayersOfEachModel) {
+  const auto targets = [&](const std::string& model, const std::string& layers) {
+    return Imported("r.yaml",
+                    "model_name_or_path: " + model +
+                        "\nmax_length: 512\nuse_peft: true\nlora_target_modules: [" + layers + "]\n",
+                    kFourA100s)
+        .model.lora->targets;
+  };
+  EXPECT_EQ(targets("gpt2", "c_attn, c_proj, c_fc"),
+            (std::vector<LoraTarget>{LoraTarget::kQkv, LoraTarget::kProjection, LoraTarget::kDown,
+                                     LoraTarget::kUp}));
+  EXPECT_EQ(targets("gpt2", "query_key_value, dense_h_to_4h"),
+            (std::vector<LoraTarget>{LoraTarget::kQkv, LoraTarget::kUp}));
+}
+
 TEST_F(ImportHuggingFace, KnowsBothNamesOfAShardingStrategy) {
   files_["fsdp1.yaml"] = R"(
 distributed_type: FSDP
