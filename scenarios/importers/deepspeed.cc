@@ -15,17 +15,24 @@ constexpr char kDefault[] = "DeepSpeed's default";
 // What changes nothing in a step's time or memory here, or has the only value that is modelled. '*' stands
 // for any end.
 constexpr std::string_view kWithoutEffect =
-    "steps_per_print wall_clock_breakdown dump_state flops_profiler* scheduler* tensorboard* wandb* "
-    "csv_monitor* comms_logger* fp16.* bf16.* amp* zero_allow_untested_optimizer "
-    "zero_force_ds_cpu_optimizer prescale_gradients gradient_predivide_factor optimizer.params.torch_adam "
-    "optimizer.params.bias_correction optimizer.params.freeze_step "
-    "zero_optimization.allgather_bucket_size zero_optimization.reduce_scatter "
-    "zero_optimization.gather_16bit_weights_on_model_save "
-    "zero_optimization.stage3_gather_fp16_weights_on_model_save zero_optimization.offload_* "
-    "zero_optimization.cpu_offload* zero_optimization.ignore_unused_parameters zero_optimization.stage3_* "
-    "zero_optimization.reduce_bucket_size zero_optimization.overlap_comm aio* checkpoint* "
-    "sparse_attention.* load_universal_checkpoint use_node_local_storage "
-    "curriculum_learning*";
+    "aio* amp* "
+    "bf16.* "
+    "checkpoint* comms_logger* csv_monitor* curriculum_learning* "
+    "dump_state "
+    "flops_profiler* fp16.* "
+    "gradient_predivide_factor "
+    "load_universal_checkpoint "
+    "optimizer.params.bias_correction optimizer.params.freeze_step optimizer.params.torch_adam "
+    "prescale_gradients "
+    "scheduler* sparse_attention.* steps_per_print "
+    "tensorboard* "
+    "use_node_local_storage "
+    "wall_clock_breakdown wandb* "
+    "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer zero_optimization.allgather_bucket_size "
+    "zero_optimization.cpu_offload* zero_optimization.gather_16bit_weights_on_model_save "
+    "zero_optimization.ignore_unused_parameters zero_optimization.offload_* zero_optimization.overlap_comm "
+    "zero_optimization.reduce_bucket_size zero_optimization.reduce_scatter zero_optimization.stage3_*";
+static_assert(ArePatterns(kWithoutEffect));
 
 class Importer {
  public:

@@ -21,10 +21,6 @@ std::string_view WhyNot(std::string_view name) {
   return {};
 }
 
-bool Matches(std::string_view name, std::string_view pattern) {
-  return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1)) : name == pattern;
-}
-
 // What is off is not missed.
 bool IsOff(const Setting& setting) {
   return setting.values.size() == 1 &&
@@ -48,7 +44,7 @@ void NoteRest(const Settings& settings, std::string_view without_effect, Draft& 
   std::vector<std::string> ignored, not_modelled, unknown;
   for (const Setting* setting : settings.Unread()) {
     const bool has_no_effect = std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-      return Matches(setting->name, pattern);
+      return MatchesPattern(setting->name, pattern);
     });
     const std::string_view why = WhyNot(setting->name);
     if (has_no_effect || (!why.empty() && IsOff(*setting))) AddOnce(setting->shown, ignored);

@@ -40,17 +40,30 @@ constexpr Flavor kFlavors[] = {
 // What changes nothing in a step's time or memory here, or has the only value that is modelled. '*' stands
 // for any end.
 constexpr std::string_view kWithoutEffect =
-    "job.* profiling.* metrics.* model.tokenizer_path model.hf_assets_path model.print_after_conversion "
-    "lr_scheduler.* checkpoint.* comm.* fault_tolerance.* validation.* memory_estimation.* debug.* "
-    "training.steps training.dataset* training.seed training.deterministic training.gc_* "
-    "training.warmup_steps training.data_parallel_* training.tensor_parallel_degree "
-    "optimizer.early_step_in_backward optimizer.eps optimizer.beta1 parallelism.disable_loss_parallel "
-    "experimental.custom_* float8.* quantize.* activation_checkpoint.* "
-    "parallelism.enable_async_tensor_parallel experimental.enable_async_tensor_parallel model.norm_type "
-    "parallelism.context_parallel_rotate_method experimental.context_parallel_rotate_method "
-    "parallelism.pipeline_parallel_* experimental.pipeline_parallel_* "
-    "parallelism.expert_tensor_parallel_degree training.enable_cpu_offload "
-    "parallelism.fsdp_reshard_after_forward compile.*";
+    "activation_checkpoint.* "
+    "checkpoint.* "
+    "comm.* "
+    "compile.* "
+    "debug.* "
+    "experimental.context_parallel_rotate_method experimental.custom_* "
+    "experimental.enable_async_tensor_parallel experimental.pipeline_parallel_* "
+    "fault_tolerance.* "
+    "float8.* "
+    "job.* "
+    "lr_scheduler.* "
+    "memory_estimation.* "
+    "metrics.* "
+    "model.hf_assets_path model.norm_type model.print_after_conversion model.tokenizer_path "
+    "optimizer.beta1 optimizer.early_step_in_backward optimizer.eps "
+    "parallelism.context_parallel_rotate_method parallelism.disable_loss_parallel "
+    "parallelism.enable_async_tensor_parallel parallelism.expert_tensor_parallel_degree "
+    "parallelism.fsdp_reshard_after_forward parallelism.pipeline_parallel_* "
+    "profiling.* "
+    "quantize.* "
+    "training.data_parallel_* training.dataset* training.deterministic training.enable_cpu_offload "
+    "training.gc_* training.seed training.steps training.tensor_parallel_degree training.warmup_steps "
+    "validation.*";
+static_assert(ArePatterns(kWithoutEffect));
 
 class Importer {
  public:
