@@ -226,6 +226,7 @@ Result<Duration> BlockTime(const Attention& a, Flops flops, bool is_backward, co
                          a.head_dim, AttentionKind::kFlash, a.dtype};
   whole.window = a.window;
   whole.causal = a.causal;
+  whole.value_dim = a.value_dim;
   return AttentionTime(whole, flops, is_backward, device, options);
 }
 

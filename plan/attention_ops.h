@@ -104,7 +104,8 @@ inline constexpr int64_t kAttentionBlock = 64;
 int64_t AttentionWorkspaceElements(int64_t seq, bool backward);
 
 // Attention of the queries of a context-parallel rank's tokens (`seq` of each sequence, split in zigzag) with
-// the keys and values of some ranks' tokens, kv[blocks, T, 2 kv_heads * head_dim] (keys, then values).
+// the keys and values of some ranks' tokens, kv[blocks, T, kv_heads * (head_dim + value_dim)] (keys, then
+// values).
 // `blocks` is either `ranks`: those of all ranks, in order; or 1: those of the one rank that is `step` before
 // this one around the ring. A query that sees none of the keys gets an output of zero and a log-sum-exp of
 // minus infinity. `causal` and `window` are as in AttentionForward; a window needs the keys of all ranks.
@@ -119,6 +120,9 @@ struct ContextAttentionForward {
   DropoutSite dropout = {};
   int64_t window = 0;
   bool causal = true;
+  int64_t value_dim = 0;  // 0: head_dim
+
+  int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 struct ContextAttentionBackward {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
@@ -128,11 +132,14 @@ struct ContextAttentionBackward {
   DropoutSite dropout = {};
   int64_t window = 0;
   bool causal = true;
+  int64_t value_dim = 0;
+
+  int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 // Merges the (out, log_sum_exp) of two sets of keys into those of their union. reads:
-// out[T, heads * head_dim] and log_sum_exp of one set; writes: those of the other, in place.
+// out[T, heads * value_dim] and log_sum_exp of one set; writes: those of the other, in place.
 struct MergeAttention {
-  int64_t batch = 0, seq = 0, heads = 0, head_dim = 0;
+  int64_t batch = 0, seq = 0, heads = 0, value_dim = 0;
   DType dtype = DType::kFloat32;
 };
 

@@ -88,12 +88,12 @@ Slice ContextAttention::Shifted(Slice x, const std::string& name) const {
 ContextAttention::Core ContextAttention::ForwardBlock(Slice qkv, Slice kv, int step) const {
   const std::string name = steps() > 1 ? fmt::format("{}.{}", name_, step) : name_;
   const Core core = {
-      c_.Activation(name + ".out", dims_.tokens() * dims_.query_columns()),
+      c_.Activation(name + ".out", dims_.tokens() * dims_.out_columns()),
       c_.b.Temporary(name + ".log_sum_exp", dims_.batch * dims_.heads * dims_.seq, Category::kActivations)};
   const Slice workspace = Workspace(false);
   c_.b.Add(ContextAttentionForward{dims_.batch, dims_.seq, dims_.heads, dims_.kv_heads, dims_.head_dim,
                                    context_.ranks(), blocks(), step, dims_.dtype, DropsWithin(), dims_.window,
-                                   dims_.causal},
+                                   dims_.causal, dims_.value_dim},
            name, {qkv, kv}, {core.out, core.saved, workspace});
   return core;
 }
@@ -153,7 +153,7 @@ ContextAttention::Core ContextAttention::Forward(Slice qkv) const {
     if (step == 0) {
       all = block;
     } else {
-      c_.b.Add(MergeAttention{dims_.batch, dims_.seq, dims_.heads, dims_.head_dim, dims_.dtype}, name_,
+      c_.b.Add(MergeAttention{dims_.batch, dims_.seq, dims_.heads, dims_.values(), dims_.dtype}, name_,
                {block.out, block.saved}, {all.out, all.saved});
     }
     kv = next;
@@ -168,7 +168,7 @@ Slice ContextAttention::BackwardBlock(Slice dout, Slice qkv, Slice kv, const Cor
   const Slice workspace = Workspace(true);
   c_.b.Add(ContextAttentionBackward{dims_.batch, dims_.seq, dims_.heads, dims_.kv_heads, dims_.head_dim,
                                     context_.ranks(), blocks(), step, step > 0, dims_.dtype, DropsWithin(),
-                                    dims_.window, dims_.causal},
+                                    dims_.window, dims_.causal, dims_.value_dim},
            name, {dout, qkv, kv, core.out, core.saved}, {dqkv, dkv, workspace});
   return dkv;
 }

@@ -233,6 +233,14 @@ Slice ExpertMlp::Compute(const LayerContext& c, Saved& saved) const {
   return down.Forward(c, saved.activated, rows());
 }
 
+void ExpertMlp::ComputeAgain(const LayerContext& c, Saved& saved, bool runs_down) const {
+  if (saved.up.buffer >= 0) return Activate(c, saved);
+  ForwardScope scope(c.hooks, module);
+  saved.up = up.Forward(c, saved.received, rows());
+  Activate(c, saved);
+  if (runs_down) down.Forward(c, saved.activated, rows());
+}
+
 Slice ExpertMlp::ComputeBackward(const LayerContext& c, Slice dout, Saved saved, Slice dweights) const {
   if (saved.activated.buffer < 0) {
     c.b.SetPhase(Phase::kRecompute);

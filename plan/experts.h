@@ -90,7 +90,7 @@ struct ExpertMlp {
   // rank, or if all tensor ranks route all tokens.
   int senders = 1;
 
-  // What forward leaves for backward; `activated` may be dropped and recomputed.
+  // What forward leaves for backward; `up`, `activated` and `between` may be dropped and recomputed.
   struct Saved {
     Slice probabilities, weights, slots, received, up, activated, between, returned;
     Slice row_weights;  // of the received rows, if activations are weighted
@@ -99,10 +99,12 @@ struct ExpertMlp {
   };
   // x: the rank's own tokens if tensor ranks split tokens. Returns the sum over tensor ranks.
   Slice Forward(const LayerContext& c, Slice x, Saved& saved) const;
-  void Activate(const LayerContext& c, Saved& saved) const;
+  // Makes `activated` again, and `up` if that was dropped, too, and then with `runs_down` the experts' outputs.
+  void ComputeAgain(const LayerContext& c, Saved& saved, bool runs_down) const;
   Slice Backward(const LayerContext& c, Slice dy, Slice x, const Saved& saved) const;
 
  private:
+  void Activate(const LayerContext& c, Saved& saved) const;
   int64_t hidden() const { return router.in; }
   int64_t rows() const { return senders * load.rows; }  // of each of the rank's experts
   enum class Way : uint8_t { kForward, kBackward };

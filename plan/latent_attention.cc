@@ -22,8 +22,12 @@ Slice LatentProjections::Normalized(const LayerContext& c, const Norm& norm, con
 Slice LatentProjections::Forward(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const {
   Slice q_latent = x;
   if (q_down) q_latent = Normalized(c, *q_norm, q_up, q_down->Forward(c, x, rows), rows, saved.queries);
-  const Slice q = q_up.Forward(c, q_latent, join.tokens());
+  saved.q = q_up.Forward(c, q_latent, join.tokens());
+  saved.kv = kv_up.Forward(c, KeyLatent(c, x, rows, saved), join.tokens());
+  return Joined(c, saved);
+}
 
+Slice LatentProjections::KeyLatent(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const {
   const Slice down = kv_down.Forward(c, x, rows);
   const Slice latent = c.Activation(kv_norm.name + ".latent", rows * kv_norm.columns);
   c.b.Add(OfDown(rows, 0, kv_norm.columns, c.types.activations), kv_norm.name, {down}, {latent});
@@ -31,22 +35,25 @@ Slice LatentProjections::Forward(const LayerContext& c, Slice x, int64_t rows, S
   c.b.Add(OfDown(rows, kv_norm.columns, join.rope_dim, c.types.activations), name + ".shared_key", {down},
           {own_key});
   saved.key = c.GatherTokens(own_key, name + ".shared_key", Neighbor::kElementwise);
-  const Slice kv = kv_up.Forward(c, Normalized(c, kv_norm, kv_up, latent, rows, saved.keys), join.tokens());
-  return Joined(c, q, kv, saved.key);
+  return Normalized(c, kv_norm, kv_up, latent, rows, saved.keys);
 }
 
-Slice LatentProjections::Joined(const LayerContext& c, Slice q, Slice kv, Slice key) const {
+Slice LatentProjections::Joined(const LayerContext& c, const Saved& saved) const {
   const Slice qkv = c.Activation(name + ".qkv", join.tokens() * join.packed_columns());
-  c.b.Add(join, name + ".heads", {q, kv, key}, {qkv});
+  c.b.Add(join, name + ".heads", {saved.q, saved.kv, saved.key}, {qkv});
   return qkv;
 }
 
 Slice LatentProjections::UpAgain(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const {
   const Slice q_latent = q_down ? Normalized(c, *q_norm, q_up, saved.queries.x, rows, saved.queries) : x;
-  const Slice q = q_up.Forward(c, q_latent, join.tokens());
-  const Slice kv =
-      kv_up.Forward(c, Normalized(c, kv_norm, kv_up, saved.keys.x, rows, saved.keys), join.tokens());
-  return Joined(c, q, kv, saved.key);
+  saved.q = q_up.Forward(c, q_latent, join.tokens());
+  saved.kv = kv_up.Forward(c, Normalized(c, kv_norm, kv_up, saved.keys.x, rows, saved.keys), join.tokens());
+  return Joined(c, saved);
+}
+
+Slice LatentProjections::DownAgain(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const {
+  KeyLatent(c, x, rows, saved);
+  return Joined(c, saved);
 }
 
 Slice LatentProjections::LatentGradient(const LayerContext& c, const Norm& norm, Slice dy, int64_t rows,

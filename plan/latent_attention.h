@@ -36,6 +36,7 @@ struct LatentProjections {
   struct Saved {
     Norm::Saved queries, keys;  // x: the latents; y: as the up-projections take them
     Slice key;                  // the key that all heads share, of all tokens
+    Slice q, kv;                // what the up-projections return
   };
   // The form of `x` (the rank's own tokens where they are split) that backward keeps and the layers take.
   Slice InputToKeep(const LayerContext& c, Slice x) const;
@@ -44,13 +45,18 @@ struct LatentProjections {
   // Recomputes the same from the latents and the shared key that Forward left: runs the up-projections and
   // their norms, which are made again in `saved`.
   Slice UpAgain(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const;
+  // Recomputes the same from what the up-projections returned: runs kv_down and the norm of its latents.
+  // REQUIRES: q_rank 0.
+  Slice DownAgain(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const;
   // Returns the gradient of x.
   Slice Backward(const LayerContext& c, Slice dqkv, Slice x, int64_t rows, const Saved& saved) const;
 
  private:
   Slice Normalized(const LayerContext& c, const Norm& norm, const Linear& up, Slice latent, int64_t rows,
                    Norm::Saved& saved) const;
-  Slice Joined(const LayerContext& c, Slice q, Slice kv, Slice key) const;
+  // The latent of keys and values, normalized, as kv_up takes it. Sets `saved`'s shared key besides.
+  Slice KeyLatent(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const;
+  Slice Joined(const LayerContext& c, const Saved& saved) const;
   Slice LatentGradient(const LayerContext& c, const Norm& norm, Slice dy, int64_t rows,
                        const Norm::Saved& saved) const;
   // Copies columns [first, first + columns) of kv_down's output.

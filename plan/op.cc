@@ -171,8 +171,9 @@ std::string KeyOf(const AttentionBackward& a) {
 template <typename Attention>
 std::string ContextAttentionKey(std::string_view direction, const Attention& a) {
   const std::string_view place = a.blocks > 1 ? "all" : a.step == 0 ? "own" : "other";
-  return fmt::format(FMT_COMPILE("context_attention_{} {} b={} s={} h={} kv={} d={}{}{} blocks={} {}"),
+  return fmt::format(FMT_COMPILE("context_attention_{} {} b={} s={} h={} kv={} d={}{}{}{} blocks={} {}"),
                      direction, Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim,
+                     a.values() == a.head_dim ? "" : fmt::format(FMT_COMPILE(" v={}"), a.values()),
                      a.window == 0 ? "" : fmt::format(FMT_COMPILE(" w={}"), a.window),
                      Flag(!a.causal, " bidirectional"), a.blocks, place);
 }
@@ -188,7 +189,7 @@ std::string KeyOf(const ContextAttentionBackward& a) {
 
 std::string KeyOf(const MergeAttention& m) {
   return fmt::format(FMT_COMPILE("merge_attention {} b={} s={} h={} d={}"), Name(m.dtype), m.batch, m.seq,
-                     m.heads, m.head_dim);
+                     m.heads, m.value_dim);
 }
 
 std::string KeyOf(const CopyColumns& c) {

@@ -44,18 +44,19 @@ double MostPairsInWindow(const Attention& a) {
   return most;
 }
 
-// FLOPs of one matmul. A rank has two halves of n / 2 tokens each, so queries and keys of two ranks form four
+// As SeenProducts. A rank has two halves of n / 2 tokens each, so queries and keys of two ranks form four
 // squares. With its own keys, the rank sees half of two squares (each half on itself) and one whole square:
 // n^2 / 2 + n / 2 pairs. With the keys of another rank it sees two whole squares. With a window, the ranks
 // see different numbers; this is the largest. Attention that is not causal sees all squares whole.
 template <typename Attention>
-double ContextProduct(const Attention& a) {
+double ContextProducts(const Attention& a, int64_t of_keys, int64_t of_values) {
+  const int64_t columns = of_keys * a.head_dim + of_values * a.values();
   const double n = static_cast<double>(a.seq);
   const bool has_own = a.blocks > 1 || a.step == 0;
   const double pairs = !a.causal      ? a.blocks * n * n
                        : a.window > 0 ? MostPairsInWindow(a)
                                       : a.blocks * n * n / 2 + (has_own ? n / 2 : 0);
-  return 2.0 * static_cast<double>(a.batch * a.heads * a.head_dim) * pairs;
+  return 2.0 * static_cast<double>(a.batch * a.heads * columns) * pairs;
 }
 template <typename Attention>
 Bytes QueriesOf(const Attention& a) {
@@ -63,7 +64,7 @@ Bytes QueriesOf(const Attention& a) {
 }
 template <typename Attention>
 Bytes KeysAndValuesOf(const Attention& a) {
-  return SizeOf(a.dtype) * (2 * a.blocks * a.batch * a.seq * a.kv_heads * a.head_dim);
+  return SizeOf(a.dtype) * (a.blocks * a.batch * a.seq * a.kv_heads * (a.head_dim + a.values()));
 }
 
 Bytes F32(int64_t elements) { return Bytes(4) * elements; }
@@ -130,13 +131,14 @@ Bytes BytesOf(const AttentionBackward& a) {
   return PackedProjections(a) * 2 + AttentionOutput(a) * 2 + AttentionSaved(a);
 }
 Bytes BytesOf(const ContextAttentionForward& a) {
-  return QueriesOf(a) * 2 + KeysAndValuesOf(a) + F32(a.batch * a.heads * a.seq);
+  return QueriesOf(a) + AttentionOutput(a) + KeysAndValuesOf(a) + F32(a.batch * a.heads * a.seq);
 }
 Bytes BytesOf(const ContextAttentionBackward& a) {
-  return QueriesOf(a) * (a.accumulate ? 5 : 4) + KeysAndValuesOf(a) * 2 + F32(a.batch * a.heads * a.seq);
+  return QueriesOf(a) * (a.accumulate ? 3 : 2) + AttentionOutput(a) * 2 + KeysAndValuesOf(a) * 2 +
+         F32(a.batch * a.heads * a.seq);
 }
 Bytes BytesOf(const MergeAttention& m) {
-  return SizeOf(m.dtype) * (3 * m.batch * m.seq * m.heads * m.head_dim) + F32(3 * m.batch * m.heads * m.seq);
+  return SizeOf(m.dtype) * (3 * m.batch * m.seq * m.heads * m.value_dim) + F32(3 * m.batch * m.heads * m.seq);
 }
 Bytes BytesOf(const CopyColumns& c) { return SizeOf(c.dtype) * (2 * c.rows * c.columns); }
 Bytes BytesOf(const SplitColumns& s) { return SizeOf(s.dtype) * (2 * s.rows * Sum(s.columns)); }
@@ -203,16 +205,17 @@ Bytes BytesOf(const Receive&) { return {}; }
 }  // namespace
 
 Flops FlopsOf(const OpKind& kind) {
-  return std::visit(Overloaded{[](const Gemm& g) { return Flops(2.0 * g.m * g.n * g.k); },
-                               [](const GroupedGemm& g) { return Flops(2.0 * g.groups * g.m * g.n * g.k); },
-                               [](const AttentionForward& a) { return Flops(SeenProducts(a, 1, 1)); },
-                               [](const AttentionBackward& a) {
-                                 return Flops(SeenProducts(a, a.kind == AttentionKind::kFlash ? 3 : 2, 2));
-                               },
-                               [](const ContextAttentionForward& a) { return Flops(2 * ContextProduct(a)); },
-                               [](const ContextAttentionBackward& a) { return Flops(5 * ContextProduct(a)); },
-                               [](const auto&) { return Flops(0); }},
-                    kind);
+  return std::visit(
+      Overloaded{[](const Gemm& g) { return Flops(2.0 * g.m * g.n * g.k); },
+                 [](const GroupedGemm& g) { return Flops(2.0 * g.groups * g.m * g.n * g.k); },
+                 [](const AttentionForward& a) { return Flops(SeenProducts(a, 1, 1)); },
+                 [](const AttentionBackward& a) {
+                   return Flops(SeenProducts(a, a.kind == AttentionKind::kFlash ? 3 : 2, 2));
+                 },
+                 [](const ContextAttentionForward& a) { return Flops(ContextProducts(a, 1, 1)); },
+                 [](const ContextAttentionBackward& a) { return Flops(ContextProducts(a, 3, 2)); },
+                 [](const auto&) { return Flops(0); }},
+      kind);
 }
 
 Bytes TrafficOf(const OpKind& kind) {

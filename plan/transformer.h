@@ -13,7 +13,7 @@
 //   selective_op  keeps the output of every second matmul, and attention's output; runs the other matmuls and
 //                 what is between again. Which matmuls these are depends on whether projections are separate
 //                 modules (plan/projections.h), as torchtitan counts them. PyTorch also keeps what is
-//                 reduce-scattered over tensor ranks
+//                 reduce-scattered over tensor ranks, and what experts exchange, but none of their products
 // The collectives of what is run again are run again, too. Where only some layers recompute
 // (Scenario::RecomputesLayer), the others keep everything.
 // What backward does not need is not run again, as with torch.utils.checkpoint's early stop; `framework`
@@ -286,6 +286,7 @@ class Transformer : public Model {
   void RecomputeBlock(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void RecomputeEverySecondMatmul(const LayerContext& c, const TransformerBlock& block,
                                   BlockActivations& saved);
+  void MakeHeadsAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice BlockBackward(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved,
                       Slice dx);
   Slice ParallelBackward(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved,
@@ -356,6 +357,12 @@ class Transformer : public Model {
   bool is_pytorch() const { return IsPytorch(framework_); }
   // torchtitan also keeps sums over tensor ranks, so that their collectives are not run again.
   bool keeps_sums() const { return is_pytorch() && tensor_.splits_tokens(); }
+  // With kSelectiveOp: whether attention's output projection is an odd matmul: the fifth, after two for
+  // queries and two for keys and values. Else it is the fourth.
+  static bool IsProjectionOdd(const TransformerBlock& block) { return block.latent && block.latent->q_down; }
+  bool KeepsProjected(const TransformerBlock& block) const {
+    return recompute_ == Recompute::kSelectiveOp && (keeps_sums() || IsProjectionOdd(block));
+  }
   // Whether recomputation includes the GEMMs of a block, and so converts their weights again.
   static bool RunsProductsAgain(const TransformerBlock& block) {
     return block.recompute == Recompute::kFull || block.recompute == Recompute::kSelectiveOp;
@@ -367,11 +374,12 @@ class Transformer : public Model {
   }
   // With kSelectiveOp: eager attention is run again, since flash attention keeps only its log-sum-exps.
   bool runs_attention_again() const { return spec_.attention == AttentionKind::kEager; }
-  // torchtitan's policy counts a block's matmuls (mm): queries, keys, values, the attention's projection,
-  // gate, up, down, and keeps the odd ones. (Those with a bias are another operator, addmm.)
+  // torchtitan's policy counts a block's matmuls (mm): queries, keys, values (of latent attention down- and
+  // up-projections), the attention's projection, gate, up, down, and keeps the odd ones. (Those with a bias are
+  // another operator, addmm.)
   bool KeepsDown(const TransformerBlock& block) const {
     return recompute_ == Recompute::kSelectiveOp && framework_ == Framework::kPytorch && gated() &&
-           !block.experts && !spec_.bias && !spec_.qkv_bias;
+           !block.experts && !IsProjectionOdd(block) && !spec_.bias && !spec_.qkv_bias;
   }
   bool stops_early() const { return framework_ == Framework::kWindtunnel; }
   int kept_between() const {

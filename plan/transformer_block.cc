@@ -41,7 +41,7 @@ Slice Transformer::Project(const LayerContext& c, const TransformerBlock& block,
   saved.attention = block.projection.InputToKeep(c, saved.attention);
   const Slice out = block.projection.Forward(c, saved.attention, tokens_);
   saved.attention_mask = Drop(c, out, AttentionName(block));
-  if (recompute_ == Recompute::kSelectiveOp && keeps_sums()) saved.projected = out;
+  if (KeepsProjected(block)) saved.projected = out;
   return out;
 }
 
@@ -207,6 +207,21 @@ void Transformer::DropModules(const TransformerBlock& block, BlockActivations& s
   if (block.experts && RunsAgain(RecomputeModule::kMoeActivation)) saved.experts.activated = kNoSlice;
 }
 
+namespace {
+
+// With every second matmul's output kept: of the queries' two and the keys' and values' two the latents, or,
+// where queries take one, that and the second one of keys and values.
+void DropLatents(const LatentProjections& latent, BlockActivations& saved) {
+  LatentProjections::Saved& latents = saved.latents;
+  saved.qkv = kNoSlice;
+  for (Norm::Saved* norm : {&latents.queries, &latents.keys})
+    norm->y = norm->statistics = norm->fp32 = kNoSlice;
+  if (latent.q_down) latents.q = latents.kv = kNoSlice;
+  else latents.keys.x = latents.key = kNoSlice;
+}
+
+}  // namespace
+
 // Drops slices from `saved`: a slice that backward does not use lives only until its last use in forward.
 void Transformer::DropActivations(const TransformerBlock& block, BlockActivations& saved) const {
   switch (block.recompute) {
@@ -219,10 +234,12 @@ void Transformer::DropActivations(const TransformerBlock& block, BlockActivation
       saved.norm1.y = saved.norm1.statistics = saved.norm1.fp32 = saved.activated = saved.experts.activated =
           kNoSlice;
       saved.between = saved.experts.between = kNoSlice;
+      if (is_pytorch()) saved.experts.up = kNoSlice;  // grouped products (_grouped_mm) are not kept
       saved.norm2 = {};
       saved.qkv_input = saved.up_input = kNoSlice;
       saved.head_norm.statistics = saved.head_norm.fp32 = kNoSlice;
       if (saved.head_norm.x.buffer >= 0) saved.qkv = kNoSlice;
+      if (block.latent) DropLatents(*block.latent, saved);
       if (runs_attention_again())
         saved.core.saved = saved.core.dropped = saved.core.mask = saved.core.rounded = kNoSlice;
       if (saved.up.size() > 1) saved.up[1] = kNoSlice;
@@ -314,27 +331,40 @@ void Transformer::RecomputeBlock(const LayerContext& c, const TransformerBlock& 
   PostNorm(c, block.mlp_post_norm, out, rows_, saved.mlp_post_norm);
 }
 
-// Kept: qkv, attention (except the parts of eager attention: batched matmuls are not kept) and up. Run again:
-// the output projection, and the norms and the activation, which are not matmuls; but not the down
-// projection, whose output nothing needs. Head norms are not matmuls either: their input is kept. With
-// separate modules, the second layer of queries, keys and values and that of gate and up are run again, too;
-// the keys' place in the common buffer has been kept.
+// With separate modules, the second layer of queries, keys and values is run again; the keys' place in the
+// common buffer has been kept. Head norms are no matmuls: their input is kept.
+void Transformer::MakeHeadsAgain(const LayerContext& c, const TransformerBlock& block,
+                                 BlockActivations& saved) {
+  if (const auto& latent = block.latent) {
+    saved.qkv_input = latent->InputToKeep(c, saved.norm1.y);
+    saved.qkv = AttentionOf(c, block).Enter(
+        latent->q_down ? latent->UpAgain(c, saved.qkv_input, rows_, saved.latents)
+                       : latent->DownAgain(c, saved.qkv_input, rows_, saved.latents));
+    return;
+  }
+  saved.qkv_input = block.qkv.Enter(c, saved.norm1.y);
+  const bool are_modules = block.qkv.layers.size() > 1;
+  if (are_modules) block.qkv.ForwardLayer(c, 1, saved.qkv_input, tokens_);
+  if (block.head_norm) PrepareHeads(c, block, saved.head_norm.x, saved);
+  else if (are_modules && !learned_positions())
+    c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {saved.qkv}, {saved.qkv});
+}
+
+// Kept: qkv (of latent attention: DropLatents), attention (except the parts of eager attention: batched
+// matmuls are not kept) and up. Run again: the output projection if it is even, the second of gate and up if
+// they are separate modules, and the norms and the activation, which are no matmuls; but not the down
+// projection, whose output nothing needs. PyTorch's grouped products of experts are run again, too.
 void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const TransformerBlock& block,
                                              BlockActivations& saved) {
   saved.norm1 = block.norm1->Forward(c, saved.norm1.x, kNoSlice, rows_);
   Slice attention;
   {
     ForwardScope scope(c.hooks, block.attention_module);
-    saved.qkv_input = block.qkv.Enter(c, saved.norm1.y);
-    const bool are_modules = block.qkv.layers.size() > 1;
-    if (are_modules) block.qkv.ForwardLayer(c, 1, saved.qkv_input, tokens_);
-    if (block.head_norm) PrepareHeads(c, block, saved.head_norm.x, saved);
-    else if (are_modules && !learned_positions())
-      c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {saved.qkv}, {saved.qkv});
+    MakeHeadsAgain(c, block, saved);
     if (runs_attention_again()) Attend(c, block, saved);
-    attention = keeps_sums() ? saved.projected : Project(c, block, saved);
+    attention = KeepsProjected(block) ? saved.projected : Project(c, block, saved);
     // (Eager PyTorch makes the partial sums again, though nobody needs them.)
-    if (keeps_sums() && framework_ == Framework::kPytorch)
+    if (keeps_sums() && framework_ == Framework::kPytorch && !IsProjectionOdd(block))
       block.projection.ForwardProduct(c, saved.attention, tokens_, /*adds_bias=*/false);
   }
   saved.norm2 = block.norm2->Forward(c, Stream(saved.norm1), attention, rows_);
@@ -343,7 +373,8 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Transf
     if (saved.up.size() > 1) saved.up[1] = block.up.ForwardLayer(c, 1, saved.up_input, tokens_);
     Activate(c, block, saved);
   }
-  if (block.experts) block.experts->Activate(c, saved.experts);
+  // The shared expert comes after the others in PyTorch, so theirs are run to the end before it.
+  if (block.experts) block.experts->ComputeAgain(c, saved.experts, is_pytorch() && block.has_dense);
 }
 
 Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock& block,

@@ -130,10 +130,6 @@ void CheckContextRanks(const Scenario& scenario, Checker& check) {
                {"parallel.context.kind", "parallel.context.size", "model.document_tokens"},
                "parallel.context.kind is {}, expected ulysses with model.document_tokens",
                WordOf(parallel.context.kind));
-  check.Expect(ulysses || !model.latent_attention,
-               {"parallel.context.kind", "parallel.context.size", "model.latent_attention"},
-               "parallel.context.kind is {}, expected ulysses with model.latent_attention",
-               WordOf(parallel.context.kind));
   check.Expect(ulysses || model.attention == AttentionKind::kFlash,
                {"model.attention", "parallel.context.kind", "parallel.context.size"},
                "model.attention is eager, expected flash for parallel.context.kind: {}",
@@ -144,9 +140,6 @@ void CheckContextRanks(const Scenario& scenario, Checker& check) {
 void CheckTransformerSplits(const Scenario& scenario, Checker& check) {
   const ModelSpec& model = scenario.model;
   CheckTensorRanks(scenario, check);
-  check.Expect(!model.latent_attention || scenario.recompute != Recompute::kSelectiveOp,
-               {"recompute", "model.latent_attention"},
-               "recompute is selective_op, expected none, selective or full with model.latent_attention");
   check.Expect(!model.latent_attention || !scenario.parallel.tensor.overlap,
                {"parallel.tensor.overlap", "model.latent_attention"},
                "parallel.tensor.overlap is true, expected false with model.latent_attention");

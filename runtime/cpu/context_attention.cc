@@ -15,10 +15,10 @@
 namespace windtunnel::cpu {
 namespace {
 
-// Offsets: queries lie in packed projections, keys and values in blocks of [batch, seq, 2 kv_heads *
-// head_dim].
+// Offsets: queries lie in packed projections, keys and values in blocks of [batch, seq, kv_heads *
+// (head_dim + value_dim)].
 struct Layout {
-  int64_t batch, seq, heads, kv_heads, head_dim, window;
+  int64_t batch, seq, heads, kv_heads, head_dim, value_dim, window;
   int ranks, blocks, step, rank;
   bool causal;
   std::optional<DropoutMask> mask;
@@ -30,6 +30,7 @@ struct Layout {
         heads(op.heads),
         kv_heads(op.kv_heads),
         head_dim(op.head_dim),
+        value_dim(op.values()),
         window(op.window),
         ranks(op.ranks),
         blocks(op.blocks),
@@ -40,15 +41,18 @@ struct Layout {
   }
 
   int64_t half() const { return seq / 2; }
-  int64_t packed() const { return (heads + 2 * kv_heads) * head_dim; }
-  int64_t merged() const { return heads * head_dim; }
-  int64_t key_columns() const { return 2 * kv_heads * head_dim; }
+  int64_t packed() const { return heads * head_dim + key_columns(); }
+  int64_t merged() const { return heads * value_dim; }
+  int64_t key_columns() const { return kv_heads * (head_dim + value_dim); }
   int64_t tokens() const { return batch * seq; }
   int64_t KeyHead(int64_t head) const { return head / (heads / kv_heads); }
   int64_t Query(int64_t b, int64_t head) const { return b * seq * packed() + head * head_dim; }
-  int64_t Merged(int64_t b, int64_t head) const { return b * seq * merged() + head * head_dim; }
+  int64_t Merged(int64_t b, int64_t head) const { return b * seq * merged() + head * value_dim; }
   int64_t Key(int64_t b, int block, int64_t kv_head) const {
     return (block * batch + b) * seq * key_columns() + kv_head * head_dim;
+  }
+  int64_t Value(int64_t b, int block, int64_t kv_head) const {
+    return (block * batch + b) * seq * key_columns() + kv_heads * head_dim + kv_head * value_dim;
   }
   int RankOf(int block) const { return blocks > 1 ? block : (rank - step + ranks) % ranks; }
   // The index, among the sequence's 2 x ranks chunks, of a rank's first or second half.
@@ -114,7 +118,8 @@ template <typename T>
 class RowPlaces {
  public:
   RowPlaces(Scratch& scratch, const Layout& l, int64_t count)
-      : size_(ElementsBeside<T>(l.seq * l.head_dim)), next_(scratch.Floats(count * size_)) {}
+      : size_(ElementsBeside<T>(l.seq * std::max(l.head_dim, l.value_dim))),
+        next_(scratch.Floats(count * size_)) {}
   float* Take() {
     float* place = next_;
     next_ += size_;
@@ -130,22 +135,21 @@ template <typename T>
 Heads KeysOf(const Layout& l, const T* kv, int64_t b, int64_t kv_head, RowPlaces<T>& places) {
   Heads heads;
   for (int block = 0; block < l.blocks; ++block) {
-    const T* keys = kv + l.Key(b, block, kv_head);
+    const T *keys = kv + l.Key(b, block, kv_head), *values = kv + l.Value(b, block, kv_head);
     heads.keys.push_back(FetchRows(l.seq, l.head_dim, keys, l.key_columns(), places.Take()));
-    heads.values.push_back(
-        FetchRows(l.seq, l.head_dim, keys + l.kv_heads * l.head_dim, l.key_columns(), places.Take()));
+    heads.values.push_back(FetchRows(l.seq, l.value_dim, values, l.key_columns(), places.Take()));
   }
   return heads;
 }
 
-// tile[rows, keys] = x[rows, head_dim] times the transposed rows of each visible chunk.
+// tile[rows, keys] = x[rows, columns] times the transposed rows of each visible chunk.
 Status TimesTransposed(GemmEngine& engine, const Layout& l, const VisibleChunks& visible,
                        const QueryBlock& block, const Rows& x, const std::vector<Rows>& of_block,
                        float* tile) {
   for (int64_t i = 0; i < visible.count(); ++i) {
     const KeyChunk& chunk = visible.chunks[static_cast<size_t>(i)];
     const Rows& rows = of_block[static_cast<size_t>(chunk.block)];
-    const GemmProblem problem{block.rows, l.half(), l.head_dim,  false,
+    const GemmProblem problem{block.rows, l.half(), x.columns,   false,
                               true,       x.stride, rows.stride, block.keys};
     WT_RETURN_IF_ERROR(
         engine.Run(problem, x.At(block.row), rows.At(chunk.half * l.half()), nullptr, tile + i * l.half()));
@@ -153,15 +157,15 @@ Status TimesTransposed(GemmEngine& engine, const Layout& l, const VisibleChunks&
   return Ok();
 }
 
-// result[rows, head_dim] (+)= tile[rows, keys] times the rows of each visible chunk.
+// result[rows, columns] (+)= tile[rows, keys] times the rows of each visible chunk.
 Status TimesRows(GemmEngine& engine, const Layout& l, const VisibleChunks& visible, const QueryBlock& block,
                  const float* tile, const std::vector<Rows>& of_block, bool accumulate,
                  const MutableRows& result) {
   for (int64_t i = 0; i < visible.count(); ++i) {
     const KeyChunk& chunk = visible.chunks[static_cast<size_t>(i)];
     const Rows& rows = of_block[static_cast<size_t>(chunk.block)];
-    GemmProblem problem{block.rows, l.head_dim, l.half(),    false,
-                        false,      block.keys, rows.stride, result.stride};
+    GemmProblem problem{block.rows, rows.columns, l.half(),    false,
+                        false,      block.keys,   rows.stride, result.stride};
     problem.accumulate = accumulate || i > 0;
     WT_RETURN_IF_ERROR(engine.Run(problem, tile + i * l.half(), rows.At(chunk.half * l.half()), nullptr,
                                   result.At(block.row)));
@@ -169,14 +173,14 @@ Status TimesRows(GemmEngine& engine, const Layout& l, const VisibleChunks& visib
   return Ok();
 }
 
-// For each visible chunk: result += the chunk's columns of the tile, transposed, times x[rows, head_dim].
+// For each visible chunk: result += the chunk's columns of the tile, transposed, times x[rows, columns].
 Status AddTransposedTimes(GemmEngine& engine, const Layout& l, const VisibleChunks& visible,
                           const QueryBlock& block, const float* tile, const Rows& x,
                           const std::vector<MutableRows>& result) {
   for (int64_t i = 0; i < visible.count(); ++i) {
     const KeyChunk& chunk = visible.chunks[static_cast<size_t>(i)];
     const MutableRows& rows = result[static_cast<size_t>(chunk.block)];
-    GemmProblem problem{l.half(), l.head_dim, block.rows, true, false, block.keys, x.stride, rows.stride};
+    GemmProblem problem{l.half(), x.columns, block.rows, true, false, block.keys, x.stride, rows.stride};
     problem.accumulate = true;
     WT_RETURN_IF_ERROR(
         engine.Run(problem, tile + i * l.half(), x.At(block.row), nullptr, rows.At(chunk.half * l.half())));
@@ -208,8 +212,8 @@ void ForEachChunk(const Layout& l, const TileDropout& of_head, const VisibleChun
   }
 }
 
-void ZeroRows(const Layout& l, const MutableRows& rows, int64_t first, int64_t count) {
-  for (int64_t row = first; row < first + count; ++row) std::fill_n(rows.At(row), l.head_dim, 0.0f);
+void ZeroRows(const MutableRows& rows, int64_t first, int64_t count) {
+  for (int64_t row = first; row < first + count; ++row) std::fill_n(rows.At(row), rows.columns, 0.0f);
 }
 
 // Calls f(visible chunks, block) for every block of query rows of either half, or empty(first row, rows) for
@@ -239,7 +243,7 @@ Status Forward(GemmEngine& engine, Scratch& scratch, const Layout& l, const Oper
     for (int64_t i = 0; i < l.heads; ++i) {
       RowPlaces<T> places(scratch, l, 2 + 2 * l.blocks);
       const Rows queries = FetchRows(l.seq, l.head_dim, qkv + l.Query(b, i), l.packed(), places.Take());
-      const MutableRows result = PlaceOf(l.head_dim, out + l.Merged(b, i), l.merged(), places.Take());
+      const MutableRows result = PlaceOf(l.value_dim, out + l.Merged(b, i), l.merged(), places.Take());
       const Heads heads = KeysOf(l, kv, b, l.KeyHead(i), places);
       float* of_head = log_sum_exp + (b * l.heads + i) * l.seq;
       const std::optional<TileDropout> dropout = DropoutOf(l, b, i);
@@ -257,7 +261,7 @@ Status Forward(GemmEngine& engine, Scratch& scratch, const Layout& l, const Oper
             return TimesRows(engine, l, visible, block, tile, heads.values, false, result);
           },
           [&](int64_t first, int64_t rows) {
-            ZeroRows(l, result, first, rows);
+            ZeroRows(result, first, rows);
             std::fill_n(of_head + first, rows, -std::numeric_limits<float>::infinity());
           }));
       StoreRows(l.seq, result, out + l.Merged(b, i), l.merged());
@@ -293,8 +297,8 @@ Status BackwardOfHead(GemmEngine& engine, const Layout& l, const BackwardOperand
   const int64_t merged = l.Merged(b, head);
   T* dqueries = p.dqkv + l.Query(b, head);
   const Rows queries = FetchRows(l.seq, l.head_dim, p.qkv + l.Query(b, head), l.packed(), places.Take());
-  const Rows out = FetchRows(l.seq, l.head_dim, p.out + merged, l.merged(), places.Take());
-  const Rows dout = FetchRows(l.seq, l.head_dim, p.dout + merged, l.merged(), places.Take());
+  const Rows out = FetchRows(l.seq, l.value_dim, p.out + merged, l.merged(), places.Take());
+  const Rows dout = FetchRows(l.seq, l.value_dim, p.dout + merged, l.merged(), places.Take());
   const MutableRows result = PlaceOf(l.head_dim, dqueries, l.packed(), places.Take());
   if (accumulate) FetchRows<T>(l.seq, l.head_dim, dqueries, l.packed(), result.data);
   const float* of_head = p.log_sum_exp + (b * l.heads + head) * l.seq;
@@ -308,18 +312,18 @@ Status BackwardOfHead(GemmEngine& engine, const Layout& l, const BackwardOperand
         const float *of_out = out.At(block.row), *of_dout = dout.At(block.row);
         if (dropout) {
           ForEachChunk(l, *dropout, visible, block, [&](const auto& of_chunk, const auto& part, int64_t at) {
-            DroppedSoftmaxBackward(of_chunk, part, p.tile + at, of_out, of_dout, l.head_dim, dout.stride,
+            DroppedSoftmaxBackward(of_chunk, part, p.tile + at, of_out, of_dout, l.value_dim, dout.stride,
                                    p.gradient + at, p.tile + at, part.stride);
           });
         } else {
-          TileSoftmaxBackward(block.tile, p.tile, of_out, of_dout, l.head_dim, dout.stride, p.gradient);
+          TileSoftmaxBackward(block.tile, p.tile, of_out, of_dout, l.value_dim, dout.stride, p.gradient);
         }
         WT_RETURN_IF_ERROR(AddTransposedTimes(engine, l, visible, block, p.tile, dout, gradients.values));
         WT_RETURN_IF_ERROR(TimesRows(engine, l, visible, block, p.gradient, heads.keys, accumulate, result));
         return AddTransposedTimes(engine, l, visible, block, p.gradient, queries, gradients.keys);
       },
       [&](int64_t first, int64_t rows) {
-        if (!accumulate) ZeroRows(l, result, first, rows);
+        if (!accumulate) ZeroRows(result, first, rows);
       }));
   StoreRows(l.seq, result, dqueries, l.packed());
   return Ok();
@@ -336,12 +340,11 @@ Status Backward(GemmEngine& engine, Scratch& scratch, const Layout& l, bool accu
       const Heads heads = KeysOf(l, p.kv, b, kv_head, places);
       HeadGradients gradients;
       for (int block = 0; block < l.blocks; ++block) {
-        T* dkeys = p.dkv + l.Key(b, block, kv_head);
+        T *dkeys = p.dkv + l.Key(b, block, kv_head), *dvalues = p.dkv + l.Value(b, block, kv_head);
         gradients.keys.push_back(PlaceOf(l.head_dim, dkeys, l.key_columns(), places.Take()));
-        gradients.values.push_back(
-            PlaceOf(l.head_dim, dkeys + l.kv_heads * l.head_dim, l.key_columns(), places.Take()));
-        ZeroRows(l, gradients.keys.back(), 0, l.seq);
-        ZeroRows(l, gradients.values.back(), 0, l.seq);
+        gradients.values.push_back(PlaceOf(l.value_dim, dvalues, l.key_columns(), places.Take()));
+        ZeroRows(gradients.keys.back(), 0, l.seq);
+        ZeroRows(gradients.values.back(), 0, l.seq);
       }
       for (int64_t i = 0; i < queries_per_key; ++i) {
         RowPlaces<T> of_query = places;
@@ -349,10 +352,9 @@ Status Backward(GemmEngine& engine, Scratch& scratch, const Layout& l, bool accu
                                           gradients, of_query));
       }
       for (int block = 0; block < l.blocks; ++block) {
-        T* dkeys = p.dkv + l.Key(b, block, kv_head);
+        T *dkeys = p.dkv + l.Key(b, block, kv_head), *dvalues = p.dkv + l.Value(b, block, kv_head);
         StoreRows(l.seq, gradients.keys[static_cast<size_t>(block)], dkeys, l.key_columns());
-        StoreRows(l.seq, gradients.values[static_cast<size_t>(block)], dkeys + l.kv_heads * l.head_dim,
-                  l.key_columns());
+        StoreRows(l.seq, gradients.values[static_cast<size_t>(block)], dvalues, l.key_columns());
       }
     }
   }
@@ -361,18 +363,18 @@ Status Backward(GemmEngine& engine, Scratch& scratch, const Layout& l, bool accu
 
 template <typename T>
 void Merge(const MergeAttention& op, const Operands& operands) {
-  const int64_t rows = op.batch * op.heads * op.seq, merged = op.heads * op.head_dim;
-  const T* other = operands.In<T>(0, rows * op.head_dim);
+  const int64_t rows = op.batch * op.heads * op.seq, merged = op.heads * op.value_dim;
+  const T* other = operands.In<T>(0, rows * op.value_dim);
   const float* other_sums = operands.In(1, rows);
-  T* out = operands.Out<T>(0, rows * op.head_dim);
+  T* out = operands.Out<T>(0, rows * op.value_dim);
   float* sums = operands.Out(1, rows);
   for (int64_t row = 0; row < rows; ++row) {
     const float a = sums[row], b = other_sums[row], most = std::max(a, b);
     if (b == -std::numeric_limits<float>::infinity()) continue;
     const float of_a = std::exp(a - most), of_b = std::exp(b - most), total = of_a + of_b;
     const int64_t head = row / op.seq % op.heads, token = row / (op.heads * op.seq) * op.seq + row % op.seq;
-    const int64_t place = token * merged + head * op.head_dim;
-    for (int64_t i = place; i < place + op.head_dim; ++i)
+    const int64_t place = token * merged + head * op.value_dim;
+    for (int64_t i = place; i < place + op.value_dim; ++i)
       out[i] = FromFloat<T>((of_a * ToFloat(out[i]) + of_b * ToFloat(other[i])) / total);
     sums[row] = most + std::log(total);
   }

@@ -188,8 +188,6 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{"model: {preset: mistral-7b-v0.1}\nparallel: {tensor: {size: 8}, context: {size: 8}}\n",
                  "s.yaml:2:47: parallel.context.kind is ring, expected all_gather or ulysses with "
                  "model.sliding_window"},
-        Conflict{"model: {preset: deepseek-v2-lite}\nparallel: {tensor: {size: 4}, context: {size: 8}}\n",
-                 "s.yaml:2:47: parallel.context.kind is ring, expected ulysses with model.latent_attention"},
         Conflict{"model: {preset: gpt2-124m, mtp: {layers: 1}}\n",
                  "s.yaml:1:33: model.position is learned, expected rope with model.mtp"},
         Conflict{"model: {preset: llama-7b, seq_len: 8, mtp: {layers: 8}}\n",
@@ -224,9 +222,6 @@ INSTANTIATE_TEST_SUITE_P(
             "head has keys of its own"},
         Conflict{"model: {preset: deepseek-v3, latent_attention: {kv_rank: 16777216, value_dim: 16777216}}\n",
                  "s.yaml:1:8: the model has 2.2e+18 parameters, expected at most 1e+15"},
-        Conflict{"model: {preset: deepseek-v3}\nrecompute: selective_op\n",
-                 "s.yaml:2:12: recompute is selective_op, expected none, selective or full with "
-                 "model.latent_attention"},
         Conflict{"model: {preset: gpt2-124m, layers: 2000000000, hidden: 12000000}\n",
                  "s.yaml:1:36: the model has 3.5e+24 parameters, expected at most 1e+15"},
         Conflict{Gpt("batch: {micro: 2147483647}\n"),

@@ -230,12 +230,12 @@ void Run(Queue& queue, const MergeAttention& op, const Operands& operands) {
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     using Kernel = MergeKernel<T>;
-    const T* other = operands.In<T>(0, rows * op.head_dim);
-    T* out = operands.Out<T>(0, rows * op.head_dim);
-    queue.Launch(
-        Kernel{rows, op.heads, op.seq, op.head_dim, op.head_dim % Kernel::kWidth == 0 && Aligned(other, out),
-               other, operands.In(1, rows), out, operands.Out(1, rows)},
-        {queue.BlocksFor(rows, Kernel::kWarps)});
+    const T* other = operands.In<T>(0, rows * op.value_dim);
+    T* out = operands.Out<T>(0, rows * op.value_dim);
+    queue.Launch(Kernel{rows, op.heads, op.seq, op.value_dim,
+                        op.value_dim % Kernel::kWidth == 0 && Aligned(other, out), other,
+                        operands.In(1, rows), out, operands.Out(1, rows)},
+                 {queue.BlocksFor(rows, Kernel::kWarps)});
   });
 }
 
