@@ -5,7 +5,6 @@
 
 #include "scenarios/importers/cluster_size.h"
 #include "scenarios/importers/rest.h"
-#include "scenarios/presets.h"
 
 namespace windtunnel {
 namespace {
@@ -316,11 +315,6 @@ class Importer {
     Number("optimizer.clip_norm", "training.max_norm", 1.0);
   }
 
-  bool HasLatents() const {
-    const std::string* preset = draft_.Find("model.preset");
-    return preset != nullptr && IsModelPreset(*preset) && ModelPreset(*preset).latent_attention.has_value();
-  }
-
   void Recomputation() {
     const std::string mode = Text("activation_checkpoint.mode", "selective");
     const std::string remark = config_.ShownOr("activation_checkpoint.mode", kDefault);
@@ -328,12 +322,6 @@ class Importer {
     if (mode == "none") return;
     if (mode == "full") return draft_.Set("recompute", "full", remark);
     if (mode != "selective") return config_.Refuse("activation_checkpoint.mode", "none, selective or full");
-    if (option == "op" && HasLatents()) {
-      draft_.Set("recompute", "full", remark);
-      return draft_.Note(
-          "What selective recomputation by operators keeps of latent attention is not modelled: all is "
-          "recomputed, which takes longer and less memory.");
-    }
     if (option == "op") return draft_.Set("recompute", "selective_op", remark);
     draft_.Set("recompute", "full", remark);
     if (const auto every = config_.Integer("activation_checkpoint.selective_ac_option"); every && *every > 1)
