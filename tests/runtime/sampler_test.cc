@@ -83,7 +83,7 @@ RC_GTEST_PROP(DistributedSampler, TheGlobalBatchDoesNotDependOnTheNumberOfReplic
 }
 
 TEST(DistributedSamplerDeathTest, ChecksTheReplicasBeforeItDividesByThem) {
-  EXPECT_DEATH(DistributedSampler(4, {.replicas = 0}), "options.replicas > 0");
+  EXPECT_DEATH(DistributedSampler(4, {.replicas = 0}), "replicas > 0");
 }
 
 }  // namespace
