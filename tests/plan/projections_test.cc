@@ -81,6 +81,36 @@ TEST(Projections, EagerPyTorchKeepsWhatTheLastProductMakes) {
   EXPECT_EQ(freed_in(Framework::kPytorch, TinyGpt()), Phase::kForward);
 }
 
+// With a query rank, two GEMMs make queries and two make keys and values, so the projection is the fifth, and
+// kept. Without one it is the fourth.
+TEST(Projections, EverySecondOneOfLatentAttentionIsMadeAgain) {
+  const auto again = [](Framework framework, int64_t q_rank) {
+    Scenario s = TinyLlama();
+    s.model.kv_heads = s.model.heads;
+    s.model.head_dim = 12;
+    s.model.latent_attention = {.q_rank = q_rank, .kv_rank = 14, .rope_dim = 4, .value_dim = 6};
+    return OfBlock<Gemm>(Recomputed(Of(framework, std::move(s))), Phase::kRecompute);
+  };
+  EXPECT_EQ(again(Framework::kPytorch, 10), (Names{"attn.q_up", "attn.kv_up", "mlp.up"}));
+  EXPECT_EQ(again(Framework::kPytorch, 0), (Names{"attn.kv_down", "attn.proj", "mlp.up"}));
+  EXPECT_EQ(again(Framework::kWindtunnel, 10), (Names{"attn.q_up", "attn.kv_up"}));
+  EXPECT_EQ(again(Framework::kWindtunnel, 0), (Names{"attn.kv_down", "attn.proj"}));
+}
+
+// torchtitan's policy knows no grouped GEMMs. What comes before the shared expert is run again to the end.
+TEST(Projections, PyTorchKeepsNoProductsOfExperts) {
+  const auto again = [](Framework framework, int64_t shared_ffn) {
+    Scenario s = Recomputed(Of(framework));
+    s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .shared_ffn = shared_ffn};
+    return OfBlock<GroupedGemm>(s, Phase::kRecompute);
+  };
+  for (Framework framework : {Framework::kPytorch, Framework::kPytorchCompile}) {
+    EXPECT_EQ(again(framework, 0), Names{"mlp.experts.up"});
+    EXPECT_EQ(again(framework, 32), (Names{"mlp.experts.up", "mlp.experts.down"}));
+  }
+  EXPECT_EQ(again(Framework::kWindtunnel, 32), Names{});
+}
+
 // F.silu(gate) * up are two operators: the second keeps the output of the first. Compilers and other
 // frameworks fuse them.
 TEST(Projections, EagerPyTorchKeepsTheGatesActivation) {

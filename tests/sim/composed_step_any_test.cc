@@ -60,6 +60,14 @@ ModelSpec AnyModel(ModelSpec model) {
   if (!model.post_norm && !model.experts && !model.mtp && !model.residual_from_norm)
     model.parallel_residual = Any({ParallelResidual::kNone, ParallelResidual::kNone,
                                    ParallelResidual::kOneNorm, ParallelResidual::kTwoNorms});
+  if (model.position == PositionKind::kRope && Any({true, false, false})) {
+    model.latent_attention = LatentAttentionSpec{
+        .q_rank = Any<int64_t>({0, 32}), .kv_rank = 32, .rope_dim = 4, .value_dim = Any<int64_t>({6, 24})};
+    model.kv_heads = model.heads;
+    model.qkv_bias = model.qk_norm = false;
+    model.rope_dim = 0;
+    model.parallel_residual = ParallelResidual::kNone;
+  }
   return model;
 }
 
@@ -174,6 +182,7 @@ void FillBlocks(Scenario& s) {
   s.model.hidden = s.model.seq_len = 1024;
   s.model.head_dim = s.model.hidden / s.model.heads;
   s.model.ffn = 2 * s.model.hidden;
+  if (s.model.latent_attention) s.model.latent_attention->rope_dim = 32;
 }
 
 // Any scenario that is composed. It varies models, batches, autocast, meshes, frameworks and the time that
@@ -214,6 +223,7 @@ Scenario AnyScenario() {
   s.batch = {.micro = Any<int64_t>({1, 2, 3}), .accumulate = Any<int64_t>({1, 2, 3, 4, 8, 12})};
   ParallelSpec& parallel = s.parallel;
   SplitAnyhow(s.model, parallel);
+  if (s.model.latent_attention) parallel.tensor.overlap = false;
   StageAnyhow(s.model, parallel.pipeline);
   parallel.data = AnyData(s.precision.param);
   // All on one node, or one, two or three stages on each.
