@@ -66,12 +66,13 @@ double CostOf(const LayerCosts& costs, const StageRange& stage) {
 // All layers cost the same. Embedding and head cost nothing if the layers divide evenly among stages, else as
 // much as a layer each: Megatron-Core's account_for_embedding_in_pipeline_split and
 // account_for_loss_in_pipeline_split, Megatron-DeepSpeed's partition methods "type:transformer" and
-// "type:transformer|embedding". Modules that predict further tokens count as layers where the head is apart.
+// "type:transformer|embedding". Where the head is a stage by itself, only the modules of multi-token prediction
+// count besides, each as a layer.
 LayerCosts CountedLayers(const Scenario& scenario, int stages) {
   const int64_t layers = LayerCount(scenario.model);
   const std::vector<double> each(static_cast<size_t>(layers), 1.0);
   if (PredictsBeforeLastStage(scenario))
-    return {each, 1, static_cast<double>(scenario.model.MtpLayers()), /*behind=*/1};
+    return {each, 0, static_cast<double>(scenario.model.MtpLayers()), /*behind=*/1};
   const double ends = layers % stages == 0 ? 0 : 1;
   return {each, ends, ends};
 }
@@ -241,7 +242,7 @@ class PartsOfModel {
   Parts parts_;
 };
 
-// All of a model. If its heads are a stage by themselves, they are `behind`.
+// All of a model, except heads that are a stage by themselves: of these it has the time (`behind`).
 Parts MeasureModel(const Scenario& scenario, const OperatorTimes& times) {
   StageRange range = WholeModel(scenario.model);
   if (!PredictsBeforeLastStage(scenario)) return PartsOfModel(scenario, times).Measure(range);
@@ -249,9 +250,7 @@ Parts MeasureModel(const Scenario& scenario, const OperatorTimes& times) {
   heads.first = heads.end;
   range.is_last = heads.is_first = heads.has_mtp = false;
   Parts parts = PartsOfModel(scenario, times).Measure(range);
-  const Parts behind = PartsOfModel(scenario, times).Measure(heads);
-  for (auto costs : {&Parts::time, &Parts::states, &Parts::updates, &Parts::activations})
-    (parts.*costs).behind = (behind.*costs).output;
+  parts.time.behind = PartsOfModel(scenario, times).Measure(heads).time.output;
   return parts;
 }
 
@@ -279,9 +278,9 @@ Parts MeasureParts(const Scenario& scenario, const OperatorTimes& times) {
   }
   Parts parts = of_kind.at(model.KindOf(0));
   const Parts& last = of_kind.at(model.KindOf(model.layers - 1));
+  parts.time.behind = last.time.behind;
   for (auto costs : {&Parts::time, &Parts::states, &Parts::updates, &Parts::activations}) {
     (parts.*costs).output = (last.*costs).output;
-    (parts.*costs).behind = (last.*costs).behind;
     std::vector<double>& layers = (parts.*costs).layers;
     layers.clear();
     for (int64_t layer = 0; layer < model.layers; ++layer)

@@ -99,7 +99,8 @@ struct ExpertMlp {
   };
   // x: the rank's own tokens if tensor ranks split tokens. Returns the sum over tensor ranks.
   Slice Forward(const LayerContext& c, Slice x, Saved& saved) const;
-  // Makes `activated` again, and `up` if that was dropped, too, and then with `runs_down` the experts' outputs.
+  // Makes `activated` again, and `up` if that was dropped, too, and then with `runs_down` the experts'
+  // outputs.
   void ComputeAgain(const LayerContext& c, Saved& saved, bool runs_down) const;
   Slice Backward(const LayerContext& c, Slice dy, Slice x, const Saved& saved) const;
 

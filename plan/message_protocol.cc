@@ -1,5 +1,7 @@
 #include "plan/message_protocol.h"
 
+#include "scenarios/derived.h"
+
 namespace windtunnel {
 
 MessageProtocol MessageProtocolOf(const Scenario& scenario, int stages, int64_t elements) {
@@ -10,7 +12,8 @@ MessageProtocol MessageProtocolOf(const Scenario& scenario, int stages, int64_t 
   MessageProtocol protocol;
   if (ranks == 1 || stages != ranks) return protocol;
   const bool are_alike = scenario.model.kind == ModelKind::kTransformer && tensor.size > 1 &&
-                         !tensor.sequence && elements % tensor.size == 0;
+                         !tensor.sequence && elements % tensor.size == 0 &&
+                         !PredictsBeforeLastStage(scenario);
   if (are_alike && (is_deepspeed || is_megatron_of_2021)) protocol.parts = static_cast<int>(tensor.size);
   protocol.host_waits = is_megatron_of_2021 || scenario.framework == Framework::kMegatronCore ||
                         (is_deepspeed && protocol.parts > 1);

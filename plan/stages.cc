@@ -42,10 +42,11 @@ class StageCosts {
     return sums_[stage.end] - sums_[stage.first] + (stage.is_first ? input_ : 0) +
            (stage.is_last ? output_ : 0);
   }
-  double behind() const { return behind_; }
+  std::optional<double> behind() const { return behind_; }
 
  private:
-  double behind_, input_, output_;
+  std::optional<double> behind_;
+  double input_, output_;
   std::vector<double> sums_;
 };
 
@@ -125,7 +126,7 @@ Load LoadOf(const StageCosts& of, const std::vector<int>& rank_of_stage,
     load.stage = std::max(load.stage, cost);
     of_rank[static_cast<size_t>(rank_of_stage[i])] += cost;
   }
-  of_rank[static_cast<size_t>(rank_of_stage.back())] += of.behind();
+  of_rank[static_cast<size_t>(rank_of_stage.back())] += of.behind().value_or(0);
   for (const double cost : of_rank) {
     load.squares += cost * cost;
     load.rank = std::max(load.rank, cost);
@@ -138,7 +139,7 @@ Load LoadOf(const StageCosts& of, const std::vector<int>& rank_of_stage,
 std::vector<int64_t> BalanceRanks(const LayerCosts& costs, const std::vector<int>& rank_of_stage,
                                   int64_t least_at_ends) {
   const StageCosts of(costs);
-  const int stages = static_cast<int>(rank_of_stage.size()) - (of.behind() > 0 ? 1 : 0);
+  const int stages = static_cast<int>(rank_of_stage.size()) - (of.behind() ? 1 : 0);
   std::vector<int64_t> balance = BalanceStages(costs, stages, least_at_ends);
   Load load = LoadOf(of, rank_of_stage, balance);
   for (bool improves = true; improves;) {

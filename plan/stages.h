@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "scenarios/model_spec.h"
@@ -13,8 +14,9 @@ namespace windtunnel {
 // The part of a model that is one pipeline stage: layers [first, end) (blocks of a transformer). The first
 // stage also has the model's input, and the last one the loss.
 //
-// `has_mtp`: whether it also has what follows the layers in a model with multi-token prediction (the final norm
-// and the modules), if the model is one. If that is the stage before the last, the last has the heads alone.
+// `has_mtp`: whether it also has what follows the layers in a model with multi-token prediction (the final
+// norm and the modules), if the model is one. If that is the stage before the last, the last has the heads
+// alone.
 struct StageRange {
   int64_t first = 0, end = 0;
   bool is_first = true, is_last = true;
@@ -33,11 +35,13 @@ int64_t LayerCount(const ModelSpec& model);
 std::vector<StageRange> StagesOf(const ModelSpec& model, const std::vector<int64_t>& balance,
                                  MtpStage mtp = MtpStage::kLast);
 
-// The costs of a model's layers in order, of its input and of its output, in any unit. `behind`: of a stage that
-// follows the last one with layers (StageRange::has_mtp); it is none of those that are balanced.
+// The costs of a model's layers in order, of its input and of its output, in any unit. `behind`: of a stage
+// that follows the last one with layers, if there is one (StageRange::has_mtp); it is none of those that are
+// balanced.
 struct LayerCosts {
   std::vector<double> layers;
-  double input = 0, output = 0, behind = 0;
+  double input = 0, output = 0;
+  std::optional<double> behind = std::nullopt;
 };
 
 // The number of layers of each of `stages` stages that minimizes the cost of the most expensive stage; among

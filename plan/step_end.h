@@ -7,8 +7,8 @@
 
 namespace windtunnel {
 
-// As Megatron: the first and the last stage sum the gradients of tied weights (Parameter::is_shared) over the
-// axis `embedding`, so both make the same update.
+// As Megatron: the two stages that have a weight (Parameter::is_shared) sum its gradients over the axis
+// `embedding`, so both make the same update.
 void SumTiedGradient(ProgramBuilder& b, DataParallel& strategy, CollectiveStream& embedding);
 
 // The barrier over the axis `world` waits for everything on this rank.

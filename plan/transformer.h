@@ -348,8 +348,8 @@ class Transformer : public Model {
   bool has_fused_loss() const {
     return cross_entropy_ == CrossEntropyKind::kFused && framework_ != Framework::kWindtunnel;
   }
-  // Under autocast PyTorch's softmax returns fp32, whatever it takes. (A compiler makes one kernel of it and the
-  // conversion behind.)
+  // Under autocast PyTorch's softmax returns fp32, whatever it takes. (A compiler makes one kernel of it and
+  // the conversion behind.)
   bool has_fp32_softmax() const {
     return framework_ == Framework::kPytorch && types_.autocasts() &&
            spec_.attention == AttentionKind::kEager && SizeOf(types_.activations) == Bytes(2);
@@ -375,8 +375,8 @@ class Transformer : public Model {
   // With kSelectiveOp: eager attention is run again, since flash attention keeps only its log-sum-exps.
   bool runs_attention_again() const { return spec_.attention == AttentionKind::kEager; }
   // torchtitan's policy counts a block's matmuls (mm): queries, keys, values (of latent attention down- and
-  // up-projections), the attention's projection, gate, up, down, and keeps the odd ones. (Those with a bias are
-  // another operator, addmm.)
+  // up-projections), the attention's projection, gate, up, down, and keeps the odd ones. (Those with a bias
+  // are another operator, addmm. Of gate and up the first is kept here in any case: they are alike.)
   bool KeepsDown(const TransformerBlock& block) const {
     return recompute_ == Recompute::kSelectiveOp && framework_ == Framework::kPytorch && gated() &&
            !block.experts && !IsProjectionOdd(block) && !spec_.bias && !spec_.qkv_bias;

@@ -13,8 +13,8 @@ namespace windtunnel {
 namespace {
 
 constexpr int64_t kMostDevices = 1024;
-// A point costs as much as a prediction of the scenario, so one of many operators is predicted at every second
-// power of two only, and one of very many at every fourth.
+// A point costs as much as a prediction of the scenario, so one of many operators is predicted at every
+// second power of two only, and one of very many at every fourth.
 constexpr int64_t kManyOperators = 80'000, kVeryManyOperators = 160'000;
 constexpr int64_t kEachPower = 2, kEverySecondPower = 4, kEveryFourthPower = 16;
 

@@ -458,7 +458,8 @@ std::string DescribeSaves(const Measurement& measurement) {
   return text;
 }
 
-// " · checked: operators take 0.4 % longer now", " · measured again: operators take 14.2 % longer than before"
+// " · checked: operators take 0.4 % longer now", " · measured again: operators take 14.2 % longer than
+// before"
 std::string DescribeCheck(const std::optional<CostCheck>& check) {
   if (!check) return "";
   return fmt::format(" · {}: operators take {:.1f} % {} {}",

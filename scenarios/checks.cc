@@ -201,13 +201,16 @@ void CheckOneProcess(const Scenario& scenario, Checker& check) {
 void CheckStagesWithoutLayers(const Scenario& scenario, Checker& check) {
   const std::vector<int64_t>& balance = scenario.parallel.pipeline.balance;
   if (std::find(balance.begin(), balance.end(), 0) == balance.end()) return;
+  // Only these, or with the heads apart the last two, may have none.
   const std::ptrdiff_t at_end = PredictsBeforeLastStage(scenario) ? 2 : 1;
-  const bool ends_only = std::ssize(balance) > at_end &&
-                         std::find(balance.begin() + 1, balance.end() - at_end, 0) == balance.end() - at_end;
+  const bool ends_only = std::ssize(balance) > 1 && (std::ssize(balance) <= at_end + 1 ||
+                                                     std::find(balance.begin() + 1, balance.end() - at_end,
+                                                               0) == balance.end() - at_end);
   check.Expect(
       ends_only && scenario.model.kind == ModelKind::kTransformer, {"parallel.pipeline.balance"},
       "parallel.pipeline.balance has a stage without layers, expected at least one in all but the first "
-      "stage (which may have the embedding alone) and the last (the head) of a transformer");
+      "stage (which may have the embedding alone) and the last {} of a transformer",
+      at_end == 2 ? "two (the modules of model.mtp, the heads)" : "(the head)");
   check.Expect(!scenario.parallel.expert.overlap, {"parallel.pipeline.balance", "parallel.expert.overlap"},
                "parallel.pipeline.balance has a stage without layers, expected at least one in each with "
                "parallel.expert.overlap");
@@ -240,8 +243,8 @@ void CheckBalance(const Scenario& scenario, int64_t layers, Checker& check) {
     check.Expect(
         stages <= layers + without_layers || EndsAreStages(scenario, stages, layers),
         {"parallel.pipeline.size", "parallel.pipeline.virtual_stages"},
-        "the pipeline has {} stages (size {} x virtual_stages {}), expected at most the model's {} layers",
-        stages, pipeline.size, pipeline.virtual_stages, layers);
+        "the pipeline has {} stages (size {} x virtual_stages {}), expected at most the model's {} layers{}",
+        stages, pipeline.size, pipeline.virtual_stages, layers, without_layers > 0 ? " plus 1" : "");
     return;
   }
   if (!pipeline.schedule.ends_with(".csv")) {  // a schedule file says itself how many stages there are

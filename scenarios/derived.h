@@ -71,10 +71,13 @@ inline bool EndsAreStages(const Scenario& scenario, int64_t stages, int64_t laye
   return IsMegatronOrDeepspeed(scenario.framework) && scenario.model.kind == ModelKind::kTransformer &&
          stages == layers + 2 && !scenario.parallel.expert.overlap;
 }
-// Whether the modules of multi-token prediction are in the stage before the last one, which has no layers.
+// Whether the modules of multi-token prediction are in the stage before the last one, which has no layers, if
+// the model is divided into `stages`.
+inline bool PredictsBeforeLastStage(const Scenario& scenario, int64_t stages) {
+  return scenario.model.mtp && stages > 1 && scenario.parallel.pipeline.mtp == MtpStage::kBeforeLast;
+}
 inline bool PredictsBeforeLastStage(const Scenario& scenario) {
-  const PipelineSpec& pipeline = scenario.parallel.pipeline;
-  return scenario.model.mtp && pipeline.size > 1 && pipeline.mtp == MtpStage::kBeforeLast;
+  return PredictsBeforeLastStage(scenario, scenario.parallel.pipeline.size);
 }
 // Whether parameters stay gathered between forward and backward, regardless of reshard_after_forward.
 bool KeepsParameters(Sharding sharding);

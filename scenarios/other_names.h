@@ -1,5 +1,5 @@
-// What users of PyTorch, torchtitan, Megatron-LM and DeepSpeed call keys and layers, and what they may look for
-// in vain.
+// What users of PyTorch, torchtitan, Megatron-LM and DeepSpeed call keys and layers, and what they may look
+// for in vain.
 #pragma once
 
 #include <string_view>

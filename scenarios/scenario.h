@@ -139,8 +139,8 @@ struct DataParallelSpec {
   bool operator==(const DataParallelSpec&) const = default;
 };
 
-// Where a pipeline has the modules of multi-token prediction (ModelSpec::mtp): in the last stage, or behind the
-// layers of the stage before it, and then the last stage has the heads and their losses alone.
+// Where a pipeline has the modules of multi-token prediction (ModelSpec::mtp): in the last stage, or behind
+// the layers of the stage before it, and then the last stage has the heads and their losses alone.
 enum class MtpStage { kLast, kBeforeLast };
 struct PipelineSpec {
   int64_t size = 1;

@@ -145,7 +145,11 @@ Result<LaunchCommand> FindLaunchCommand(const std::string& script, const std::st
     if (trains_by_file || FlagsIn(flat) > FlagsIn(longest)) longest = std::move(flat);
   }
   WT_ASSIGN_OR_RETURN(LaunchCommand command, ReadLaunchCommand(longest, source));
-  for (const Setting& option : read.slurm_options) command.settings.Add(option);
+  // srun's own options count more than those of the job.
+  std::vector<Setting> of_job;
+  std::copy_if(read.slurm_options.begin(), read.slurm_options.end(), std::back_inserter(of_job),
+               [&](const Setting& option) { return !command.settings.Holds(option.name); });
+  for (Setting& option : of_job) command.settings.Add(std::move(option));
   command.left_out.insert(command.left_out.end(), read.conditional.begin(), read.conditional.end());
   return command;
 }

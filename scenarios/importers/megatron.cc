@@ -177,18 +177,23 @@ class Importer : MegatronFlags {
       draft_.Set("parallel.pipeline.schedule", "interleaved", remark);
       draft_.Set("parallel.pipeline.virtual_stages", of_a_rank, remark);
     }
-    if (draft_.Has("parallel.pipeline.balance")) return;
+    const bool is_set = draft_.Has("parallel.pipeline.balance");
+    const LayoutStage& last = stages->back();
     std::string list;
     for (const LayoutStage& stage : *stages) {
       list += (list.empty() ? "" : ", ") + std::to_string(stage.layers);
-      if (stage.predictions == 0 || &stage == &stages->back()) continue;
-      if (&stage != &stages->back() - 1 || stages->back().layers > 0)
+      if (stage.predictions == 0 || &stage == &last) continue;
+      const bool is_before_heads = &stage == &last - 1 && last.layers == 0 && last.predictions == 0;
+      if (!is_before_heads && !is_set)
         return flags_.Fail(
             "{} has multi-token prediction (m) neither with the loss nor in the stage before it, which "
-            "cannot be expressed; expected another division with --set parallel.pipeline.balance=[…]",
+            "cannot "
+            "be expressed; expected another division with --set parallel.pipeline.balance=[…]",
             remark);
-      draft_.Set("parallel.pipeline.mtp", "before_last", remark);
+      if (is_before_heads && !draft_.Has("parallel.pipeline.mtp"))
+        draft_.Set("parallel.pipeline.mtp", "before_last", remark);
     }
+    if (is_set) return;
     draft_.Set("parallel.pipeline.balance", std::string_view("[" + list + "]"), remark);
   }
 

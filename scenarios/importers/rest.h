@@ -14,8 +14,8 @@ constexpr bool MatchesPattern(std::string_view name, std::string_view pattern) {
   return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1)) : name == pattern;
 }
 
-// Whether the words of `patterns` are patterns in alphabetical order of which none covers another, as "data_*"
-// does "data_path". What a pattern covers would come right behind it or, without "*", before it.
+// Whether the words of `patterns` are patterns in alphabetical order of which none covers another, as
+// "data_*" does "data_path". What a pattern covers would come right behind it or, without "*", before it.
 constexpr bool ArePatterns(std::string_view patterns) {
   for (std::string_view previous; !patterns.empty();) {
     const size_t end = std::min(patterns.find(' '), patterns.size());

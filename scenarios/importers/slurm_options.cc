@@ -1,6 +1,7 @@
 #include "scenarios/importers/slurm_options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,17 @@ constexpr std::string_view kWithoutValue[] = {
     "contiguous", "exact",      "exclusive",     "kill_on_bad_exit", "label",         "no_kill", "no_requeue",
     "overcommit", "overlap",    "oversubscribe", "parsable",         "preserve_env",  "pty",     "quiet",
     "requeue",    "unbuffered", "use_min_nodes", "verbose",          "wait_all_nodes"};
+
+bool TakesNone(char letter) { return kShortWithoutValue.find(letter) != std::string_view::npos; }
+
+// Where the last short option of a word is, the only one that may have a value: 2 in "-lN2".
+size_t LetterIn(std::string_view word) {
+  size_t letter = 1;
+  while (letter + 1 < word.size() && TakesNone(word[letter]) &&
+         std::isalpha(static_cast<unsigned char>(word[letter + 1])) != 0)
+    ++letter;
+  return letter;
+}
 
 std::string NameOf(std::string_view option) {
   std::string name(option.substr(2));
@@ -48,13 +60,14 @@ SlurmOptions ReadSlurmOptions(std::span<const std::string> words) {
     const std::string_view word = words[at++];
     if (word == "--") break;
     const bool is_long = word[1] == '-';
-    const size_t end = is_long ? std::min(word.find('='), word.size()) : 2;
+    const size_t letter = is_long ? 1 : LetterIn(word);
+    const size_t end = is_long ? std::min(word.find('='), word.size()) : letter + 1;
     Setting setting{is_long ? NameOf(word.substr(0, end)) : "", std::string(word.substr(0, end)), {}};
-    if (word[1] == 'N') setting.name = "nodes";
-    if (word[1] == 'n') setting.name = "ntasks";
+    if (word[letter] == 'N') setting.name = "nodes";
+    if (word[letter] == 'n') setting.name = "ntasks";
     const bool takes_none = is_long ? std::find(std::begin(kWithoutValue), std::end(kWithoutValue),
                                                 setting.name) != std::end(kWithoutValue)
-                                    : kShortWithoutValue.find(word[1]) != std::string_view::npos;
+                                    : TakesNone(word[letter]);
     if (end < word.size()) setting.values.emplace_back(word.substr(end + (is_long ? 1 : 0)));
     else if (!takes_none && at < words.size() && !words[at].starts_with('-'))
       setting.values.push_back(words[at++]);

@@ -42,7 +42,7 @@ std::vector<int64_t> EvenBalance(const Scenario& base, int64_t stages) {
   const std::vector<int64_t>& own = base.parallel.pipeline.balance;
   if (own.size() == static_cast<size_t>(stages)) return own;
   const int64_t layers = LayerCount(base.model);
-  const bool apart = base.model.mtp && base.parallel.pipeline.mtp == MtpStage::kBeforeLast && stages > 1;
+  const bool apart = PredictsBeforeLastStage(base, stages);
   for (int64_t without = apart ? 2 : 0; without >= (apart ? 1 : 0); --without) {
     if (stages <= without || !Divides(stages - without, layers)) continue;
     std::vector<int64_t> balance(static_cast<size_t>(stages), layers / (stages - without));
@@ -293,8 +293,8 @@ class Enumeration {
     const ModelSpec& model = base_.model;
     const int64_t stages = c.pipeline * c.virtual_stages;
     const int64_t layers = LayerCount(model);
-    const bool apart = model.mtp && base_.parallel.pipeline.mtp == MtpStage::kBeforeLast && stages > 1;
-    if (stages > layers + (apart ? 1 : 0) && !EndsAreStages(base_, stages, layers))
+    if (stages > layers + (PredictsBeforeLastStage(base_, stages) ? 2 : 0) &&
+        !EndsAreStages(base_, stages, layers))
       return "the pipeline has more stages than the model layers";
     if (!c.uneven && EvenBalance(base_, stages).empty())
       return "the pipeline's stages do not divide the layers, and search.uneven is not true";

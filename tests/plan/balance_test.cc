@@ -36,7 +36,8 @@ TEST(BalanceStages, LeavesTheLastStageWithoutLayersWhereThatIsFaster) {
   EXPECT_EQ(BalanceStages({{1, 1, 1, 1, 1, 1}, 7, 7}, 4, 0), (std::vector<int64_t>{0, 3, 3, 0}));
 }
 
-// What follows the layers costs as much as two of them. A stage of 3 behind that leaves the second rank fewer.
+// What follows the layers costs as much as two of them. A stage of 3 behind that leaves the second rank
+// fewer.
 TEST(BalanceRanks, CountsAStageBehindTheLastOne) {
   const LayerCosts costs{std::vector<double>(8, 1.0), 0, 2, /*behind=*/3};
   EXPECT_EQ(BalanceRanks(costs, {0, 1, 0, 1}, 0), (std::vector<int64_t>{4, 3, 1}));

@@ -46,8 +46,11 @@ Scenario BeforeHeads(Scenario s, const char* schedule, std::vector<int64_t> bala
   s = Staged(Untied(std::move(s)), schedule);
   s.model.layers = std::accumulate(balance.begin(), balance.end(), int64_t{0});
   s.parallel.pipeline.mtp = MtpStage::kBeforeLast;
-  s.parallel.pipeline.virtual_stages = std::ssize(balance) / 2;
+  const int64_t ranks = std::ssize(balance) == 3 ? 3 : 2;
+  s.parallel.pipeline.size = ranks;
+  s.parallel.pipeline.virtual_stages = std::ssize(balance) / ranks;
   s.parallel.pipeline.balance = std::move(balance);
+  s.cluster.devices_per_node = s.WorldSize();
   return s;
 }
 Scenario InTurns(Scenario s) {
@@ -77,6 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"BothEndsOnOneRank", InV(Untied(Further(1)))},
                     ParityCase{"ExpertsInTurns", InTurns(WithExperts(Kind(Untied(Further(2)), kDdp), 2))},
                     ParityCase{"WithEmbeddingBeforeHeads", BeforeHeads(Further(1), "gpipe", {2, 0})},
+                    ParityCase{"BehindALayerBeforeHeads", BeforeHeads(Further(1), "1f1b", {1, 1, 0})},
                     ParityCase{"AloneBeforeHeads", BeforeHeads(Further(2), "interleaved", {2, 1, 0, 0})},
                     ParityCase{"InVBeforeHeads", Clipped(BeforeHeads(Further(1), "zb_v", {1, 1, 1, 0}))},
                     ParityCase{"TensorSequenceBeforeHeads",
@@ -119,6 +123,7 @@ TEST(TokenPrediction, PeaksAreExact) {
   ExpectExactPeaks(*CompilePlan(Further(2)));
   ExpectExactPeaks(*CompilePlan(Recomputed(Untied(Kind(Further(2), kFsdp)), Recompute::kFull)));
   ExpectExactPeaks(*CompilePlan(Staged(Untied(Further(2)), "1f1b")));
+  ExpectExactPeaks(*CompilePlan(BeforeHeads(Further(1), "1f1b", {2, 0, 0})));
   ExpectExactPeaks(*CompilePlan(BeforeHeads(Kind(Further(2), kZero1), "zb_v", {2, 1, 0, 0})));
   ExpectExactPeaks(*CompilePlan(BeforeHeads(Kind(Further(2), kFsdp), "interleaved", {2, 1, 0, 0})));
   ExpectExactPeaks(*CompilePlan(Staged(Tensor(WithExperts(Further(2), 2), true), "1f1b")));

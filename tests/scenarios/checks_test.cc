@@ -205,8 +205,8 @@ INSTANTIATE_TEST_SUITE_P(
             "model: {preset: deepseek-v3, mtp: {}}\n"
             "parallel: {pipeline: {size: 4, mtp: before_last, balance: [61, 0, 0, 0]}}\n",
             "s.yaml:2:59: parallel.pipeline.balance has a stage without layers, expected at least one in all "
-            "but the first stage (which may have the embedding alone) and the last (the head) of a "
-            "transformer"},
+            "but the first stage (which may have the embedding alone) and the last two (the modules of "
+            "model.mtp, the heads) of a transformer"},
         Conflict{
             "model: {preset: deepseek-v3, tie_embeddings: true, mtp: {}}\n"
             "parallel: {pipeline: {size: 2, mtp: before_last}}\n",
@@ -550,6 +550,16 @@ INSTANTIATE_TEST_SUITE_P(
             Gpt("cluster: {topology: {oversubscription: 2}}\n"),
             "s.yaml:2:40: cluster.topology has oversubscription or nodes_per_leaf alone, expected a preset "
             "beside them"}));
+
+TEST(Checks, HeadsMayBeApartFromThePredictionsOfFurtherTokens) {
+  for (const char* pipeline :
+       {"{size: 2, mtp: before_last, balance: [61, 0]}", "{size: 3, mtp: before_last, balance: [61, 0, 0]}",
+        "{size: 4, mtp: before_last, balance: [0, 61, 0, 0]}", "{size: 2, mtp: before_last}"})
+    EXPECT_EQ(MessageOf(fmt::format("model: {{preset: deepseek-v3, mtp: {{}}}}\nparallel: {{pipeline: {}}}\n",
+                                    pipeline)),
+              "(no error)")
+        << pipeline;
+}
 
 TEST(Checks, UnknownDevicesAreLeftToTheProfiles) {
   EXPECT_EQ(Parsed(Gpt("cluster: {device: tpu-v9}\n")).cluster.device, "tpu-v9");

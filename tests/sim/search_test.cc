@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -146,6 +147,23 @@ TEST(SearchSpace, RecomputedLayersAreAllWhereTheyAreThoseOfTheLargestStage) {
 }
 
 // Megatron gives the embedding and the head stages of their own where there are two stages more than layers.
+// Multi-token prediction is alone in the stage before the last where the others divide the layers, else with
+// layers.
+TEST(SearchSpace, HeadsCanBeStages) {
+  Scenario s = OnEightDevices();
+  s.model = TinyLlama().model;
+  s.model.layers = 6;
+  s.model.mtp.emplace();
+  s.parallel.pipeline.mtp = MtpStage::kBeforeLast;
+  s.search->pipeline = {1, 2, 4, 8};
+  const SearchSpace space = EnumerateSpace(s).value();
+  std::map<int64_t, std::vector<int64_t>> balances;
+  for (const Configuration& c : space.legal) balances[c.pipeline] = c.balance;
+  const std::map<int64_t, std::vector<int64_t>> expected = {
+      {1, {}}, {2, {6, 0}}, {4, {3, 3, 0, 0}}, {8, {1, 1, 1, 1, 1, 1, 0, 0}}};
+  EXPECT_EQ(balances, expected);
+}
+
 TEST(SearchSpace, EndsOfThePipelineCanBeStages) {
   Scenario s = OnEightDevices();
   s.framework = Framework::kMegatronCore;

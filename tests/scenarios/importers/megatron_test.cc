@@ -164,6 +164,13 @@ TEST(ImportMegatron, ReadsTheStageOfMultiTokenPrediction) {
   const PipelineSpec before = ImportedScript(flags + "'Et*4|tttt|m|L'").parallel.pipeline;
   EXPECT_EQ(before.mtp, MtpStage::kBeforeLast);
   EXPECT_EQ(before.balance, (std::vector<int64_t>{4, 4, 0, 0}));
+  const PipelineSpec of_two = ImportedScript(flags + "'Et*8m|L'").parallel.pipeline;
+  EXPECT_EQ(of_two.mtp, MtpStage::kBeforeLast);
+  EXPECT_EQ(of_two.balance, (std::vector<int64_t>{8, 0}));
+  const std::vector<std::string> sets = {"cluster.device=a100-sxm-80g",
+                                         "parallel.pipeline.balance=[3, 5, 0, 0]"};
+  EXPECT_EQ(ImportedScript(flags + "'Et*4|tttt|m|L'", sets).parallel.pipeline.mtp, MtpStage::kBeforeLast);
+  EXPECT_NE(MistakesOfScript(flags + "'Et*4m|ttttmL'").find("which cannot be expressed"), std::string::npos);
   const PipelineSpec with_loss = ImportedScript(flags + "'Et*4|(tt|)*2mL'").parallel.pipeline;
   EXPECT_EQ(with_loss.mtp, MtpStage::kLast);
   EXPECT_EQ(with_loss.balance, (std::vector<int64_t>{4, 2, 2, 0}));
@@ -213,7 +220,8 @@ TEST(ImportMegatron, ReadsTheOptionsOfSlurm) {
   for (const char* launcher :
        {"#SBATCH -N 2\n#SBATCH --gres=gpu:h100:4\nsrun python",
         "#SBATCH --nodes 2 --ntasks-per-node 4\nsrun python", "srun -l -N 2 --gpus-per-node=4 python",
-        "/usr/bin/srun --mpi pmix -N2 -n 8 --gres gpu:4 python",
+        "/usr/bin/srun --mpi pmix -N2 -n 8 --gres gpu:4 python", "srun -lN2 --gpus-per-node=4 python",
+        "#SBATCH -N 8 --gres=gpu:8\nsrun -N 2 --gres=gpu:4 python",
         "#SBATCH --nodes=2\ntorchrun --nnodes $SLURM_NNODES --nproc_per_node 4"}) {
     const auto yaml = Import("train.sh", launcher + command, sets);
     ASSERT_TRUE(yaml) << launcher << ": " << yaml.error().message;
