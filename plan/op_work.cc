@@ -69,8 +69,7 @@ Bytes KeysAndValuesOf(const Attention& a) {
 
 Bytes F32(int64_t elements) { return Bytes(4) * elements; }
 
-// ---- what a kernel reads and writes
-// ------------------------------------------------------------------------------------
+// ---- what a kernel reads and writes -----------------------------------------------------------------------
 
 template <typename Product>
 Bytes BytesOfOne(const Product& g) {

@@ -326,8 +326,7 @@ KernelContext QueuedRun::ContextOn(Queue queue) const {
   return context;
 }
 
-// ---- what the host does: operators on its own memory
-// --------------------------------------------------------------------------
+// ---- what the host does: operators on its own memory ------------------------------------------------------
 
 Status QueuedRun::Drain(Queue queue) {
   WT_ASSIGN_OR_RETURN(const Event now, queues_.Record(queue, DeviceQueues::Timing::kNone));
@@ -405,8 +404,7 @@ Bytes QueuedRun::BytesOf(const Slice& slice, const TensorRef& located) const {
   return SizeOf(executor_.role_.buffers[slice.buffer].dtype) * located.elements;
 }
 
-// ---- batches: made ahead of time in memory that the device reads by itself
-// ---------------------------------------------------
+// ---- batches: made ahead of time in memory that the device reads by itself --------------------------------
 
 Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::span<const TensorRef> writes) {
   const bool held_out = noted_step_ == FlightRecorder::kEvaluation;
@@ -469,8 +467,7 @@ Status QueuedRun::StageNextStep() {
   return Ok();
 }
 
-// ---- the end
-// -----------------------------------------------------------------------------------------------------------------
+// ---- the end ----------------------------------------------------------------------------------------------
 
 Status QueuedRun::Finish() {
   std::vector<Event> ends;

@@ -109,8 +109,7 @@ std::vector<RankSnapshot> StepExecutor::Snapshot() const {
   return snapshot;
 }
 
-// ---- hosts
-// -----------------------------------------------------------------------------------------------------------
+// ---- hosts ------------------------------------------------------------------------------------------------
 
 // Walks the rank's actions until one takes time.
 void StepExecutor::RunHost(int32_t rank) {
@@ -167,8 +166,7 @@ void StepExecutor::FinishSegment(int32_t rank) {
   RunHost(rank);
 }
 
-// ---- transfers
-// -------------------------------------------------------------------------------------------------------
+// ---- transfers --------------------------------------------------------------------------------------------
 
 // Whether the head's prerequisites in the rank's other queues are done.
 bool StepExecutor::HasPrerequisites(int32_t queue) const {
@@ -256,8 +254,7 @@ void StepExecutor::FinishTransfer(int32_t transfer) {
   }
 }
 
-// ---- speeds
-// ----------------------------------------------------------------------------------------------------------
+// ---- speeds -----------------------------------------------------------------------------------------------
 
 void StepExecutor::MarkCoreOf(int32_t rank) {
   const int32_t core = core_of_rank_[rank];

@@ -24,8 +24,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMostRanks = 8, kMostPipelineRanks = 4, kMostSpans = 4000, kMostPoints = 600,
                  kMostActions = 6000;
 
-// ---- numbers
-// -----------------------------------------------------------------------------------------------------------
+// ---- numbers ----------------------------------------------------------------------------------------------
 
 Json Samples(const std::vector<Duration>& times) {
   Json json = Json::array();
@@ -56,8 +55,7 @@ Json FactsOf(const Outcome& outcome) {
   return facts;
 }
 
-// ---- timelines
-// ---------------------------------------------------------------------------------------------------------
+// ---- timelines --------------------------------------------------------------------------------------------
 
 // One rank of each role first, then others. Where there are too many roles, the chosen ones are spread evenly
 // from the first to the last.
@@ -95,8 +93,7 @@ Json TimelineJson(const Plan& plan, const Timeline& timeline, const std::string&
   return json;
 }
 
-// ---- memory
-// ------------------------------------------------------------------------------------------------------------
+// ---- memory -----------------------------------------------------------------------------------------------
 
 using ByCategory = std::array<int64_t, kCategories>;
 

@@ -162,8 +162,7 @@ class NcclCommunicator : public IssuingCommunicator {
     return settled ? Ok() : Failed("{} failed: {}", Where(op), settled.error().message);
   }
 
-  // ---- the watching thread
-  // ---------------------------------------------------------------------------------------------------
+  // ---- the watching thread --------------------------------------------------------------------------------
 
   void Watch() {
     queues_.AttachThread();

@@ -396,8 +396,7 @@ int64_t RankWalk::KernelEnd(int64_t start, int64_t work, double own_speed) {
 
 int64_t RankWalk::End() const { return std::max(host_, *std::max_element(ends_.begin(), ends_.end())); }
 
-// ---- the tail
-// --------------------------------------------------------------------------------------------------------
+// ---- the tail ---------------------------------------------------------------------------------------------
 
 int32_t RankWalk::RunTail(int64_t sends_arrived, int64_t& arrival) {
   const int32_t size = static_cast<int32_t>(strategy_->ops.size());

@@ -58,8 +58,7 @@ class Tails {
 
 }  // namespace
 
-// ---- beginnings
-// ------------------------------------------------------------------------------------------------------
+// ---- beginnings -------------------------------------------------------------------------------------------
 
 StepBeginnings::Key StepBeginnings::KeyOf(const AssembledStep& step) {
   return {step.walk.get(), step.actions,      step.message_times,
@@ -83,8 +82,7 @@ void StepBeginnings::Keep(const AssembledStep& step, const StepState& state) {
   next_ = (next_ + 1) % known_.size();
 }
 
-// ---- the course
-// ------------------------------------------------------------------------------------------------------
+// ---- the course -------------------------------------------------------------------------------------------
 
 StepCourse::StepCourse(const AssembledStep& step)
     : step_(step),

@@ -215,8 +215,7 @@ class Stretcher {
     item.amount = item.amount > 0 ? bytes : -bytes;
   }
 
-  // ---- the longer tape
-  // ----------------------------------------------------------------------------------------------
+  // ---- the longer tape ------------------------------------------------------------------------------------
 
   Status Emit() {
     long_.queues = tape_.queues;

@@ -400,8 +400,7 @@ TEST(Fsdp, SaysThatTiedWeightsCannotBeParted) {
       std::string::npos);
 }
 
-// ---- units
-// ------------------------------------------------------------------------------------------------------------
+// ---- units ------------------------------------------------------------------------------------------------
 
 // A root with 10 elements of its own and two children: "a" with 100, and "b" with 20 and a child "b.c" of 60.
 struct Tree {

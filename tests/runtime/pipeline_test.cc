@@ -156,8 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"FsdpLlama", Pipelined(TinyLlama(), "1f1b", 2, 1, With(DataParallelKind::kFsdp))}),
     NameOf);
 
-// ---- memory
-// -----------------------------------------------------------------------------------------------------------
+// ---- memory -----------------------------------------------------------------------------------------------
 
 TEST(PipelineMemory, IsPredictedToTheByteOnEveryRank) {
   const std::pair<const char*, int64_t> schedules[] = {{"none", 1},        {"gpipe", 1}, {"1f1b", 1},

@@ -105,8 +105,7 @@ TEST(SteadyState, DdpHoldsGradientsTwiceWithoutViews) {
   EXPECT_EQ(buckets, 4 * plan.model.parameters);
 }
 
-// ---- every combination
-// ------------------------------------------------------------------------------------------------
+// ---- every combination ------------------------------------------------------------------------------------
 
 struct Strategy {
   const char* name;

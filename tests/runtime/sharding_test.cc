@@ -221,8 +221,7 @@ INSTANTIATE_TEST_SUITE_P(
                                                    [](Scenario& s) { s.framework = Framework::kPytorch; }))}),
     NameOf);
 
-// ---- 16-bit parameters
-// ------------------------------------------------------------------------------------------------
+// ---- 16-bit parameters ------------------------------------------------------------------------------------
 
 // Root of the mean squared relative difference of losses over the steps.
 double Distance(const Trained& a, const Trained& b) {

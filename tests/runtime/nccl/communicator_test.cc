@@ -221,8 +221,7 @@ TEST(NcclCommunicator, SplitsGroupsOffTheWorld) {
   });
 }
 
-// ---- what goes wrong
-// -----------------------------------------------------------------------------------------------------------
+// ---- what goes wrong --------------------------------------------------------------------------------------
 
 TEST(NcclCommunicator, ATimeOutNamesTheOperatorItsNumberAndWhoDidNotCome) {
   WithNccl(
