@@ -264,8 +264,8 @@ TEST(Contention, AMessageUsesAsMuchOfACardAsItMoves) {
   EXPECT_LT(most(send), 0.7);
 }
 
-// A step takes equally long whether it is folded or not.
-TEST(Contention, FoldingChangesNoPrediction) {
+// A step that shares links of a topology takes equally long whether it is folded or not.
+TEST(Contention, FoldingChangesNoPredictionWhereLinksAreShared) {
   EXPECT_TRUE(rc::check([] {
     Scenario s = Cluster(*rc::gen::element(TinyGpt(), TinyLlama()), *rc::gen::element(1, 2),
                          *rc::gen::element(1, 2, 4), *rc::gen::element(1, 2, 4));

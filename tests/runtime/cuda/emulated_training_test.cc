@@ -4,6 +4,7 @@
 
 #include "plan/plan.h"
 #include "runtime/cuda/emulator/device.h"
+#include "runtime/rank_session.h"
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/runtime/parity.h"
 
