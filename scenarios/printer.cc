@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/text.h"
 #include "scenarios/scalars.h"
 
 namespace windtunnel {
@@ -17,8 +18,7 @@ bool IsPlainText(const std::string& text) {
   if (text.empty() || !std::all_of(text.begin(), text.end(), IsPlainCharacter)) return false;
   if (std::isdigit(static_cast<unsigned char>(text[0])) != 0) return text == "1f1b";
   if (text[0] == '-' || text[0] == '.' || IsNumber(text)) return false;
-  std::string lower = text;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string lower = LowerCase(text);
   for (std::string_view word : {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}) {
     if (lower == word) return false;
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "scenarios/other_names.h"
 
 namespace windtunnel {
@@ -81,13 +82,6 @@ constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
     {"tune", "search"},
     {"plan", "search"}};
 
-std::string InLowerCase(std::string_view word) {
-  std::string lower(word);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  return lower;
-}
-
 }  // namespace
 
 int EditDistance(std::string_view a, std::string_view b) {
@@ -129,7 +123,7 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& known
 std::string MeantWord(std::string_view word, const std::vector<std::string>& known) {
   // Hugging Face's names of models: "meta-llama/Llama-3.1-8B".
   if (const size_t slash = word.rfind('/'); slash != std::string_view::npos) word.remove_prefix(slash + 1);
-  const std::string lower = InLowerCase(word);
+  const std::string lower = LowerCase(word);
   const auto is_known = [&](std::string_view other) {
     return std::find(known.begin(), known.end(), other) != known.end();
   };

@@ -1,7 +1,8 @@
 #include "scenarios/importers/huggingface_models.h"
 
-#include <cctype>
+#include <algorithm>
 
+#include "base/text.h"
 #include "scenarios/presets.h"
 
 namespace windtunnel {
@@ -68,8 +69,8 @@ std::string Shortened(const std::string& name) {
 
 std::string PresetOnTheHub(std::string_view given) {
   while (given.ends_with('/')) given.remove_suffix(1);
-  std::string name(given.substr(given.find_last_of('/') + 1));
-  for (char& c : name) c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::string name = LowerCase(given.substr(given.find_last_of('/') + 1));
+  std::replace(name.begin(), name.end(), '_', '-');
   if (name.starts_with("meta-llama-")) name.erase(0, 5);
   for (; !name.empty(); name = Shortened(name))
     if (const std::string preset = Renamed(name); IsModelPreset(preset)) return preset;

@@ -1,11 +1,10 @@
 #include "scenarios/importers/huggingface_sharding.h"
 
-#include <algorithm>
-#include <cctype>
 #include <optional>
 #include <set>
 #include <string_view>
 
+#include "base/text.h"
 #include "scenarios/importers/cluster_size.h"
 #include "scenarios/importers/configuration.h"
 #include "scenarios/importers/deepspeed.h"
@@ -49,9 +48,8 @@ class ShardingImporter {
   // The words of --fsdp ("full_shard auto_wrap").
   void ReadFsdp() {
     for (const std::string& value : flags_.List("fsdp"))
-      for (std::string word : SplitWords(value)) {
-        std::transform(word.begin(), word.end(), word.begin(),
-                       [](unsigned char c) { return std::tolower(c); });
+      for (const std::string& given : SplitWords(value)) {
+        const std::string word = LowerCase(given);
         if (word != "false" && word != "none") fsdp_.insert(word == "true" ? "full_shard" : word);
       }
     is_sharded_ = !fsdp_.empty() || Word("distributed_type") == "fsdp" || Flag("use_fsdp") ||

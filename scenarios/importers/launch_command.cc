@@ -1,12 +1,12 @@
 #include "scenarios/importers/launch_command.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <iterator>
 #include <span>
 #include <utility>
 
+#include "base/text.h"
 #include "scenarios/importers/slurm_options.h"
 
 namespace windtunnel {
@@ -48,8 +48,8 @@ ShellCommand Flattened(const ShellCommand& words) {
 
 std::string NameOf(std::string flag) {
   flag.erase(0, flag.find_first_not_of('-'));
-  for (char& c : flag) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return flag;
+  std::replace(flag.begin(), flag.end(), '-', '_');
+  return LowerCase(flag);
 }
 
 // A variable without a value.

@@ -1,9 +1,9 @@
 #include "scenarios/importers/settings.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
+#include "base/text.h"
 #include "scenarios/scalars.h"
 
 namespace windtunnel {
@@ -14,11 +14,6 @@ YamlNode Plain(const std::string& text) {
   node.kind = YamlNode::Kind::kScalar;
   node.text = text;
   return node;
-}
-
-std::string Lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
 }
 
 constexpr char kNameCharacters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
@@ -108,7 +103,7 @@ std::optional<std::string> Settings::Text(std::string_view name) {
 
 std::string Settings::Word(std::string_view name) {
   const Setting* setting = Find(name);
-  return setting != nullptr && setting->values.size() == 1 ? Lower(setting->values[0]) : "";
+  return setting != nullptr && setting->values.size() == 1 ? LowerCase(setting->values[0]) : "";
 }
 
 bool Settings::Flag(std::string_view name, bool missing) {
@@ -118,7 +113,7 @@ bool Settings::Flag(std::string_view name, bool missing) {
   if (std::all_of(setting->values.begin(), setting->values.end(), IsUnknown)) return true;
   const std::string* value = Value(name, "true or false");
   if (value == nullptr) return missing;
-  const std::string word = Lower(*value);
+  const std::string word = LowerCase(*value);
   if (word == "true" || word == "1") return true;
   if (word == "false" || word == "0") return false;
   Refuse(name, "true or false");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/text.h"
 #include "scenarios/importers/cluster_size.h"
 #include "scenarios/importers/rest.h"
 
@@ -202,11 +203,8 @@ class Importer {
                                        {"DualPipeV", "dualpipe_v", true}};
     const std::string given = Text(Name("pipeline_parallel_schedule"), "1F1B");
     const auto* found =
-        std::find_if(std::begin(kSchedules), std::end(kSchedules), [&](const Schedule& schedule) {
-          return std::equal(
-              schedule.name.begin(), schedule.name.end(), given.begin(), given.end(),
-              [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
-        });
+        std::find_if(std::begin(kSchedules), std::end(kSchedules),
+                     [&](const Schedule& schedule) { return LowerCase(schedule.name) == LowerCase(given); });
     if (found == std::end(kSchedules))
       return config_.Refuse(Name("pipeline_parallel_schedule"),
                             "GPipe, 1F1B, Interleaved1F1B, LoopedBFS, ZBVZeroBubble or DualPipeV");
