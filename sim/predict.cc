@@ -17,6 +17,7 @@ namespace windtunnel {
 namespace {
 
 // The index of the p-th percentile (a whole number) among n sorted values, by nearest rank: ceil(p n / 100) - 1.
+// Unlike a Distribution's quantile, the value there is a replicate's own, whose timelines can be shown.
 int NearestRank(int percent, int n) { return std::max((percent * n + 99) / 100 - 1, 0); }
 
 CoreLayout CoresOf(const Plan& plan, const CostModel& costs) {
