@@ -2,11 +2,13 @@
 
 #include "base/machine_memory.h"
 #include "cli/commands.h"
+#include "cli/costs.h"
+#include "cli/load_plan.h"
 #include "cli/machine_room.h"
 #include "cli/nodes.h"
 #include "cli/outputs.h"
-#include "cli/session.h"
 #include "cli/step_calibration.h"
+#include "cli/terminal.h"
 #include "runtime/live.h"
 #include "scenarios/load.h"
 

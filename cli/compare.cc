@@ -4,9 +4,14 @@
 
 #include "base/machine_memory.h"
 #include "cli/commands.h"
+#include "cli/costs.h"
+#include "cli/elapsed.h"
+#include "cli/load_plan.h"
 #include "cli/machine_room.h"
 #include "cli/nodes.h"
-#include "cli/session.h"
+#include "cli/notes.h"
+#include "cli/outcomes.h"
+#include "cli/terminal.h"
 #include "cost_models/cost_model.h"
 #include "runtime/live.h"
 
@@ -65,10 +70,10 @@ Result<Costs> CompleteCosts(const Options& options, const Plan& plan, const Live
   return costs;
 }
 
-std::vector<int64_t> BalanceOf(const PipelinePlan& pipeline) {
-  std::vector<int64_t> balance;
-  for (const StageRange& stage : pipeline.stages) balance.push_back(stage.end - stage.first);
-  return balance;
+std::vector<int64_t> LayersOfStages(const PipelinePlan& pipeline) {
+  std::vector<int64_t> layers;
+  for (const StageRange& stage : pipeline.stages) layers.push_back(stage.end - stage.first);
+  return layers;
 }
 
 Result<Outcome> CompareOne(const Options& options, Plan plan, NodeGroup* nodes) {
@@ -79,7 +84,7 @@ Result<Outcome> CompareOne(const Options& options, Plan plan, NodeGroup* nodes) 
   // After its first measurement a pipeline may be balanced better. Its new stages have other shapes of the
   // optimizer's operators, which may have to be measured.
   if (Scenario balanced = WithBalance(plan.scenario, costs);
-      plan.pipeline && balanced.parallel.pipeline.balance != BalanceOf(*plan.pipeline)) {
+      plan.pipeline && balanced.parallel.pipeline.balance != LayersOfStages(*plan.pipeline)) {
     WT_ASSIGN_OR_RETURN(plan, CompilePlan(balanced));
     WT_ASSIGN_OR_RETURN(costs, CompleteCosts(options, plan, live, progress));
   }

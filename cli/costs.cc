@@ -335,7 +335,7 @@ Scenario WithoutWhatIfs(Scenario scenario) {
 // The layers of each stage; empty if not all costs are known. The times of the host and of collectives move
 // layers away from the stages that have them. Beside a bubble that is not always faster, so a balance by the
 // operators' work alone is tried, too.
-std::vector<int64_t> BalanceOf(const Scenario& scenario, const Costs& costs) {
+std::vector<int64_t> FastestBalance(const Scenario& scenario, const Costs& costs) {
   const Plan plan = OutlineOf(scenario);
   const auto model = MakeProfileCostModel(costs.profile, plan, nullptr, CardSharing::kIgnored);
   bool all_known = true;
@@ -372,7 +372,7 @@ std::vector<int64_t> BalanceOf(const Scenario& scenario, const Costs& costs) {
 Scenario WithBalance(Scenario scenario, const Costs& costs) {
   PipelineSpec& pipeline = scenario.parallel.pipeline;
   if (pipeline.size == 1 || !pipeline.balance.empty() || !CheckSupported(scenario)) return scenario;
-  pipeline.balance = BalanceOf(WithoutWhatIfs(scenario), costs);
+  pipeline.balance = FastestBalance(WithoutWhatIfs(scenario), costs);
   return scenario;
 }
 

@@ -4,7 +4,11 @@
 
 #include "base/parallel.h"
 #include "cli/commands.h"
-#include "cli/session.h"
+#include "cli/costs.h"
+#include "cli/load_plan.h"
+#include "cli/notes.h"
+#include "cli/outcomes.h"
+#include "cli/terminal.h"
 #include "cost_models/cost_model.h"
 #include "plan/balance.h"
 #include "plan/schedule_csv.h"

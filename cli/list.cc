@@ -4,7 +4,7 @@
 
 #include "base/format.h"
 #include "cli/commands.h"
-#include "cli/session.h"
+#include "cli/terminal.h"
 #include "cost_models/device_spec.h"
 #include "plan/outline.h"
 #include "reports/words.h"

@@ -1,6 +1,6 @@
 #include "cli/nodes.h"
 
-#include "cli/session.h"
+#include "cli/load_plan.h"
 #include "runtime/input_files.h"
 #include "scenarios/load.h"
 

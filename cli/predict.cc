@@ -1,5 +1,6 @@
 #include "cli/commands.h"
-#include "cli/session.h"
+#include "cli/load_plan.h"
+#include "cli/outcomes.h"
 
 namespace windtunnel {
 

@@ -3,9 +3,10 @@
 
 #include "cli/commands.h"
 #include "cli/costs.h"
+#include "cli/notes.h"
 #include "cli/outputs.h"
 #include "cli/paths.h"
-#include "cli/session.h"
+#include "cli/terminal.h"
 #include "reports/profile_table.h"
 
 namespace windtunnel {

@@ -11,8 +11,9 @@
 
 #include "base/parallel.h"
 #include "base/read_file.h"
+#include "cli/load_plan.h"
 #include "cli/outputs.h"
-#include "cli/session.h"
+#include "cli/terminal.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/device_spec.h"
 #include "plan/outline.h"

@@ -8,8 +8,8 @@
 #include "base/errors_of.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/load_plan.h"
 #include "cli/paths.h"
-#include "cli/session.h"
 #include "runtime/live.h"
 #include "scenarios/characters.h"
 

@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/parallel.h"
+#include "cli/elapsed.h"
 #include "cli/interrupts.h"
 
 namespace windtunnel {
@@ -16,6 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 }  // namespace
+
+int ThreadsFor(const Options& options) { return options.threads > 0 ? options.threads : Cores(); }
 
 Status SearchRun::Run(SharedState& state) {
   std::vector<int64_t> open;

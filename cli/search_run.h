@@ -8,11 +8,15 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/options.h"
 #include "cli/search_state.h"
-#include "cli/session.h"
+#include "cli/terminal.h"
 #include "sim/search/evaluator.h"
 
 namespace windtunnel {
+
+// --threads; by default one per core.
+int ThreadsFor(const Options& options);
 
 class SearchRun {
  public:

@@ -10,8 +10,11 @@
 
 #include "base/format.h"
 #include "base/parallel.h"
+#include "cli/elapsed.h"
 #include "cli/interrupts.h"
-#include "cli/session.h"
+#include "cli/notes.h"
+#include "cli/search_run.h"
+#include "cli/terminal.h"
 #include "plan/outline.h"
 #include "plan/plan.h"
 #include "reports/progress.h"

@@ -7,8 +7,8 @@
 #include "base/format.h"
 #include "base/median.h"
 #include "base/random.h"
+#include "cli/notes.h"
 #include "cli/paths.h"
-#include "cli/session.h"
 #include "cost_models/residual_fit.h"
 
 namespace windtunnel {

@@ -1,11 +1,12 @@
 #include <algorithm>
 
 #include "cli/commands.h"
+#include "cli/outcomes.h"
 #include "cli/outputs.h"
 #include "cli/paths.h"
 #include "cli/row_predictions.h"
-#include "cli/session.h"
 #include "cli/step_calibration.h"
+#include "cli/terminal.h"
 #include "reports/validation_report.h"
 #include "scenarios/characters.h"
 
