@@ -32,6 +32,7 @@
 #include "scenarios/framework_doubts.h"
 #include "scenarios/load.h"
 #include "sim/search/evaluator.h"
+#include "sim/search/space.h"
 
 namespace windtunnel {
 namespace {

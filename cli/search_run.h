@@ -12,6 +12,7 @@
 #include "cli/search_state.h"
 #include "cli/terminal.h"
 #include "sim/search/evaluator.h"
+#include "sim/search/space.h"
 
 namespace windtunnel {
 

@@ -13,6 +13,7 @@
 #include "cli/costs.h"
 #include "reports/search_report.h"
 #include "sim/search/evaluator.h"
+#include "sim/search/space.h"
 
 namespace windtunnel {
 

@@ -11,7 +11,7 @@
 
 #include "base/units.h"
 #include "cost_models/profile.h"
-#include "sim/search/space.h"
+#include "sim/search/configuration.h"
 
 namespace windtunnel {
 
