@@ -5,14 +5,24 @@
 
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/run_checkpoints.h"
+#include "scenarios/scenario.h"
 #include "tests/runtime/in_process_ranks.h"
 
 namespace windtunnel {
+
+// The scenario with a small vocabulary, an AdamW that decays weights and clips, and the test's `change`.
+inline Scenario Changed(Scenario s, const std::function<void(Scenario&)>& change) {
+  s.model.vocab = 256;
+  s.optimizer = {.kind = OptimizerKind::kAdamW, .lr = 1e-3, .weight_decay = 0.01, .clip_norm = 1.0};
+  change(s);
+  return s;
+}
 
 // An empty directory of the test.
 inline std::string EmptyDirectory(const std::string& name) {
