@@ -33,11 +33,8 @@ ActivationKind ActivationOf(Family family) {
   }
 }
 
-struct Row {
-  std::string_view name;
-  Family family;
-  int64_t layers, hidden, heads, kv_heads, ffn, vocab, seq_len;  // kv_heads 0: heads; ffn 0: 4 x hidden
-  double rope_theta = 10'000, norm_epsilon = 1e-5;
+// What only some models have.
+struct Others {
   int64_t head_dim = 0;         // 0: hidden / heads
   int experts = 0, top_k = 0;   // each of width ffn; no token is dropped
   bool tie_embeddings = false;  // GPT-2's are tied in any case
@@ -46,6 +43,14 @@ struct Row {
   int64_t first_dense = 0, every = 1, dense_ffn = 0, q_rank = 0, kv_rank = 0;
   int groups = 0, top_k_groups = 0;
   int64_t window = 0, full_every = 0;  // as in SlidingWindowSpec; window 0: none
+};
+
+struct Row {
+  std::string_view name;
+  Family family;
+  int64_t layers, hidden, heads, kv_heads, ffn, vocab, seq_len;  // kv_heads 0: heads; ffn 0: 4 x hidden
+  double rope_theta = 10'000, norm_epsilon = 1e-5;
+  Others others = {};
 };
 
 // Sources of the rows, from top to bottom:
@@ -82,73 +87,83 @@ struct Row {
 //            pre-training (section 2.2). Not modelled: embeddings times the root of their width, another base
 //            of rotary positions in layers with a window, the image tower.
 constexpr Row kRows[] = {
-    // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, head_dim,
-    // experts, top_k, tied, shared_ffn, first_dense, every, dense_ffn, q_rank, kv_rank, groups, top_k_groups,
-    // window, full_every
-    {"gpt2-124m", Family::kGpt, 12, 768, 12, 0, 0, 50257, 1024},
-    {"gpt2-355m", Family::kGpt, 24, 1024, 16, 0, 0, 50257, 1024},
-    {"gpt2-774m", Family::kGpt, 36, 1280, 20, 0, 0, 50257, 1024},
-    {"gpt2-1.5b", Family::kGpt, 48, 1600, 25, 0, 0, 50257, 1024},
-    {"gpt3-175b", Family::kGpt, 96, 12288, 96, 0, 0, 50257, 2048},
-    {"bert-base", Family::kBert, 12, 768, 12, 0, 0, 30522, 512, 1e4, 1e-12},
-    {"bert-large", Family::kBert, 24, 1024, 16, 0, 0, 30522, 512, 1e4, 1e-12},
-    {"pythia-160m", Family::kNeox, 12, 768, 12, 0, 0, 50304, 2048},
-    {"pythia-410m", Family::kNeox, 24, 1024, 16, 0, 0, 50304, 2048},
-    {"pythia-1b", Family::kNeox, 16, 2048, 8, 0, 0, 50304, 2048},
-    {"pythia-1.4b", Family::kNeox, 24, 2048, 16, 0, 0, 50304, 2048},
-    {"pythia-2.8b", Family::kNeox, 32, 2560, 32, 0, 0, 50304, 2048},
-    {"pythia-6.9b", Family::kNeox, 32, 4096, 32, 0, 0, 50432, 2048},
-    {"pythia-12b", Family::kNeox, 36, 5120, 40, 0, 0, 50688, 2048},
-    {"gpt-neox-20b", Family::kNeox, 44, 6144, 64, 0, 0, 50432, 2048},
-    {"llama-7b", Family::kLlama, 32, 4096, 32, 0, 11008, 32000, 4096, 1e4, 1e-6},
-    {"llama2-7b", Family::kLlama, 32, 4096, 32, 0, 11008, 32000, 4096},
-    {"llama2-13b", Family::kLlama, 40, 5120, 40, 0, 13824, 32000, 4096},
-    {"llama2-70b", Family::kLlama, 80, 8192, 64, 8, 28672, 32000, 4096},
-    {"llama3-8b", Family::kLlama, 32, 4096, 32, 8, 14336, 128256, 8192, 5e5},
-    {"llama3-70b", Family::kLlama, 80, 8192, 64, 8, 28672, 128256, 8192, 5e5},
-    {"llama3-405b", Family::kLlama, 126, 16384, 128, 8, 53248, 128256, 8192, 5e5},
-    {"llama4-scout", Family::kLlama, 48, 5120, 40, 8, 8192, 202048, 8192, 5e5, 1e-5, 128, 16, 1, false, 8192},
-    {"llama4-maverick", Family::kLlama, 48, 5120, 40, 8, 8192, 202048, 8192, 5e5, 1e-5, 128, 128, 1, false,
-     8192, 0, 2, 16384},
-    {"mixtral-8x7b", Family::kLlama, 32, 4096, 32, 8, 14336, 32000, 32768, 1e6, 1e-5, 128, 8, 2},
-    {"mixtral-8x22b", Family::kLlama, 56, 6144, 48, 8, 16384, 32000, 65536, 1e6, 1e-5, 128, 8, 2},
-    {"qwen2.5-0.5b", Family::kQwen2, 24, 896, 14, 2, 4864, 151936, 4096, 1e6, 1e-6, 64, 0, 0, true},
-    {"qwen2.5-7b", Family::kQwen2, 28, 3584, 28, 4, 18944, 152064, 4096, 1e6, 1e-6},
-    {"qwen2.5-72b", Family::kQwen2, 80, 8192, 64, 8, 29568, 152064, 4096, 1e6},
-    {"qwen3-0.6b", Family::kQwen3, 28, 1024, 16, 8, 3072, 151936, 4096, 1e6, 1e-6, 128, 0, 0, true},
-    {"qwen3-8b", Family::kQwen3, 36, 4096, 32, 8, 12288, 151936, 4096, 1e6, 1e-6, 128},
-    {"qwen3-32b", Family::kQwen3, 64, 5120, 64, 8, 25600, 151936, 4096, 1e6, 1e-6, 128},
-    {"qwen3-30b-a3b", Family::kQwen3, 48, 2048, 32, 4, 768, 151936, 4096, 1e6, 1e-6, 128, 128, 8},
-    {"qwen3-235b-a22b", Family::kQwen3, 94, 4096, 64, 4, 1536, 151936, 4096, 1e6, 1e-6, 128, 128, 8},
+    // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, {others}
     // clang-format off
-    {"deepseek-v2-lite", Family::kDeepseek, 27, 2048, 16, 0, 1408, 102400, 4096, 1e4, 1e-6, 192, 64, 6, false,
-     2816, 1, 1, 10944, 0, 512},
-    {"deepseek-v3", Family::kDeepseek, 61, 7168, 128, 0, 2048, 129280, 4096, 1e4, 1e-6, 192, 256, 8, false,
-     2048, 3, 1, 18432, 1536, 512, 8, 4},
-    {"kimi-k2", Family::kDeepseek, 61, 7168, 64, 0, 2048, 163840, 4096, 5e4, 1e-6, 192, 384, 8, false,
-     2048, 1, 1, 18432, 1536, 512},
-    {"mistral-7b-v0.1", Family::kLlama, 32, 4096, 32, 8, 14336, 32000, 8192, 1e4, 1e-5, 128, 0, 0, false,
-     0, 0, 1, 0, 0, 0, 0, 0, 4096},
-    {"olmo2-1b", Family::kOlmo2, 16, 2048, 16, 0, 8192, 100352, 4096, 5e5, 1e-6},
-    {"olmo2-7b", Family::kOlmo2, 32, 4096, 32, 0, 11008, 100352, 4096, 5e5, 1e-6},
-    {"olmo2-13b", Family::kOlmo2, 40, 5120, 40, 0, 13824, 100352, 4096, 5e5, 1e-6},
-    {"olmo2-32b", Family::kOlmo2, 64, 5120, 40, 8, 27648, 100352, 4096, 5e5, 1e-6},
-    {"olmo3-7b", Family::kOlmo2, 32, 4096, 32, 0, 11008, 100278, 8192, 5e5, 1e-6, 0, 0, 0, false,
-     0, 0, 1, 0, 0, 0, 0, 0, 4096, 4},
-    {"olmo3-32b", Family::kOlmo2, 64, 5120, 40, 8, 27648, 100278, 8192, 5e5, 1e-6, 0, 0, 0, false,
-     0, 0, 1, 0, 0, 0, 0, 0, 4096, 4},
-    {"gpt-oss-20b", Family::kGptOss, 24, 2880, 64, 8, 2880, 201088, 4096, 1.5e5, 1e-5, 64, 32, 4, false,
-     0, 0, 1, 0, 0, 0, 0, 0, 128, 2},
-    {"gpt-oss-120b", Family::kGptOss, 36, 2880, 64, 8, 2880, 201088, 4096, 1.5e5, 1e-5, 64, 128, 4, false,
-     0, 0, 1, 0, 0, 0, 0, 0, 128, 2},
-    {"gemma3-1b", Family::kGemma3, 26, 1152, 4, 1, 6912, 262144, 32768, 1e6, 1e-6, 256, 0, 0, true,
-     0, 0, 1, 0, 0, 0, 0, 0, 512, 6},
-    {"gemma3-4b", Family::kGemma3, 34, 2560, 8, 4, 10240, 262208, 32768, 1e6, 1e-6, 256, 0, 0, true,
-     0, 0, 1, 0, 0, 0, 0, 0, 1024, 6},
-    {"gemma3-12b", Family::kGemma3, 48, 3840, 16, 8, 15360, 262208, 32768, 1e6, 1e-6, 256, 0, 0, true,
-     0, 0, 1, 0, 0, 0, 0, 0, 1024, 6},
-    {"gemma3-27b", Family::kGemma3, 62, 5376, 32, 16, 21504, 262208, 32768, 1e6, 1e-6, 128, 0, 0, true,
-     0, 0, 1, 0, 0, 0, 0, 0, 1024, 6},
+    {"gpt2-124m",        Family::kGpt,       12,   768,  12,  0,     0,  50257,  1024},
+    {"gpt2-355m",        Family::kGpt,       24,  1024,  16,  0,     0,  50257,  1024},
+    {"gpt2-774m",        Family::kGpt,       36,  1280,  20,  0,     0,  50257,  1024},
+    {"gpt2-1.5b",        Family::kGpt,       48,  1600,  25,  0,     0,  50257,  1024},
+    {"gpt3-175b",        Family::kGpt,       96, 12288,  96,  0,     0,  50257,  2048},
+    {"bert-base",        Family::kBert,      12,   768,  12,  0,     0,  30522,   512,   1e4, 1e-12},
+    {"bert-large",       Family::kBert,      24,  1024,  16,  0,     0,  30522,   512,   1e4, 1e-12},
+    {"pythia-160m",      Family::kNeox,      12,   768,  12,  0,     0,  50304,  2048},
+    {"pythia-410m",      Family::kNeox,      24,  1024,  16,  0,     0,  50304,  2048},
+    {"pythia-1b",        Family::kNeox,      16,  2048,   8,  0,     0,  50304,  2048},
+    {"pythia-1.4b",      Family::kNeox,      24,  2048,  16,  0,     0,  50304,  2048},
+    {"pythia-2.8b",      Family::kNeox,      32,  2560,  32,  0,     0,  50304,  2048},
+    {"pythia-6.9b",      Family::kNeox,      32,  4096,  32,  0,     0,  50432,  2048},
+    {"pythia-12b",       Family::kNeox,      36,  5120,  40,  0,     0,  50688,  2048},
+    {"gpt-neox-20b",     Family::kNeox,      44,  6144,  64,  0,     0,  50432,  2048},
+    {"llama-7b",         Family::kLlama,     32,  4096,  32,  0, 11008,  32000,  4096,   1e4,  1e-6},
+    {"llama2-7b",        Family::kLlama,     32,  4096,  32,  0, 11008,  32000,  4096},
+    {"llama2-13b",       Family::kLlama,     40,  5120,  40,  0, 13824,  32000,  4096},
+    {"llama2-70b",       Family::kLlama,     80,  8192,  64,  8, 28672,  32000,  4096},
+    {"llama3-8b",        Family::kLlama,     32,  4096,  32,  8, 14336, 128256,  8192,   5e5},
+    {"llama3-70b",       Family::kLlama,     80,  8192,  64,  8, 28672, 128256,  8192,   5e5},
+    {"llama3-405b",      Family::kLlama,    126, 16384, 128,  8, 53248, 128256,  8192,   5e5},
+    {"llama4-scout",     Family::kLlama,     48,  5120,  40,  8,  8192, 202048,  8192,   5e5,  1e-5,
+     {.head_dim = 128, .experts = 16, .top_k = 1, .shared_ffn = 8192}},
+    {"llama4-maverick",  Family::kLlama,     48,  5120,  40,  8,  8192, 202048,  8192,   5e5,  1e-5,
+     {.head_dim = 128, .experts = 128, .top_k = 1, .shared_ffn = 8192, .every = 2, .dense_ffn = 16384}},
+    {"mixtral-8x7b",     Family::kLlama,     32,  4096,  32,  8, 14336,  32000, 32768,   1e6,  1e-5,
+     {.head_dim = 128, .experts = 8, .top_k = 2}},
+    {"mixtral-8x22b",    Family::kLlama,     56,  6144,  48,  8, 16384,  32000, 65536,   1e6,  1e-5,
+     {.head_dim = 128, .experts = 8, .top_k = 2}},
+    {"qwen2.5-0.5b",     Family::kQwen2,     24,   896,  14,  2,  4864, 151936,  4096,   1e6,  1e-6,
+     {.head_dim = 64, .tie_embeddings = true}},
+    {"qwen2.5-7b",       Family::kQwen2,     28,  3584,  28,  4, 18944, 152064,  4096,   1e6,  1e-6},
+    {"qwen2.5-72b",      Family::kQwen2,     80,  8192,  64,  8, 29568, 152064,  4096,   1e6},
+    {"qwen3-0.6b",       Family::kQwen3,     28,  1024,  16,  8,  3072, 151936,  4096,   1e6,  1e-6,
+     {.head_dim = 128, .tie_embeddings = true}},
+    {"qwen3-8b",         Family::kQwen3,     36,  4096,  32,  8, 12288, 151936,  4096,   1e6,  1e-6,
+     {.head_dim = 128}},
+    {"qwen3-32b",        Family::kQwen3,     64,  5120,  64,  8, 25600, 151936,  4096,   1e6,  1e-6,
+     {.head_dim = 128}},
+    {"qwen3-30b-a3b",    Family::kQwen3,     48,  2048,  32,  4,   768, 151936,  4096,   1e6,  1e-6,
+     {.head_dim = 128, .experts = 128, .top_k = 8}},
+    {"qwen3-235b-a22b",  Family::kQwen3,     94,  4096,  64,  4,  1536, 151936,  4096,   1e6,  1e-6,
+     {.head_dim = 128, .experts = 128, .top_k = 8}},
+    {"deepseek-v2-lite", Family::kDeepseek,  27,  2048,  16,  0,  1408, 102400,  4096,   1e4,  1e-6,
+     {.head_dim = 192, .experts = 64, .top_k = 6, .shared_ffn = 2816, .first_dense = 1, .dense_ffn = 10944,
+      .kv_rank = 512}},
+    {"deepseek-v3",      Family::kDeepseek,  61,  7168, 128,  0,  2048, 129280,  4096,   1e4,  1e-6,
+     {.head_dim = 192, .experts = 256, .top_k = 8, .shared_ffn = 2048, .first_dense = 3, .dense_ffn = 18432,
+      .q_rank = 1536, .kv_rank = 512, .groups = 8, .top_k_groups = 4}},
+    {"kimi-k2",          Family::kDeepseek,  61,  7168,  64,  0,  2048, 163840,  4096,   5e4,  1e-6,
+     {.head_dim = 192, .experts = 384, .top_k = 8, .shared_ffn = 2048, .first_dense = 1, .dense_ffn = 18432,
+      .q_rank = 1536, .kv_rank = 512}},
+    {"mistral-7b-v0.1",  Family::kLlama,     32,  4096,  32,  8, 14336,  32000,  8192,   1e4,  1e-5,
+     {.head_dim = 128, .window = 4096}},
+    {"olmo2-1b",         Family::kOlmo2,     16,  2048,  16,  0,  8192, 100352,  4096,   5e5,  1e-6},
+    {"olmo2-7b",         Family::kOlmo2,     32,  4096,  32,  0, 11008, 100352,  4096,   5e5,  1e-6},
+    {"olmo2-13b",        Family::kOlmo2,     40,  5120,  40,  0, 13824, 100352,  4096,   5e5,  1e-6},
+    {"olmo2-32b",        Family::kOlmo2,     64,  5120,  40,  8, 27648, 100352,  4096,   5e5,  1e-6},
+    {"olmo3-7b",         Family::kOlmo2,     32,  4096,  32,  0, 11008, 100278,  8192,   5e5,  1e-6,
+     {.window = 4096, .full_every = 4}},
+    {"olmo3-32b",        Family::kOlmo2,     64,  5120,  40,  8, 27648, 100278,  8192,   5e5,  1e-6,
+     {.window = 4096, .full_every = 4}},
+    {"gpt-oss-20b",      Family::kGptOss,    24,  2880,  64,  8,  2880, 201088,  4096, 1.5e5,  1e-5,
+     {.head_dim = 64, .experts = 32, .top_k = 4, .window = 128, .full_every = 2}},
+    {"gpt-oss-120b",     Family::kGptOss,    36,  2880,  64,  8,  2880, 201088,  4096, 1.5e5,  1e-5,
+     {.head_dim = 64, .experts = 128, .top_k = 4, .window = 128, .full_every = 2}},
+    {"gemma3-1b",        Family::kGemma3,    26,  1152,   4,  1,  6912, 262144, 32768,   1e6,  1e-6,
+     {.head_dim = 256, .tie_embeddings = true, .window = 512, .full_every = 6}},
+    {"gemma3-4b",        Family::kGemma3,    34,  2560,   8,  4, 10240, 262208, 32768,   1e6,  1e-6,
+     {.head_dim = 256, .tie_embeddings = true, .window = 1024, .full_every = 6}},
+    {"gemma3-12b",       Family::kGemma3,    48,  3840,  16,  8, 15360, 262208, 32768,   1e6,  1e-6,
+     {.head_dim = 256, .tie_embeddings = true, .window = 1024, .full_every = 6}},
+    {"gemma3-27b",       Family::kGemma3,    62,  5376,  32, 16, 21504, 262208, 32768,   1e6,  1e-6,
+     {.head_dim = 128, .tie_embeddings = true, .window = 1024, .full_every = 6}},
     // clang-format on
 };
 
@@ -167,13 +182,14 @@ ModelSpec MlpPreset() {
 ModelSpec Expand(const Row& row) {
   const bool bert = row.family == Family::kBert;
   const bool neox = row.family == Family::kNeox, gpt = row.family == Family::kGpt || bert;
+  const Others& others = row.others;
   ModelSpec model;
   model.preset = row.name;
   model.layers = row.layers;
   model.hidden = row.hidden;
   model.heads = row.heads;
   model.kv_heads = row.kv_heads;
-  model.head_dim = row.head_dim;
+  model.head_dim = others.head_dim;
   model.ffn = row.ffn;
   model.vocab = row.vocab;
   model.seq_len = row.seq_len;
@@ -190,29 +206,29 @@ ModelSpec Expand(const Row& row) {
     model.pre_norm = false;
     model.qk_norm_over = QkNormSpan::kAllHeads;
   }
-  model.tie_embeddings = gpt || row.tie_embeddings;
+  model.tie_embeddings = gpt || others.tie_embeddings;
   model.residual_from_norm = bert;
   model.causal = !bert;
   if (neox) {
     model.rope_dim = row.hidden / row.heads / 4;
     model.parallel_residual = ParallelResidual::kTwoNorms;
   }
-  if (row.experts > 0)
-    model.experts = ExpertsSpec{.count = row.experts,
-                                .top_k = row.top_k,
+  if (others.experts > 0)
+    model.experts = ExpertsSpec{.count = others.experts,
+                                .top_k = others.top_k,
                                 .capacity_factor = 0,
                                 .bias = row.family == Family::kGptOss,
-                                .shared_ffn = row.shared_ffn,
-                                .first_dense = row.first_dense,
-                                .every = row.every,
-                                .dense_ffn = row.dense_ffn,
-                                .groups = row.groups,
-                                .top_k_groups = row.top_k_groups};
-  if (row.window > 0)
-    model.sliding_window = SlidingWindowSpec{.tokens = row.window, .full_every = row.full_every};
-  if (row.kv_rank > 0)
-    model.latent_attention =
-        LatentAttentionSpec{.q_rank = row.q_rank, .kv_rank = row.kv_rank, .rope_dim = 64, .value_dim = 128};
+                                .shared_ffn = others.shared_ffn,
+                                .first_dense = others.first_dense,
+                                .every = others.every,
+                                .dense_ffn = others.dense_ffn,
+                                .groups = others.groups,
+                                .top_k_groups = others.top_k_groups};
+  if (others.window > 0)
+    model.sliding_window = SlidingWindowSpec{.tokens = others.window, .full_every = others.full_every};
+  if (others.kv_rank > 0)
+    model.latent_attention = LatentAttentionSpec{
+        .q_rank = others.q_rank, .kv_rank = others.kv_rank, .rope_dim = 64, .value_dim = 128};
   return model;
 }
 
