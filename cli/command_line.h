@@ -1,4 +1,4 @@
-// Parsing the command line (docs/contract.md, "Command line"). The only file that knows CLI11.
+// Parsing the command line (docs/contract.md, "Command line"). CLI11 stays behind this header.
 #pragma once
 
 #include <string>
