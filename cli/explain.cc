@@ -45,39 +45,21 @@ Result<std::string> ExplainMemoryAlone(const Options& options, const Plan& plan,
   return text;
 }
 
-}  // namespace
+Status PrintSchedule(const Scenario& scenario) {
+  if (scenario.parallel.pipeline.size == 1)
+    return InvalidInput(
+        "parallel.pipeline.size is 1, expected at least 2: without a pipeline there is no schedule");
+  WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
+  fmt::print("{}", PrintScheduleCsv(schedule));
+  return Ok();
+}
 
-Result<int> ExplainCommand(const Options& options) {
-  WT_RETURN_IF_ERROR(CheckReports(options));
-  WT_ASSIGN_OR_RETURN(Scenario scenario, LoadWithOverrides(options, options.files.front()));
-  NoteKeysWithoutEffect(options, scenario);
-  if (options.resolved) {
-    fmt::print("{}", ResolvedYaml(scenario));
-    return 0;
-  }
-  if (options.schedule) {
-    if (scenario.parallel.pipeline.size == 1)
-      return InvalidInput(
-          "parallel.pipeline.size is 1, expected at least 2: without a pipeline there is no schedule");
-    WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
-    fmt::print("{}", PrintScheduleCsv(schedule));
-    return 0;
-  }
-  // With all operators, so that the report can name what the allocations at a peak are for.
-  WT_ASSIGN_OR_RETURN(Plan compiled, CompileBalanced(options, scenario, PlanFor::kRun));
-  Ink ink = StandardInk();
-  if (options.memory) {
-    WT_ASSIGN_OR_RETURN(const std::string memory, ExplainMemoryAlone(options, compiled, ink));
-    fmt::print("{}", memory);
-    return 0;
-  }
-  WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, compiled));
-  std::vector<Outcome> outcomes(1);
-  WT_ASSIGN_OR_RETURN(outcomes[0], PredictOutcome(options, costs, std::move(compiled)));
-  WT_RETURN_IF_ERROR(WriteReports(options, outcomes));
-  if (PrintsAnOutput(options)) return 0;
-  const Plan& plan = outcomes[0].plan;
-  const Prediction& prediction = *outcomes[0].prediction;
+// Where time and memory go, unless quiet, and what else one would ask.
+Status PrintAll(const Options& options, const Scenario& scenario, const Costs& costs,
+                const Outcome& outcome) {
+  const Ink ink = StandardInk();
+  const Plan& plan = outcome.plan;
+  const Prediction& prediction = *outcome.prediction;
   const PredictPlan predict = [&](const Plan& variant) {
     return PredictFrom(costs, variant, options.fold, Cores());
   };
@@ -94,6 +76,36 @@ Result<int> ExplainCommand(const Options& options) {
   };
   fmt::print("{}", AnswerQuestions(scenario, prediction, CapacityOf(plan, costs, prediction), compile,
                                    predict, ink));
+  return Ok();
+}
+
+}  // namespace
+
+Result<int> ExplainCommand(const Options& options) {
+  WT_RETURN_IF_ERROR(CheckReports(options));
+  WT_ASSIGN_OR_RETURN(Scenario scenario, LoadWithOverrides(options, options.files.front()));
+  NoteKeysWithoutEffect(options, scenario);
+  if (options.resolved) {
+    fmt::print("{}", ResolvedYaml(scenario));
+    return 0;
+  }
+  if (options.schedule) {
+    WT_RETURN_IF_ERROR(PrintSchedule(scenario));
+    return 0;
+  }
+  // With all operators, so that the report can name what the allocations at a peak are for.
+  WT_ASSIGN_OR_RETURN(Plan compiled, CompileBalanced(options, scenario, PlanFor::kRun));
+  if (options.memory) {
+    WT_ASSIGN_OR_RETURN(const std::string memory, ExplainMemoryAlone(options, compiled, StandardInk()));
+    fmt::print("{}", memory);
+    return 0;
+  }
+  WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, compiled));
+  std::vector<Outcome> outcomes(1);
+  WT_ASSIGN_OR_RETURN(outcomes[0], PredictOutcome(options, costs, std::move(compiled)));
+  WT_RETURN_IF_ERROR(WriteReports(options, outcomes));
+  if (PrintsAnOutput(options)) return 0;
+  WT_RETURN_IF_ERROR(PrintAll(options, scenario, costs, outcomes[0]));
   return 0;
 }
 

@@ -215,6 +215,16 @@ struct ExportCleaner {
   }
 };
 
+// Without -q restarts are said when they happen, else at the end, whichever that is.
+Result<Measurement> Train(const Options& options, const Plan& plan, LiveOptions live) {
+  std::vector<std::string> restarts;
+  if (options.quiet) live.note = [&](const std::string& reason) { restarts.push_back(reason); };
+  Result<Measurement> measured = JoinsJob(options) ? JoinLive(plan, live) : RunLive(plan, live);
+  for (const std::string& reason : restarts)
+    std::fprintf(stderr, "windtunnel: restarted after an error: %s\n", reason.c_str());
+  return measured;
+}
+
 // Exports the newest checkpoint. A run that had no step left saved none; then the one that it would have
 // resumed from.
 Status Export(const Options& options, const RunOptions& run, ExportCleaner& cleaner) {
@@ -243,6 +253,15 @@ Result<int> ReportNothingLeft(const Options& options, const RunOptions& run,
       Note(options, fmt::format("{} {} is not written: there is no step to show", flag, file));
   if (measurement.evaluation) Note(options, DescribeEvaluation(*measurement.evaluation));
   if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ResultJson(outcomes)));
+  return 0;
+}
+
+Result<int> ReportRun(const Options& options, const RunOptions& run, const std::vector<Outcome>& outcomes) {
+  if (outcomes[0].measurement->step_times.empty()) return ReportNothingLeft(options, run, outcomes);
+  WT_RETURN_IF_ERROR(Report(options, outcomes));
+  // Also with -q, and where the table goes nowhere.
+  if (const auto divergence = DescribeDivergence(*outcomes[0].measurement))
+    std::fprintf(stderr, "windtunnel: %s\n", divergence->c_str());
   return 0;
 }
 
@@ -280,16 +299,9 @@ Result<int> RunLiveCommand(const Options& options) {
     WT_RETURN_IF_ERROR(FollowNode(*nodes, live));
     return 0;
   }
-
-  // Without -q restarts are said when they happen, else at the end, whichever that is.
-  std::vector<std::string> restarts;
-  if (options.quiet) live.note = [&](const std::string& reason) { restarts.push_back(reason); };
   const auto begin = std::chrono::steady_clock::now();
-  Result<Measurement> measured = joins ? JoinLive(plan, live) : RunLive(plan, live);
+  WT_ASSIGN_OR_RETURN(Measurement measurement, Train(options, plan, live));
   const Duration wall = TimeSince(begin);
-  for (const std::string& reason : restarts)
-    std::fprintf(stderr, "windtunnel: restarted after an error: %s\n", reason.c_str());
-  WT_ASSIGN_OR_RETURN(Measurement measurement, std::move(measured));
   if (silent) return 0;
   WT_RETURN_IF_ERROR(Export(options, live.run, cleaner));
   std::vector<Outcome> outcomes(1);
@@ -297,12 +309,7 @@ Result<int> RunLiveCommand(const Options& options) {
   outcomes[0].profile = MachineProfile(KindOfDevice(outcomes[0].plan.scenario.cluster.device));
   outcomes[0].measurement = std::move(measurement);
   outcomes[0].measurement_wall = wall;
-  if (outcomes[0].measurement->step_times.empty()) return ReportNothingLeft(options, live.run, outcomes);
-  WT_RETURN_IF_ERROR(Report(options, outcomes));
-  // Also with -q, and where the table goes nowhere.
-  if (const auto divergence = DescribeDivergence(*outcomes[0].measurement))
-    std::fprintf(stderr, "windtunnel: %s\n", divergence->c_str());
-  return 0;
+  return ReportRun(options, live.run, outcomes);
 }
 
 }  // namespace windtunnel

@@ -227,30 +227,18 @@ void NoteDoubts(const Options& options, const Scenario& scenario, const SearchRe
   }
 }
 
-}  // namespace
-
-Result<int> SearchCommand(const Options& options) {
-  const auto begin = std::chrono::steady_clock::now();
-  InterruptGuard guard;
-  WT_RETURN_IF_ERROR(CheckReports(options));
-  WT_ASSIGN_OR_RETURN(const Scenario scenario, LoadWithOverrides(options, options.files.front()));
-  WT_RETURN_IF_ERROR(CheckRanges(scenario));
-  WT_RETURN_IF_ERROR(CheckScheduleFiles(scenario));
-  WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, OutlineOf(scenario)));
-  NoteCosts(options, costs, scenario);
+// The legal configurations. Stages are balanced by the costs, if these are known.
+Result<SearchSpace> SpaceFor(const Scenario& scenario, const Costs& costs) {
   const ChooseStages choose = [&](const Scenario& unbalanced) -> Result<std::vector<int64_t>> {
     const Scenario balanced = WithBalance(unbalanced, costs);
     if (balanced.parallel.pipeline.balance.empty()) return StagesByRoughCosts(unbalanced);
     return balanced.parallel.pipeline.balance;
   };
-  WT_ASSIGN_OR_RETURN(const SearchSpace space, EnumerateSpace(scenario, choose, IsInterrupted));
-  if (const std::vector<std::string_view> slow = SlowSteps(scenario); !slow.empty())
-    Note(options,
-         fmt::format("predicted operator by operator, which takes up to seconds for each configuration "
-                     "of a large model: {}",
-                     fmt::join(slow, ", ")));
-  WT_ASSIGN_OR_RETURN(std::vector<Override> given, GivenOverrides(options));
-  WT_RETURN_IF_ERROR(CheckCosts(costs, scenario, space.legal.front(), given));
+  return EnumerateSpace(scenario, choose, IsInterrupted);
+}
+
+// The report as it is before any configuration is evaluated.
+SearchReport ReportOf(const Options& options, const Scenario& scenario, const Costs& costs) {
   SearchReport report;
   report.scenario = scenario.name;
   report.scenario_digest = ScenarioDigest(scenario);
@@ -262,7 +250,40 @@ Result<int> SearchCommand(const Options& options) {
   report.subject = {ModelInWords(outline), SearchInWords(outline, costs.profile.name)};
   report.profile_option = options.profile;
   report.framework_option = options.framework_profile;
+  return report;
+}
 
+// The file comes first: whoever reads the table may stop reading, and a closed pipe ends this process.
+Status Show(const Options& options, const Costs& costs, const SearchReport& report) {
+  if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, SearchJson(report)));
+  if (!PrintsAnOutput(options)) {
+    const Ink ink = StandardInk();
+    fmt::print("{}", options.quiet ? SearchVerdict(report, ink) : SearchTable(report, options.verbose, ink));
+    if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
+  }
+  return options.html.empty() ? Ok() : WriteHtml(options, costs, report);
+}
+
+}  // namespace
+
+Result<int> SearchCommand(const Options& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  InterruptGuard guard;
+  WT_RETURN_IF_ERROR(CheckReports(options));
+  WT_ASSIGN_OR_RETURN(const Scenario scenario, LoadWithOverrides(options, options.files.front()));
+  WT_RETURN_IF_ERROR(CheckRanges(scenario));
+  WT_RETURN_IF_ERROR(CheckScheduleFiles(scenario));
+  WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, OutlineOf(scenario)));
+  NoteCosts(options, costs, scenario);
+  WT_ASSIGN_OR_RETURN(const SearchSpace space, SpaceFor(scenario, costs));
+  if (const std::vector<std::string_view> slow = SlowSteps(scenario); !slow.empty())
+    Note(options,
+         fmt::format("predicted operator by operator, which takes up to seconds for each configuration "
+                     "of a large model: {}",
+                     fmt::join(slow, ", ")));
+  WT_ASSIGN_OR_RETURN(std::vector<Override> given, GivenOverrides(options));
+  WT_RETURN_IF_ERROR(CheckCosts(costs, scenario, space.legal.front(), given));
+  SearchReport report = ReportOf(options, scenario, costs);
   const std::string key = options.state.empty() ? "" : StateKey(report, scenario, costs.profile);
   WT_ASSIGN_OR_RETURN(SharedState state, SharedState::Open(options.state, key, space.legal.size()));
   SearchRun run(options, scenario, space, costs.profile);
@@ -282,14 +303,7 @@ Result<int> SearchCommand(const Options& options) {
   if (!options.quick) report.full_s = SecondsSince(begin) - report.wall_s;
   if (report.pareto.empty() && report.infeasible > 0)
     report.least = FindLeast(scenario, costs.profile, space, run.evaluations());
-  // The file comes first: whoever reads the table may stop reading, and a closed pipe ends this process.
-  if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, SearchJson(report)));
-  if (!PrintsAnOutput(options)) {
-    const Ink ink = StandardInk();
-    fmt::print("{}", options.quiet ? SearchVerdict(report, ink) : SearchTable(report, options.verbose, ink));
-    if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
-  }
-  if (!options.html.empty()) WT_RETURN_IF_ERROR(WriteHtml(options, costs, report));
+  WT_RETURN_IF_ERROR(Show(options, costs, report));
   NoteDoubts(options, scenario, report);
   if (report.pareto.empty())
     return Failed("{}: none of {} legal configurations can be trained: {}", scenario.name, report.legal,

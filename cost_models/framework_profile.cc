@@ -116,6 +116,37 @@ void ReadResiduals(Fields& fields, ResidualFactors& residuals) {
   if (fields.Has("layers")) residuals.layers = ReadLayers(fields);
 }
 
+void ReadUnaligned(Fields& fields, FrameworkProfile& profile) {
+  if (fields.Has("unaligned")) {
+    const std::string word = fields.StringOr("unaligned", "");
+    profile.pads_products = word == "padded";
+    if (word != "padded" && word != "slow")
+      fields.Fail("$.unaligned", fmt::format("is \"{}\", expected slow or padded", word));
+  }
+  if (fields.Has("unaligned_batches")) {
+    const std::string word = fields.StringOr("unaligned_batches", "");
+    profile.aligned_batches_only = word == "without_tensor_cores";
+    if (word != "without_tensor_cores" && word != "slow")
+      fields.Fail("$.unaligned_batches",
+                  fmt::format("is \"{}\", expected slow or without_tensor_cores", word));
+  }
+}
+
+void ReadOperators(Fields& operators, FrameworkProfile& profile) {
+  for (const std::string& key : operators.AllKeys()) {
+    const auto known = KnownOperators().find(key);
+    if (known == KnownOperators().end())
+      return operators.FailAt(key, fmt::format("is no operator, expected one of {}",
+                                               fmt::join(std::views::keys(KnownOperators()), ", ")));
+    std::vector<FrameworkKernel> kernels;
+    operators.List(key, [&](Fields& f) {
+      kernels.push_back(ReadKernel(f));
+      CheckWords(kernels.back(), known->second, f);
+    });
+    profile.operators[key] = std::move(kernels);
+  }
+}
+
 FrameworkProfile BaseOf(Fields& fields) {
   const std::string base = fields.StringOr("base", "");
   if (base.empty()) return FrameworkProfile{};
@@ -173,35 +204,8 @@ Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const st
   profile.no_grad_us = fields.NumberOr("no_grad_us", profile.no_grad_us, 0, kMostMicroseconds);
   profile.checkpoint_us = fields.NumberOr("checkpoint_us", profile.checkpoint_us, 0, kMostMicroseconds);
   ReadFlash(fields, profile.flash);
-  if (fields.Has("unaligned")) {
-    const std::string word = fields.StringOr("unaligned", "");
-    profile.pads_products = word == "padded";
-    if (word != "padded" && word != "slow")
-      fields.Fail("$.unaligned", fmt::format("is \"{}\", expected slow or padded", word));
-  }
-  if (fields.Has("unaligned_batches")) {
-    const std::string word = fields.StringOr("unaligned_batches", "");
-    profile.aligned_batches_only = word == "without_tensor_cores";
-    if (word != "without_tensor_cores" && word != "slow")
-      fields.Fail("$.unaligned_batches",
-                  fmt::format("is \"{}\", expected slow or without_tensor_cores", word));
-  }
-  if (fields.Has("operators")) {
-    fields.Object("operators", [&](Fields& operators) {
-      for (const std::string& key : operators.AllKeys()) {
-        const auto known = KnownOperators().find(key);
-        if (known == KnownOperators().end())
-          return operators.FailAt(key, fmt::format("is no operator, expected one of {}",
-                                                   fmt::join(std::views::keys(KnownOperators()), ", ")));
-        std::vector<FrameworkKernel> kernels;
-        operators.List(key, [&](Fields& f) {
-          kernels.push_back(ReadKernel(f));
-          CheckWords(kernels.back(), known->second, f);
-        });
-        profile.operators[key] = std::move(kernels);
-      }
-    });
-  }
+  ReadUnaligned(fields, profile);
+  if (fields.Has("operators")) fields.Object("operators", [&](Fields& f) { ReadOperators(f, profile); });
   if (fields.Has("residuals"))
     fields.Object("residuals", [&](Fields& f) { ReadResiduals(f, profile.residuals); });
   for (const auto& [key, source] : fields.Strings("sources")) profile.sources[key] = source;

@@ -171,6 +171,50 @@ bool MoveActivations(Remedy& remedy) {
   return true;
 }
 
+// What is tried; what costs little time comes first.
+std::vector<std::vector<Change>> Combinations() {
+  const Change selective = RecomputeBy(Recompute::kSelective), ops = RecomputeBy(Recompute::kSelectiveOp),
+               full = RecomputeBy(Recompute::kFull);
+  const Change zero1 = ShardBy(DataParallelKind::kZero1), fsdp = ShardBy(DataParallelKind::kFsdp);
+  const Change fused = FuseTheLoss, half = HalveMicroBatches, micro = TakeSequencesOneByOne,
+               offload = UseTheHost, fully = ShardFully, spread = SpreadOverAll, parts = SplitTheLoss,
+               packed = QuantizeFrozenWeights, away = MoveActivations;
+  // clang-format off
+  return {
+      {fused}, {parts}, {packed}, {selective}, {zero1}, {fully}, {spread}, {half}, {micro}, {fsdp},
+      {fused, half}, {fused, micro}, {fused, zero1}, {fused, fsdp},
+      {ops}, {half, ops}, {fused, ops}, {fsdp, ops},
+      {fsdp, half}, {fsdp, micro}, {fused, fsdp, ops}, {fsdp, half, ops}, {fsdp, micro, ops},
+      {full}, {parts, full}, {packed, full}, {packed, parts, full}, {zero1, full}, {half, full}, {micro, full},
+      {fsdp, full}, {fully, full}, {spread, full},
+      {away}, {parts, away}, {full, away}, {parts, full, away}, {fsdp, full, away},
+      {zero1, micro, full}, {fsdp, micro, full},
+      {offload}, {zero1, offload}, {fsdp, offload}, {spread, offload}, {full, offload},
+      {full, away, offload}, {micro, full, offload}, {zero1, micro, full, offload},
+      {fsdp, micro, full, offload}, {spread, micro, full, offload},
+  };
+  // clang-format on
+}
+
+// The scenario with all `changes`; nothing if one of them changes nothing, or if they are no advice for it:
+// the framework would not run them (`doubts` are those about the scenario itself), or other keys forbid them.
+std::optional<Remedy> Changed(const Scenario& scenario, const std::vector<Change>& changes,
+                              const std::vector<std::string>& doubts) {
+  Remedy remedy{{}, scenario};
+  const bool changes_all =
+      std::all_of(changes.begin(), changes.end(), [&](const Change& change) { return change(remedy); });
+  if (!changes_all) return std::nullopt;
+  Scenario& made = remedy.scenario;
+  made.parallel = WithDerivedKeys(made.derived, made.cluster, made.parallel);
+  if (made.derived.reduce) made.precision.reduce = DerivedReduce(made);
+  const auto is_new = [&](const std::string& doubt) {
+    return std::find(doubts.begin(), doubts.end(), doubt) == doubts.end();
+  };
+  const std::vector<std::string> doubts_now = FrameworkDoubts(made);
+  if (std::any_of(doubts_now.begin(), doubts_now.end(), is_new) || !CheckScenario(made)) return std::nullopt;
+  return remedy;
+}
+
 // Some layers instead of all: as few of each stage as fit, or with PyTorch every so many-th of the model.
 // Nothing if all have to be recomputed, or `full` does something else besides.
 std::optional<Remedy> WithFewestLayers(const Remedy& full, Bytes room, const CompileScenario& compile,
@@ -271,80 +315,10 @@ Scenario WithFewMicroBatches(Scenario scenario) {
 }
 
 std::vector<Remedy> RemediesFor(const Scenario& scenario) {
-  const Change selective = RecomputeBy(Recompute::kSelective), ops = RecomputeBy(Recompute::kSelectiveOp),
-               full = RecomputeBy(Recompute::kFull);
-  const Change zero1 = ShardBy(DataParallelKind::kZero1), fsdp = ShardBy(DataParallelKind::kFsdp);
-  const Change fused = FuseTheLoss, half = HalveMicroBatches, micro = TakeSequencesOneByOne,
-               offload = UseTheHost, fully = ShardFully, spread = SpreadOverAll, parts = SplitTheLoss,
-               packed = QuantizeFrozenWeights, away = MoveActivations;
-  const std::vector<std::vector<Change>> all = {{fused},
-                                                {parts},
-                                                {packed},
-                                                {selective},
-                                                {zero1},
-                                                {fully},
-                                                {spread},
-                                                {half},
-                                                {micro},
-                                                {fsdp},
-                                                {fused, half},
-                                                {fused, micro},
-                                                {fused, zero1},
-                                                {fused, fsdp},
-                                                {ops},
-                                                {half, ops},
-                                                {fused, ops},
-                                                {fsdp, ops},
-                                                {fsdp, half},
-                                                {fsdp, micro},
-                                                {fused, fsdp, ops},
-                                                {fsdp, half, ops},
-                                                {fsdp, micro, ops},
-                                                {full},
-                                                {parts, full},
-                                                {packed, full},
-                                                {packed, parts, full},
-                                                {zero1, full},
-                                                {half, full},
-                                                {micro, full},
-                                                {fsdp, full},
-                                                {fully, full},
-                                                {spread, full},
-                                                {away},
-                                                {parts, away},
-                                                {full, away},
-                                                {parts, full, away},
-                                                {fsdp, full, away},
-                                                {zero1, micro, full},
-                                                {fsdp, micro, full},
-                                                {offload},
-                                                {zero1, offload},
-                                                {fsdp, offload},
-                                                {spread, offload},
-                                                {full, offload},
-                                                {full, away, offload},
-                                                {micro, full, offload},
-                                                {zero1, micro, full, offload},
-                                                {fsdp, micro, full, offload},
-                                                {spread, micro, full, offload}};
   const std::vector<std::string> doubts = FrameworkDoubts(scenario);
   std::vector<Remedy> remedies;
-  for (const std::vector<Change>& changes : all) {
-    Remedy remedy{{}, scenario};
-    const bool changes_all =
-        std::all_of(changes.begin(), changes.end(), [&](const Change& change) { return change(remedy); });
-    if (!changes_all) continue;
-    Scenario& made = remedy.scenario;
-    made.parallel = WithDerivedKeys(made.derived, made.cluster, made.parallel);
-    if (made.derived.reduce) made.precision.reduce = DerivedReduce(made);
-    // What the framework cannot do is no advice for it.
-    const auto is_new = [&](const std::string& doubt) {
-      return std::find(doubts.begin(), doubts.end(), doubt) == doubts.end();
-    };
-    const std::vector<std::string> doubts_now = FrameworkDoubts(made);
-    if (std::any_of(doubts_now.begin(), doubts_now.end(), is_new)) continue;
-    if (CheckScenario(made)) remedies.push_back(std::move(remedy));
-  }
+  for (const std::vector<Change>& changes : Combinations())
+    if (auto remedy = Changed(scenario, changes, doubts)) remedies.push_back(*std::move(remedy));
   return remedies;
 }
 

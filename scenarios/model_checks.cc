@@ -142,9 +142,8 @@ void CheckNorms(const ModelSpec& model, Checker& check) {
                "model.qk_norm_over is {}, expected model.qk_norm: true with it", WordOf(model.qk_norm_over));
 }
 
-}  // namespace
-
-void CheckTransformer(const ModelSpec& model, Checker& check) {
+// Whether no dimension that others follow from is missing.
+bool CheckDimensions(const ModelSpec& model, Checker& check) {
   struct Dimension {
     const char* path;
     int64_t value;
@@ -157,8 +156,12 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
   for (const Dimension& dimension : dimensions) {
     check.Expect(dimension.value > 0, {dimension.path},
                  "{} is missing, expected a value, model.preset or model.config", dimension.path);
-    if (dimension.value <= 0) return;
+    if (dimension.value <= 0) return false;
   }
+  return true;
+}
+
+void CheckHeads(const ModelSpec& model, Checker& check) {
   check.Expect(model.head_dim > 0, {"model.heads", "model.hidden"},
                "model.heads is {}, expected a divisor of model.hidden ({}), or model.head_dim", model.heads,
                model.hidden);
@@ -167,6 +170,37 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
   bool rotates = model.position == PositionKind::kRope;
   check.Expect(!rotates || model.head_dim % 2 == 0, {"model.head_dim", "model.heads", "model.hidden"},
                "the head dimension is {}, expected an even one for position: rope", model.head_dim);
+}
+
+void CheckExperts(const ModelSpec& model, Checker& check) {
+  if (!model.experts) return;
+  const ExpertsSpec& experts = *model.experts;
+  check.Expect(experts.top_k <= experts.count, {"model.experts.top_k", "model.experts.count"},
+               "model.experts.top_k is {}, expected at most count ({})", experts.top_k, experts.count);
+  CheckExpertGroups(experts, check);
+  check.Expect(
+      model.LayersWithExperts() > 0, {"model.experts.first_dense", "model.experts.every", "model.layers"},
+      "no layer has experts: model.experts.first_dense is {} and every {}, expected one of the {} layers "
+      "behind the first {} to be a multiple of {}",
+      experts.first_dense, experts.every, model.layers, experts.first_dense, experts.every);
+  check.Expect(experts.dense_ffn == 0 || model.LayersWithExperts() < model.layers,
+               {"model.experts.dense_ffn"},
+               "model.experts.dense_ffn is {}, expected it only where some layers have no experts "
+               "(model.experts.first_dense, every)",
+               experts.dense_ffn);
+  const double most = static_cast<double>(experts.count) / static_cast<double>(experts.top_k);
+  check.Expect(
+      experts.imbalance <= std::max(most, 1.0), {"model.experts.imbalance", "model.experts.count"},
+      "model.experts.imbalance is {}, expected at most count / top_k ({}), where every token goes to "
+      "the busiest expert",
+      experts.imbalance, most);
+}
+
+}  // namespace
+
+void CheckTransformer(const ModelSpec& model, Checker& check) {
+  if (!CheckDimensions(model, check)) return;
+  CheckHeads(model, check);
   CheckRotatedColumns(model, check);
   check.Expect(model.widths.empty(), {"model.widths"},
                "model.widths is for kind: mlp, expected layers, hidden, ...");
@@ -178,28 +212,7 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
   CheckResidualFromNorm(model, check);
   CheckMasks(model, check);
   CheckNorms(model, check);
-  if (!model.experts) return;
-  check.Expect(model.experts->top_k <= model.experts->count, {"model.experts.top_k", "model.experts.count"},
-               "model.experts.top_k is {}, expected at most count ({})", model.experts->top_k,
-               model.experts->count);
-  CheckExpertGroups(*model.experts, check);
-  check.Expect(
-      model.LayersWithExperts() > 0, {"model.experts.first_dense", "model.experts.every", "model.layers"},
-      "no layer has experts: model.experts.first_dense is {} and every {}, expected one of the {} layers "
-      "behind the first {} to be a multiple of {}",
-      model.experts->first_dense, model.experts->every, model.layers, model.experts->first_dense,
-      model.experts->every);
-  check.Expect(model.experts->dense_ffn == 0 || model.LayersWithExperts() < model.layers,
-               {"model.experts.dense_ffn"},
-               "model.experts.dense_ffn is {}, expected it only where some layers have no experts "
-               "(model.experts.first_dense, every)",
-               model.experts->dense_ffn);
-  const double most = static_cast<double>(model.experts->count) / static_cast<double>(model.experts->top_k);
-  check.Expect(
-      model.experts->imbalance <= std::max(most, 1.0), {"model.experts.imbalance", "model.experts.count"},
-      "model.experts.imbalance is {}, expected at most count / top_k ({}), where every token goes to "
-      "the busiest expert",
-      model.experts->imbalance, most);
+  CheckExperts(model, check);
 }
 
 void CheckMlp(const ModelSpec& model, Checker& check) {
