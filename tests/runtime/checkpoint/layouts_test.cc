@@ -1,5 +1,4 @@
-// Jobs of every layout, that is, strategy, types and number of ranks, go on from checkpoints of their own and of
-// every other.
+// Jobs of every layout (strategy, types, ranks) go on from checkpoints of their own and of every other.
 #include <cstdint>
 #include <mutex>
 #include <optional>
