@@ -99,9 +99,9 @@ OpIndex CollectiveStream::Shift(ProgramBuilder& b, Slice x, Slice y, std::string
   return Add(b, op, std::move(name), {x}, {y}, std::move(after));
 }
 
-OpIndex CollectiveStream::Broadcast(ProgramBuilder& b, Slice data, std::string name,
+OpIndex CollectiveStream::Broadcast(ProgramBuilder& b, int root, Slice data, std::string name,
                                     std::vector<OpIndex> after) {
-  const Collective op{CollectiveKind::kBroadcast, role_.buffers[data.buffer].dtype, data.elements};
+  const Collective op{CollectiveKind::kBroadcast, role_.buffers[data.buffer].dtype, data.elements, root};
   return Add(b, op, std::move(name), {data}, {data}, std::move(after));
 }
 

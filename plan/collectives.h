@@ -46,7 +46,8 @@ class CollectiveStream {
   // x goes to the rank `way.distance` ahead around the ring, y comes from the rank as far behind.
   OpIndex Shift(ProgramBuilder& b, Slice x, Slice y, std::string name, std::vector<OpIndex> after,
                 ShiftWay way = {});
-  OpIndex Broadcast(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after);
+  // From rank `root` of the group.
+  OpIndex Broadcast(ProgramBuilder& b, int root, Slice data, std::string name, std::vector<OpIndex> after);
   // To or from rank `root` of the group, which alone has the `sum` or the `whole`; the others pass a slice
   // without a buffer. Shards are equal parts.
   OpIndex Reduce(ProgramBuilder& b, int root, Slice data, Slice sum, std::string name,

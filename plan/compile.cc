@@ -13,6 +13,7 @@
 #include "plan/outline.h"
 #include "plan/role_compiler.h"
 #include "scenarios/checks.h"
+#include "scenarios/derived.h"
 #include "scenarios/words.h"
 
 namespace windtunnel {
@@ -119,23 +120,27 @@ void Complete(Role& role, const Plan& plan, const CompileOptions& options) {
   if (options.predicts) KeepWhatIsPredicted(role);
 }
 
-// The role of a pipeline rank's stages. Reads nothing of `plan` that has to do with roles.
-Result<Role> MakeRole(const Plan& plan, const PlanAxes& axes, int pipeline_rank,
-                      const CompileOptions& options) {
-  WT_ASSIGN_OR_RETURN(Role role, RoleCompiler(plan, axes, pipeline_rank).Compile(options));
+// The role of a pipeline rank's stages; if ranks share updates, of a data rank. Reads nothing of `plan` that
+// has to do with roles.
+Result<Role> MakeRole(const Plan& plan, const PlanAxes& axes, int index, const CompileOptions& options) {
+  const bool is_of_data_rank = SharesUpdates(plan.scenario);
+  const std::optional<int> data_rank = is_of_data_rank ? std::optional(index) : std::nullopt;
+  RoleCompiler compiler(plan, axes, is_of_data_rank ? 0 : index, data_rank);
+  WT_ASSIGN_OR_RETURN(Role role, compiler.Compile(options));
   Complete(role, plan, options);
   return role;
 }
 
 Status AddRoles(Plan& plan, const PlanAxes& axes, const CompileOptions& options) {
-  std::vector<std::optional<Result<Role>>> roles(static_cast<size_t>(plan.mesh.pipeline()));
-  ForEachInParallel(options.threads, roles.size(), [&](size_t rank) {
-    roles[rank] = MakeRole(plan, axes, static_cast<int>(rank), options);
+  const int count = SharesUpdates(plan.scenario) ? plan.mesh.data() : plan.mesh.pipeline();
+  std::vector<std::optional<Result<Role>>> roles(static_cast<size_t>(count));
+  ForEachInParallel(options.threads, roles.size(), [&](size_t index) {
+    roles[index] = MakeRole(plan, axes, static_cast<int>(index), options);
   });
   plan.role_of_rank.assign(plan.world_size, 0);
-  for (size_t rank = 0; rank < roles.size(); ++rank) {
-    WT_ASSIGN_OR_RETURN(Role role, std::move(*roles[rank]));
-    for (int member : role.ranks) plan.role_of_rank[member] = static_cast<int>(rank);
+  for (size_t index = 0; index < roles.size(); ++index) {
+    WT_ASSIGN_OR_RETURN(Role role, std::move(*roles[index]));
+    for (int member : role.ranks) plan.role_of_rank[member] = static_cast<int>(index);
     plan.roles.push_back(std::move(role));
   }
   return Ok();
@@ -149,8 +154,9 @@ Status CheckSize(const Scenario& s) {
   const bool is_mlp = s.model.kind == ModelKind::kMlp;
   const double layers =
       is_mlp ? static_cast<double>(s.model.widths.size()) - 1 : static_cast<double>(s.model.layers);
-  const double of_stages = layers * static_cast<double>(s.batch.accumulate);
-  const double of_rank = of_stages / static_cast<double>(s.parallel.pipeline.size);
+  const double of_model = layers * static_cast<double>(s.batch.accumulate);
+  const double of_rank = of_model / static_cast<double>(s.parallel.pipeline.size);
+  const double of_stages = of_model * (SharesUpdates(s) ? static_cast<double>(s.parallel.data.size) : 1);
   if (of_rank <= most && of_stages <= most_of_stages) return Ok();
   const bool is_of_rank = of_rank > most;
   const bool by_layers = layers > static_cast<double>(s.batch.accumulate);
@@ -164,6 +170,16 @@ Status CheckSize(const Scenario& s) {
       is_of_rank ? of_rank : of_stages, is_mlp ? "layers" : "blocks", is_of_rank ? most : most_of_stages);
 }
 
+// Each rank has a program of its own.
+Status CheckSharedUpdates(const Scenario& s) {
+  constexpr int64_t kMost = 256;
+  if (!SharesUpdates(s) || s.parallel.data.size <= kMost) return Ok();
+  return Unsupported(
+      "parallel.data.size is {}, expected at most {} with optimizer.zero_redundancy, since the program of "
+      "every rank is simulated",
+      s.parallel.data.size, kMost);
+}
+
 Status CheckSupported(const Scenario& s) {
   const PipelineSpec& pipeline = s.parallel.pipeline;
   const double actions = static_cast<double>(pipeline.size) * static_cast<double>(pipeline.virtual_stages) *
@@ -172,6 +188,7 @@ Status CheckSupported(const Scenario& s) {
     return Unsupported("batch.accumulate is {}: the schedule would have {:.0f} actions, expected at most {}",
                        s.batch.accumulate, actions, kMostActions);
   WT_RETURN_IF_ERROR(CheckSplits(s));
+  WT_RETURN_IF_ERROR(CheckSharedUpdates(s));
   return CheckSharedExperts(s);
 }
 

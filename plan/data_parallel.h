@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "plan/collectives.h"
 #include "plan/model_hooks.h"
@@ -34,6 +35,7 @@ struct StrategyContext {
   std::vector<CollectiveStream*> model_parts;  // axes that one model is spread over: pipeline stages
   bool splits_backward = false;  // some weight gradients are computed apart from input gradients
   int pipeline_rank = 0;
+  std::optional<int> data_rank = {};  // of the only rank that the role is of (SharesUpdates)
   std::vector<int> first_parameters = {};  // the first of each of the rank's stages, in the model's order
 
   const StateRanks& RanksOf(const Parameter& parameter) const {

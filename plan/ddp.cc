@@ -126,7 +126,7 @@ void DdpReducer::BroadcastParameters(CollectiveStream& collectives, std::vector<
   const auto is_packed = [&](int index) { return role_.parameters[index].packed.has_value(); };
   for (const int index : parameters) {
     if (!is_packed(index)) continue;
-    const OpIndex broadcast = collectives.Broadcast(*builder_, values_[index], role_.parameters[index].name,
+    const OpIndex broadcast = collectives.Broadcast(*builder_, 0, values_[index], role_.parameters[index].name,
                                                     {builder_->LastCompute()});
     builder_->Carries(broadcast, {index});
   }
@@ -151,7 +151,7 @@ void DdpReducer::BroadcastParameters(CollectiveStream& collectives, std::vector<
       offset += parts.back().elements;
     }
     OpIndex broadcast =
-        collectives.Broadcast(*builder_, flat, "broadcast parameters", {builder_->LastCompute()});
+        collectives.Broadcast(*builder_, 0, flat, "broadcast parameters", {builder_->LastCompute()});
     for (size_t i = begin; i < end; ++i) {
       builder_->Add(Copy{.elements = parts[i - begin].elements, .from = type_, .to = type_},
                     role_.parameters[parameters[i]].name, {parts[i - begin]}, {values_[parameters[i]]},
@@ -180,7 +180,7 @@ void DdpReducer::Rebuild() {
                                     Category::kCommunication, DType::kInt32);
   for (Slice slice : {indices, sizes}) {
     builder_->Add(Fill{slice.elements, 0.0, DType::kInt32}, role_.buffers[slice.buffer].name, {}, {slice});
-    collectives_.Broadcast(*builder_, slice, role_.buffers[slice.buffer].name, {builder_->LastCompute()});
+    collectives_.Broadcast(*builder_, 0, slice, role_.buffers[slice.buffer].name, {builder_->LastCompute()});
   }
   for (const Bucket& bucket : buckets_) builder_->Alloc(bucket.whole.buffer);
   for (const Bucket& bucket : old) builder_->Free(bucket.whole.buffer);

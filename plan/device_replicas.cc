@@ -263,13 +263,13 @@ void DeviceRole::Replicate() {
 
 void DeviceRole::ReplicateFromMain(const Chunk& chunk) {
   const Slice flat = Flattened(chunk, values_);
-  const OpIndex broadcast = Await(world_->Broadcast(*b_, flat, chunk.name, Now()));
+  const OpIndex broadcast = Await(world_->Broadcast(*b_, kMain, flat, chunk.name, Now()));
   b_->Carries(broadcast, chunk.parameters);
 }
 
 void DeviceRole::ReplicateTo(const Chunk& chunk) {
   const Slice flat = b_->Temporary(chunk.name, chunk.elements, Category::kParameters, type_);
-  const OpIndex broadcast = Await(world_->Broadcast(*b_, flat, chunk.name, Now()));
+  const OpIndex broadcast = Await(world_->Broadcast(*b_, kMain, flat, chunk.name, Now()));
   b_->Carries(broadcast, chunk.parameters);
   Unflatten(chunk, flat, values_);
 }

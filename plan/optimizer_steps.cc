@@ -57,8 +57,10 @@ OptimizerSteps::OptimizerSteps(Role& role, const Scenario& scenario, CollectiveS
 
 // The states' and the norm's.
 void OptimizerSteps::MakeBuffers() {
-  for (int i = 0; i < static_cast<int>(targets_.size()); ++i)
+  for (int i = 0; i < static_cast<int>(targets_.size()); ++i) {
+    if (!targets_[i].is_own) continue;
     for (Piece& piece : PiecesOf(i)) pieces_.push_back(std::move(piece));
+  }
   const DType dtype = MomentsOf(spec_);
   for (size_t state = 0; state < Piece().states.size(); ++state) {
     for (Piece& piece : pieces_) {
@@ -91,6 +93,7 @@ std::vector<OptimizerSteps::Piece> OptimizerSteps::PiecesOf(int target) const {
     if (parameter.values.buffer != of.values.buffer) continue;
     WT_CHECK_EQ(parameter.values.per_rank, 0);  // whole
     const int64_t first = parameter.values.offset - of.values.offset;
+    if (first < 0 || first >= of.values.elements) continue;
     pieces.push_back({target, first, parameter.elements, parameter.name});
     if (!parameter.matrices.empty()) pieces.back().parameter = static_cast<int>(i);
   }

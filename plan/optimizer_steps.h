@@ -20,6 +20,8 @@ namespace windtunnel {
 struct OptimizerTarget {
   std::string name;
   Slice values, gradient;
+  // False: another rank updates it and has its state. Its gradient counts in the norm, and is clipped.
+  bool is_own = true;
 };
 
 // PyTorch's foreach optimizer, which on a device updates all tensors at once, with the roots of all second

@@ -1,6 +1,7 @@
 // Parameters whole on every rank: one device alone, or DistributedDataParallel (plan/ddp.h). Megatron's DDP
 // keeps gradients in buffers of the reduction's type; micro-batches accumulate into them, and the optimizer
-// reads them there. That is its distributed optimizer with one shard (MakeZero).
+// reads them there. That is its distributed optimizer with one shard (MakeZero). With PyTorch's
+// ZeroRedundancyOptimizer ranks share the update (plan/zero_redundancy.h).
 #include "plan/data_parallel.h"
 #include "plan/ddp.h"
 #include "plan/model.h"
@@ -53,9 +54,15 @@ std::vector<CollectiveStream*> PartsOf(const StrategyContext& context) {
   return parts;
 }
 
+UpdateSharing SharingOf(const StrategyContext& context) {
+  if (!context.data_rank) return {};
+  return {&context.dense.all, *context.data_rank, context.scenario.optimizer.parameters_as_bucket_view};
+}
+
 Replicated::Replicated(const StrategyContext& context)
     : role_(context.role),
-      parameters_(context.role, context.scenario, context.tensor, context.expert.ranks(), PartsOf(context)) {
+      parameters_(context.role, context.scenario, context.tensor, context.expert.ranks(), PartsOf(context),
+                  SharingOf(context)) {
   if (context.dense.all.ranks() > 1) {
     reducer_ =
         std::make_unique<DdpReducer>(role_, context.scenario, context.dense.all, context.of_experts.all,

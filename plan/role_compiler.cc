@@ -28,7 +28,8 @@ Schedule OnePiece(int64_t micro_batches, bool pairs) {
   return schedule;
 }
 
-std::string RoleName(const Plan& plan, const std::vector<Stage>& stages) {
+std::string RoleName(const Plan& plan, const std::vector<Stage>& stages, std::optional<int> data_rank) {
+  if (data_rank) return fmt::format("replica {}", *data_rank);
   if (!plan.pipeline) return plan.world_size > 1 ? "replica" : "device";
   std::vector<int> indices;
   for (const Stage& stage : stages) indices.push_back(stage.index);
@@ -37,21 +38,25 @@ std::string RoleName(const Plan& plan, const std::vector<Stage>& stages) {
 
 }  // namespace
 
-RoleCompiler::RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_rank)
+RoleCompiler::RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_rank,
+                           std::optional<int> data_rank)
     : plan_(plan),
       scenario_(plan.scenario),
       axes_(axes),
       pipeline_rank_(pipeline_rank),
+      data_rank_(data_rank),
       one_piece_(plan.pipeline ? Schedule()
                                : OnePiece(scenario_.batch.accumulate, scenario_.parallel.expert.overlap)),
       schedule_(plan.pipeline ? plan.pipeline->schedule : one_piece_) {
   for (int rank = 0; rank < plan.world_size; ++rank) {
-    if (plan.mesh.PlaceOf(rank).pipeline == pipeline_rank) role_.ranks.push_back(rank);
+    const MeshPlace place = plan.mesh.PlaceOf(rank);
+    if (place.pipeline == pipeline_rank && place.data == data_rank.value_or(place.data))
+      role_.ranks.push_back(rank);
   }
   AddLossScaling(role_, scenario_.precision);
   AddStreams();
   AddStages();
-  role_.name = RoleName(plan, stages_);
+  role_.name = RoleName(plan, stages_, data_rank);
   const Model& model = *stages_.front().model;
   const MessageProtocol protocol = MessageProtocolOf(scenario_, schedule_.stages(), model.OutputElements());
   const MessageHandling how{.host = protocol.host_waits && !host_computes() ? HostStream() : -1,
@@ -148,7 +153,8 @@ Status RoleCompiler::MakeStrategy() {
                           .host = -1,
                           .model_parts = {tensor_, pipeline_},
                           .splits_backward = SplitsBackward(schedule_),
-                          .pipeline_rank = pipeline_rank_};
+                          .pipeline_rank = pipeline_rank_,
+                          .data_rank = data_rank_};
   for (const Stage& stage : stages_) {
     const std::vector<int>& own = stage.model->parameters();
     if (!own.empty()) context.first_parameters.push_back(*std::min_element(own.begin(), own.end()));

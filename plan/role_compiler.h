@@ -1,7 +1,9 @@
-// The programs of one role: the ranks that hold the same pipeline stages, or all ranks without a pipeline.
+// The programs of one role: the ranks that hold the same pipeline stages, or all ranks without a pipeline; a
+// single rank where ranks share the optimizer's update.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "plan/axes.h"
@@ -12,8 +14,10 @@ namespace windtunnel {
 
 class RoleCompiler {
  public:
-  // Compiles the role of pipeline rank `pipeline_rank`. All arguments must outlive it.
-  RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_rank);
+  // Compiles the role of pipeline rank `pipeline_rank`, or that of its data rank `data_rank` alone. `plan` and
+  // `axes` must outlive it.
+  RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_rank,
+               std::optional<int> data_rank = std::nullopt);
   // To be called once. Errors: those of the strategy.
   Result<Role> Compile(const CompileOptions& options);
 
@@ -36,6 +40,7 @@ class RoleCompiler {
   const Scenario& scenario_;
   const PlanAxes& axes_;
   const int pipeline_rank_;
+  const std::optional<int> data_rank_;
   const Schedule one_piece_;  // of a plan without a pipeline
   const Schedule& schedule_;
   Role role_;

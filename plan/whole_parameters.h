@@ -1,11 +1,13 @@
 // The parameters and the optimizer's state of a rank that holds all of them. With 16-bit parameters the
 // optimizer updates fp32 masters, which are converted to the parameters after each step; or, if
-// precision.optimizer says so, the parameters themselves. Frozen parameters have no masters.
+// precision.optimizer says so, the parameters themselves. Frozen parameters have no masters. Ranks may share the
+// update (plan/zero_redundancy.h): then each has masters and states of its own share alone.
 #pragma once
 
 #include <vector>
 
 #include "plan/optimizer_steps.h"
+#include "plan/zero_redundancy.h"
 
 namespace windtunnel {
 
@@ -14,7 +16,7 @@ class WholeParameters {
   // Sets the parameters' placements. `tensor`: the tensor axis. `model_parts`: all axes over which the parts
   // of one model are spread (StrategyContext). `dense_copies` as in NormRanks.
   WholeParameters(Role& role, const Scenario& scenario, CollectiveStream& tensor, int dense_copies,
-                  std::vector<CollectiveStream*> model_parts);
+                  std::vector<CollectiveStream*> model_parts, UpdateSharing sharing = {});
 
   // The values that the model computes with, by parameter.
   const std::vector<Slice>& values() const { return values_; }
@@ -23,16 +25,24 @@ class WholeParameters {
   // Clips `gradients` (by parameter, of the type of the values) and updates. `first`: the optimizer makes its
   // state.
   void Update(ProgramBuilder& b, bool first, const std::vector<Slice>& gradients);
-  // Converts the masters to the 16-bit parameters.
+  // Converts the masters to the 16-bit parameters, of all ranks that share the update.
   void Restore(ProgramBuilder& b);
 
  private:
   bool has_masters() const { return type_ != updated_; }
+  void PlaceInBuckets();
+  void InitializeValues(ProgramBuilder& b, int index);
   std::vector<OptimizerTarget> Targets(ProgramBuilder& b, const std::vector<Slice>& gradients);
+  void ConvertMasters(ProgramBuilder& b);
+  void BroadcastValues(ProgramBuilder& b);
 
   Role& role_;
   DType type_, updated_;  // of parameters, and of what the optimizer updates
-  std::vector<Slice> values_, masters_;  // by parameter; of masters, buffer -1: none
+  UpdateSharing sharing_;
+  std::vector<std::vector<int>> shares_;  // of the ranks that share the update; none: it is not shared
+  std::vector<bool> is_own_;              // by parameter: this rank updates it
+  std::vector<Slice> buckets_;            // by rank, with UpdateSharing::in_buckets
+  std::vector<Slice> values_, masters_;   // by parameter; of masters, buffer -1: none
   OptimizerSteps optimizer_;
 };
 

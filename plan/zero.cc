@@ -184,7 +184,7 @@ void Zero::Initialize(ProgramBuilder& b) {
     const int index = static_cast<int>(i);
     b.Alloc(values.buffer);
     AddFrozenValues(b, index, values);
-    b.Carries(all->Broadcast(b, values, role_.parameters[i].name, {b.LastCompute()}), {index});
+    b.Carries(all->Broadcast(b, 0, values, role_.parameters[i].name, {b.LastCompute()}), {index});
   }
 }
 
@@ -211,7 +211,7 @@ void Zero::InitializeBucket(ProgramBuilder& b, ZeroBucket& bucket) {
   else if (type_ != DType::kFloat32)
     b.Add(Copy{.elements = first.elements, .to = type_}, name, {first}, {bucket.values});
   if (keeps_buffers()) b.Alloc(bucket.whole_gradient.buffer);
-  const OpIndex broadcast = bucket.all->Broadcast(b, bucket.values, name, {b.LastCompute()});
+  const OpIndex broadcast = bucket.all->Broadcast(b, 0, bucket.values, name, {b.LastCompute()});
   b.Carries(broadcast, bucket.parameters);
 }
 

@@ -118,7 +118,7 @@ void Zero3::InitializeParameter(ProgramBuilder& b, int index) {
   if (const int64_t padding = whole.elements - parameter.elements; padding > 0)
     b.Add(Fill{padding}, name, {}, {Slice{whole.buffer, parameter.elements, padding}});
   AddInitialValues(b, {index}, {used});
-  const OpIndex broadcast = data_.Broadcast(b, whole, name, {b.LastCompute()});
+  const OpIndex broadcast = data_.Broadcast(b, 0, whole, name, {b.LastCompute()});
   b.Carries(broadcast, {index});
   b.WaitBeforeNextCompute(broadcast);
   const Slice own = OwnShard(shard_axis_, whole, parameter.shard);

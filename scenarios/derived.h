@@ -53,6 +53,12 @@ constexpr bool HasOverlapKey(DataParallelKind kind) {
   return IsZero(kind) || kind == DataParallelKind::kZero3 || kind == DataParallelKind::kDdp;
 }
 
+// Whether ranks share the optimizer's update, parameter by parameter (plan/zero_redundancy.h).
+inline bool SharesUpdates(const Scenario& scenario) {
+  const DataParallelSpec& data = scenario.parallel.data;
+  return scenario.optimizer.zero_redundancy && data.kind == DataParallelKind::kDdp && data.size > 1;
+}
+
 // Whether the framework has Megatron's flat buffers of gradients and their buckets also with a single replica
 // (kinds none and ddp). Megatron of 2021 has them by default, too; but if they are of 16 bits, it first
 // converts them to separate fp32 gradients, parameter by parameter.

@@ -272,6 +272,11 @@ void Describe(V& v, OptimizerSpec& optimizer) {
          "what adam's and adamw's moments, and the momentum of sgd and muon, are stored in between updates, "
          "which compute in fp32 (default precision.optimizer)");
   v.Number("clip_norm", optimizer.clip_norm, AtLeast(0), "largest gradient norm; 0 does not clip (default)");
+  v.Flag("zero_redundancy", optimizer.zero_redundancy,
+         "kind: ddp of windtunnel, pytorch and pytorch_compile: PyTorch's ZeroRedundancyOptimizer, each rank updates "
+         "some of the parameters and broadcasts them (default false)");
+  v.Flag("parameters_as_bucket_view", optimizer.parameters_as_bucket_view,
+         "zero_redundancy: a rank's parameters lie in one buffer and are broadcast together (default false)");
   v.Flag("fused", optimizer.fused,
          "torch.optim's fused=True, for framework pytorch and pytorch_compile; default false (foreach)");
 }

@@ -60,6 +60,32 @@ void CheckMuon(const Scenario& scenario, Checker& check) {
                "optimizer.fused is true, expected false for muon, which torch.optim has no fused form of");
 }
 
+// The optimizer of torch.distributed.optim, beside DistributedDataParallel over all ranks.
+void CheckZeroRedundancy(const Scenario& scenario, Checker& check) {
+  if (!scenario.optimizer.zero_redundancy) return;
+  const char* const key = "optimizer.zero_redundancy";
+  for (const DataParallelKind kind : KindsOf(scenario)) {
+    const bool is_replicated = kind == DataParallelKind::kNone || kind == DataParallelKind::kDdp;
+    check.Expect(is_replicated, {key, "parallel.data.kind", "search.kind"},
+                 "{} is true, expected parallel.data.kind: ddp, not {}{}", key, WordOf(kind),
+                 kind == DataParallelKind::kDp ? "" : ", which shards optimizer states itself");
+  }
+  check.Expect(scenario.framework == Framework::kWindtunnel || IsPytorch(scenario.framework),
+               {key, "framework"},
+               "{} is true, expected framework pytorch, pytorch_compile or windtunnel, not {}: PyTorch's "
+               "ZeroRedundancyOptimizer is not used there",
+               key, WordOf(scenario.framework));
+  const ParallelSpec& parallel = scenario.parallel;
+  const auto expect_one = [&](const char* axis, int64_t size) {
+    check.Expect(size == 1, {key, axis}, "{} is true, expected {}: 1, not {}: all ranks share the parameters",
+                 key, axis, size);
+  };
+  expect_one("parallel.pipeline.size", parallel.pipeline.size);
+  expect_one("parallel.tensor.size", parallel.tensor.size);
+  expect_one("parallel.context.size", parallel.context.size);
+  expect_one("parallel.expert.size", parallel.expert.size);
+}
+
 void CheckMoments(const Scenario& scenario, Checker& check) {
   const OptimizerSpec& optimizer = scenario.optimizer;
   const bool is_sgd = optimizer.kind == OptimizerKind::kSgd, is_muon = optimizer.kind == OptimizerKind::kMuon;
@@ -78,6 +104,7 @@ void CheckOptimizer(const Scenario& scenario, Checker& check) {
   CheckPureBf16(scenario, check);
   CheckMoments(scenario, check);
   CheckMuon(scenario, check);
+  CheckZeroRedundancy(scenario, check);
 }
 
 }  // namespace windtunnel

@@ -30,6 +30,8 @@ struct OptimizerSpec {
   RateAdjustment adjust_lr = RateAdjustment::kMatchRmsAdamW;  // Muon
   double clip_norm = 0.0;     // 0 does not clip
   bool fused = false;         // PyTorch's fused=True; the other frameworks update by one kernel anyway
+  // PyTorch's ZeroRedundancyOptimizer around it, and its option (plan/zero_redundancy.h).
+  bool zero_redundancy = false, parameters_as_bucket_view = false;
   bool operator==(const OptimizerSpec&) const = default;
 };
 

@@ -94,6 +94,12 @@ void AddOptimizerKeys(const Scenario& scenario, std::vector<std::string>& lines)
   kind.Add("optimizer.ns_steps", optimizer.ns_steps, unset.ns_steps, is_muon);
   kind.Add("optimizer.adjust_lr", optimizer.adjust_lr, unset.adjust_lr, is_muon);
   kind.AppendTo(lines);
+  Unused sharing(fmt::format("optimizer.zero_redundancy: {}", optimizer.zero_redundancy));
+  sharing.Add("optimizer.parameters_as_bucket_view", optimizer.parameters_as_bucket_view, false,
+              optimizer.zero_redundancy);
+  sharing.AppendTo(lines);
+  if (optimizer.zero_redundancy && !SharesUpdates(scenario))
+    lines.emplace_back("optimizer.zero_redundancy has no effect with one data-parallel rank");
   const bool has_hidden = scenario.model.kind == ModelKind::kTransformer || scenario.model.widths.size() > 3;
   if (is_muon && !has_hidden)
     lines.emplace_back(

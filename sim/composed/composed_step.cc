@@ -184,6 +184,7 @@ Status CheckComposable(const Scenario& s) {
   if (!kinds || s.parallel.data.offload != Offload::kNone ||
       s.parallel.data.sync != GradientSync::kLastMicroBatch)
     return Unsupported("another strategy");
+  if (SharesUpdates(s)) return Unsupported("ranks that update different parameters");
   if (s.parallel.expert.overlap) return Unsupported("passes of two micro-batches that take turns");
   if (PredictsBeforeLastStage(s)) return Unsupported("modules that predict tokens before the last stage");
   if (s.cross_entropy_chunks > 1) return Unsupported("a head that works in backward");
