@@ -1,6 +1,7 @@
 #include "scenarios/importers/settings.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "base/text.h"
@@ -24,9 +25,13 @@ bool IsUnknown(const std::string& value) { return value.find(kUnknown) != std::s
 
 std::string WithUnknownShown(std::string_view text) {
   std::string shown;
+  bool is_unknown = false;
   for (const char c : text) {
+    is_unknown = c == kUnknown || (is_unknown && c != kUnknownEnd);
+    const bool is_space = is_unknown && std::isspace(static_cast<unsigned char>(c)) != 0;
     if (c == kUnknown) shown += '$';
-    else if (c != kUnknownEnd) shown += c;
+    else if (is_space && !shown.ends_with(' ')) shown += ' ';
+    else if (!is_space && c != kUnknownEnd) shown += c;
   }
   return shown;
 }

@@ -23,7 +23,7 @@ struct Setting {
 // Text in a value for which the file has none, since it is a variable's of the shell: kUnknown NAME
 // kUnknownEnd.
 inline constexpr char kUnknown = '\x01', kUnknownEnd = '\x02';
-// `text` with each such variable as "$NAME".
+// `text` with each such variable as "$NAME", and what is longer on one line.
 std::string WithUnknownShown(std::string_view text);
 
 // The settings of one file or command. Readers remember what they were asked for, so that Unread() is what an

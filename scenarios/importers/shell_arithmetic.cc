@@ -2,6 +2,7 @@
 
 #include <cctype>
 #include <charconv>
+#include <string_view>
 
 namespace windtunnel {
 namespace {
@@ -13,61 +14,98 @@ class Evaluator {
   Evaluator(const std::string& text, const ShellLookup& lookup) : text_(text), lookup_(lookup) {}
 
   std::optional<int64_t> Value() {
-    const std::optional<int64_t> value = Sum();
+    const std::optional<int64_t> value = Binary(0);
     return Next() == '\0' ? value : std::nullopt;
   }
 
  private:
+  // How tightly an operator binds its sides.
+  struct Operator {
+    std::string_view sign;
+    int level;
+  };
+  // The longer of two that begin alike comes first.
+  static constexpr Operator kOperators[] = {{"||", 0}, {"&&", 1}, {"==", 2}, {"!=", 2}, {"<=", 3},
+                                            {">=", 3}, {"<", 3},  {">", 3},  {"+", 4},  {"-", 4},
+                                            {"**", 6}, {"*", 5},  {"/", 5},  {"%", 5}};
+  static constexpr int kPower = 6;
+
   // The next character that is not blank; 0 at the end.
   char Next() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
     return at_ < text_.size() ? text_[at_] : '\0';
   }
+  // Null if none is next; shifts and assignments are none.
+  const Operator* NextOperator() {
+    Next();
+    for (const Operator& known : kOperators) {
+      if (text_.compare(at_, known.sign.size(), known.sign) != 0) continue;
+      const char behind = at_ + known.sign.size() < text_.size() ? text_[at_ + known.sign.size()] : '\0';
+      const bool is_other = behind == '=' || (behind == known.sign[0] && known.sign.size() == 1);
+      return is_other && known.sign != "-" && known.sign != "+" ? nullptr : &known;
+    }
+    return nullptr;
+  }
 
-  std::optional<int64_t> Sum() {
-    std::optional<int64_t> value = Product();
-    for (char c; value && ((c = Next()) == '+' || c == '-');) {
-      ++at_;
-      const std::optional<int64_t> other = Product();
-      int64_t result;
-      if (!other || (c == '+' ? __builtin_add_overflow(*value, *other, &result)
-                              : __builtin_sub_overflow(*value, *other, &result)))
-        return std::nullopt;
-      value = result;
+  // Operators of `level` and those that bind tighter, from the left.
+  std::optional<int64_t> Binary(int level) {
+    if (level == kPower) return Power();
+    std::optional<int64_t> value = Binary(level + 1);
+    while (value) {
+      const Operator* found = NextOperator();
+      if (found == nullptr || found->level != level) break;
+      at_ += found->sign.size();
+      const std::optional<int64_t> other = Binary(level + 1);
+      value = other ? Result(found->sign, *value, *other) : std::nullopt;
     }
     return value;
   }
 
-  std::optional<int64_t> Product() {
-    std::optional<int64_t> value = Factor();
-    for (char c; value && ((c = Next()) == '*' || c == '/' || c == '%');) {
-      ++at_;
-      const std::optional<int64_t> other = Factor();
-      int64_t result = 0;
-      if (!other) return std::nullopt;
-      if (c == '*') {
-        if (__builtin_mul_overflow(*value, *other, &result)) return std::nullopt;
-      } else if (*other <= 0) {
-        return std::nullopt;
-      } else {
-        result = c == '/' ? *value / *other : *value % *other;
-      }
-      value = result;
-    }
-    return value;
+  std::optional<int64_t> Power() {
+    const std::optional<int64_t> base = Factor();
+    const Operator* found = base ? NextOperator() : nullptr;
+    if (found == nullptr || found->level != kPower) return base;
+    at_ += found->sign.size();
+    if (++nested_ > kMostNested) return std::nullopt;
+    const std::optional<int64_t> exponent = Power();  // from the right
+    if (!exponent || *exponent < 0 || *exponent > 63) return std::nullopt;
+    int64_t power = 1;
+    for (int64_t i = 0; i < *exponent; ++i)
+      if (__builtin_mul_overflow(power, *base, &power)) return std::nullopt;
+    return power;
+  }
+
+  static std::optional<int64_t> Result(std::string_view sign, int64_t a, int64_t b) {
+    int64_t result = 0;
+    if (sign == "||") return a != 0 || b != 0;
+    if (sign == "&&") return a != 0 && b != 0;
+    if (sign == "==") return a == b;
+    if (sign == "!=") return a != b;
+    if (sign == "<=") return a <= b;
+    if (sign == ">=") return a >= b;
+    if (sign == "<") return a < b;
+    if (sign == ">") return a > b;
+    if (sign == "/") return b > 0 ? std::optional(a / b) : std::nullopt;
+    if (sign == "%") return b > 0 ? std::optional(a % b) : std::nullopt;
+    const bool overflows = sign == "+"   ? __builtin_add_overflow(a, b, &result)
+                           : sign == "-" ? __builtin_sub_overflow(a, b, &result)
+                                         : __builtin_mul_overflow(a, b, &result);
+    return overflows ? std::nullopt : std::optional(result);
   }
 
   std::optional<int64_t> Factor() {
     const char c = Next();
-    if ((c == '-' || c == '(') && ++nested_ > kMostNested) return std::nullopt;
-    if (c == '-') {
+    if ((c == '-' || c == '!' || c == '(') && ++nested_ > kMostNested) return std::nullopt;
+    if (c == '-' || c == '!') {
       ++at_;
+      if (c == '-' && at_ < text_.size() && text_[at_] == '-') return std::nullopt;  // --N
       const std::optional<int64_t> value = Factor();
+      if (c == '!') return value ? std::optional<int64_t>(*value == 0) : std::nullopt;
       return value && *value != INT64_MIN ? std::optional(-*value) : std::nullopt;
     }
     if (c == '(') {
       ++at_;
-      const std::optional<int64_t> value = Sum();
+      const std::optional<int64_t> value = Binary(0);
       if (Next() != ')') return std::nullopt;
       ++at_;
       return value;

@@ -1,4 +1,4 @@
-// The arithmetic of $((…)) in the shell: whole numbers, + - * / %, comparisons are not needed.
+// The arithmetic of $((…)) and ((…)) in the shell: whole numbers, + - * / % **, comparisons, ! && ||.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace windtunnel {
 using ShellLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
 // Nothing if the expression has something else in it, a variable without a value, an octal number, a division
-// by zero or a number beyond 64 bits.
+// by zero or a number beyond 64 bits. What is true is 1.
 std::optional<int64_t> EvaluateShellArithmetic(const std::string& expression, const ShellLookup& lookup = {});
 
 }  // namespace windtunnel

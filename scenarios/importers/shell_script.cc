@@ -2,56 +2,59 @@
 
 #include <algorithm>
 #include <cctype>
-#include <functional>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
 
 #include "scenarios/importers/settings.h"
-#include "scenarios/importers/shell_arithmetic.h"
 #include "scenarios/importers/shell_condition.h"
+#include "scenarios/importers/shell_expansion.h"
+#include "scenarios/importers/shell_pattern.h"
 #include "scenarios/importers/shell_words.h"
 #include "scenarios/importers/slurm_options.h"
 
 namespace windtunnel {
 namespace {
 
-bool IsNameChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+bool IsAny(std::string_view word, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
 
-std::string Unknown(std::string_view name) { return kUnknown + std::string(name) + kUnknownEnd; }
-
-class Shell {
+class Shell : ShellExpansion {
  public:
-  Shell(const std::string& text, const std::map<std::string, std::string>& definitions)
-      : text_(text), definitions_(definitions) {
-    for (const auto& [name, value] : definitions) variables_[name] = {value};
-  }
+  Shell(const std::string& text, const std::map<std::string, std::string>& definitions,
+        ShellVariables& variables)
+      : ShellExpansion(text, variables), definitions_(definitions), variables_(variables) {}
 
   ShellScript Read() {
-    while (at_ < text_.size()) ReadCommand();
+    while (!AtEnd()) ReadCommand();
     return std::move(script_);
   }
 
-  // `text` with its expansions, as between double quotes.
-  std::string Expanded(const std::string& text) const {
-    constexpr int kDeepest = 20;
-    if (depth_ == kDeepest) return Unknown(text);
-    Shell inner(text, definitions_);
-    inner.variables_ = variables_;
-    inner.depth_ = depth_ + 1;
-    WordBuilder builder;
-    inner.splits_ = false;
-    while (inner.at_ < text.size()) inner.ReadPart(builder);
-    return builder.word();
-  }
-
  private:
-  // An `if`, or a loop or `case`, of which nothing is decided.
+  enum class BranchKind { kIf, kLoop, kCase, kGroup };
+
+  // What an `if`, a `case`, a loop or a { group } says of the commands in it.
   struct Branch {
+    BranchKind kind = BranchKind::kIf;
     bool in_condition = false;
+    bool at_pattern = false;   // of a `case`: what comes next is the pattern of a branch
+    std::string subject = {};  // of a `case`
     Truth taken = false;       // whether the branch that is being read runs
     Truth any_before = false;  // whether one of the branches before it did
+  };
+
+  // One command, as far as it is read.
+  struct Command {
+    std::vector<std::string> words;
+    bool is_negated = false;
+    bool assigns = false;
+    bool is_test = false;  // [[ … ]] and ((…)), which `truth` is of
+    Truth truth;
   };
 
   bool Runs() const {
@@ -62,102 +65,133 @@ class Shell {
     return certain_ && std::all_of(branches_.begin(), branches_.end(),
                                    [](const Branch& branch) { return branch.taken == Truth(true); });
   }
+  bool InCondition() const { return !branches_.empty() && branches_.back().in_condition; }
+  bool IsIn(BranchKind kind) const { return !branches_.empty() && branches_.back().kind == kind; }
 
   // One command, up to what separates it from the next.
   void ReadCommand() {
-    std::vector<std::string> words;
+    Command command;
     WordBuilder builder;
     bool is_first = true;
-    while (at_ < text_.size()) {
+    in_declaration_ = is_integer_ = false;
+    while (!AtEnd()) {
       const char c = text_[at_];
-      if (c == '\\' && text_.compare(at_, 3, "\\\r\n") == 0) {
+      const bool may_begin = is_first && !builder.exists();
+      if (may_begin && IsIn(BranchKind::kCase) && branches_.back().at_pattern) {
+        ReadCasePatterns();
+      } else if (IsAt("\\\r\n")) {
         at_ += 3;
-      } else if (c == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n') {
+      } else if (IsAt("\\\n")) {
         at_ += 2;
       } else if (c == '#' && !builder.exists()) {
         Comment();
       } else if (c == ' ' || c == '\t' || c == '\r') {
         builder.End();
         ++at_;
-      } else if (is_first && !builder.exists() && IsAssignment()) {
+      } else if (may_begin && IsAssignment()) {
         Assign();
+        command.assigns = true;
+      } else if (may_begin && !in_declaration_ && EndOfArithmetic() < text_.size()) {
+        command.truth = ReadArithmetic();
+        command.is_test = true;
+      } else if (may_begin && IsAt("[[") && at_ + 2 < text_.size() && IsSpace(text_[at_ + 2])) {
+        command.truth = ReadDoubleBrackets();
+        command.is_test = true;
       } else if (c == '\n' || c == ';' || c == '&' || c == '|') {
         break;
       } else if (c == '(' || c == ')' || ((c == '{' || c == '}') && IsAlone())) {
-        ++at_;  // groups and functions: as if they stood there without
-        if (is_first && builder.exists()) builder = {};
+        ++at_;  // subshells and functions: as if they stood there without
+        if (may_begin && (c == '{' || c == '}')) Group(c);
+        if (c == '(' && is_first) builder = {};  // a function's name
       } else if (c == '<' || c == '>') {
         Redirect(builder);
       } else {
         ReadPart(builder);
         if (!is_first || !EndsWord()) continue;
-        is_first = IsKeyword(builder.word());
-        if (is_first) {
-          Keyword(builder.word());
-          builder = {};
-        }
+        is_first = BeginsAgain(builder.word(), command);
+        if (is_first) builder = {};
       }
     }
-    words = builder.Take();
-    Finish(words);
-    Separator();
+    command.words = builder.Take();
+    const bool is_empty = command.words.empty() && !command.assigns && !command.is_test;
+    Finish(command);
+    Separator(is_empty);
   }
 
-  void Separator() {
-    if (at_ >= text_.size()) return;
+  // Whether a command, or an assignment, begins behind `word`, which is the first one so far.
+  bool BeginsAgain(const std::string& word, Command& command) {
+    if (in_declaration_) {  // its options, and names without a value
+      is_integer_ = is_integer_ || (word.starts_with('-') && word.find('i') != std::string::npos);
+      return true;
+    }
+    if (word == "!") command.is_negated = !command.is_negated;
+    else if (!IsKeyword(word)) return false;
+    in_declaration_ = IsAny(word, {"export", "local", "declare", "readonly", "typeset"});
+    Keyword(word);
+    return true;
+  }
+
+  void Separator(bool is_behind_nothing) {
+    if (AtEnd()) return;
     const char c = text_[at_];
     const bool twice = at_ + 1 < text_.size() && text_[at_ + 1] == c;
+    const bool ends_branch = c == ';' && IsIn(BranchKind::kCase) && (twice || IsAt(";&"));
     at_ += (c == '&' || c == '|' || c == ';') && twice ? 2 : 1;
     if (c == '\n') SkipHereDocuments();
-    if (InCondition() && c != '\n') joined_by_ = twice && (c == '&' || c == '|') ? c : ' ';
+    if (ends_branch) EndCaseBranch();
+    // A line may end behind && and ||.
+    if (c == '\n' && is_behind_nothing) return;
     // `[ … ] && command` and `[ … ] || command` are an if of one command.
-    skips_ = false;
-    certain_ = true;
-    if (!twice || (c != '&' && c != '|') || InCondition()) return;
-    if (last_test_) skips_ = *last_test_ != (c == '&');
-    else certain_ = !is_test_ && c == '&';  // commands are taken to succeed
+    joined_by_ = twice && (c == '&' || c == '|') ? c : ' ';
+    const bool is_joined = joined_by_ != ' ' && !InCondition();
+    skips_ = is_joined && status_ && *status_ != (c == '&');
+    certain_ = !is_joined || status_ || (succeeds_ && c == '&');
   }
 
-  bool InCondition() const { return !branches_.empty() && branches_.back().in_condition; }
-
-  void Finish(const std::vector<std::string>& words) {
-    last_test_ = std::nullopt;
-    is_test_ = false;
-    const bool is_header = std::exchange(is_header_, false);
-    if (words.empty() || is_header) return;
-    const bool is_negated = words[0] == "!" && words.size() > 1;
-    const std::vector<std::string> rest(words.begin() + (is_negated ? 1 : 0), words.end());
-    is_test_ = rest.size() >= 2 && (rest[0] == "[" || rest[0] == "[[" || rest[0] == "test");
-    if (is_test_) {
-      const size_t end = rest[0] == "test" ? rest.size() : rest.size() - 1;
-      const bool ends =
-          rest[0] == "test" || rest.back() == (rest[0] == "[" ? "]" : "]]");  // not [[ … && … ]]
-      if (ends) last_test_ = DecideTest({rest.begin() + 1, rest.begin() + static_cast<std::ptrdiff_t>(end)});
-      if (last_test_ && is_negated) last_test_ = !*last_test_;
-    }
-    if (InCondition()) {
-      Branch& branch = branches_.back();
-      branch.taken = Combined(branch.taken, std::exchange(joined_by_, ' '), last_test_);
-      return;
-    }
-    if (Runs() && !skips_ && !is_test_) script_.commands.push_back(words);
+  void Finish(const Command& command) {
+    const std::vector<std::string>& words = command.words;
+    if (std::exchange(is_header_, false)) return LoopHeader(words);
+    const bool is_assignment = words.empty() && command.assigns && !command.is_test;
+    if (!Runs() || (words.empty() && !is_assignment && !command.is_test)) return;
+    auto [is_test, truth] = command.is_test ? std::pair(true, command.truth) : OfWords(words);
+    if (is_assignment) truth = true;
+    if (command.is_negated && truth) truth = !*truth;
+    if (!is_test && !skips_ && !InCondition() && !is_assignment) script_.commands.push_back(words);
+    const Truth before = joined_by_ == '&' && succeeds_ ? Truth(true) : status_;
+    if (!skips_) status_ = joined_by_ == ' ' ? truth : Combined(before, joined_by_, truth);
+    succeeds_ = !status_ && !is_test && !command.is_negated && certain_ && !InCondition();
   }
 
-  // What two commands of a condition are together: the second one's truth, unless they are joined by && or
-  // ||.
-  static Truth Combined(Truth first, char by, Truth second) {
-    if (by == ' ') return second;
-    const Truth decides = by == '|';
-    if (first == decides || second == decides) return decides;
-    return first && second ? second : std::nullopt;
+  // One value makes the body of a loop a part of the script. Else it is not known how often it runs.
+  void LoopHeader(const std::vector<std::string>& words) {
+    if (branches_.empty() || words.empty() || !Runs()) return;
+    // The script is taken to have no arguments.
+    if (words[0] == "getopts" && !definitions_.contains("1")) branches_.back().taken = false;
+    if (words.size() < 2 || words[1] != "in" || definitions_.contains(words[0])) return;
+    const bool has_one = words.size() == 3 && words[2].find_first_of("*?[{") == std::string::npos &&
+                         words[2].find(kUnknown) == std::string::npos;
+    if (has_one) branches_.back().taken = true;
+    Store(words[0], {has_one ? words[2] : Unknown(words[0])}, /*appends=*/false, /*is_array=*/false);
+  }
+
+  // Whether these words are a test, and what it says.
+  static std::pair<bool, Truth> OfWords(const std::vector<std::string>& words) {
+    if (words.empty()) return {false, std::nullopt};
+    if (words[0] == "true" || words[0] == ":") return {true, true};
+    if (words[0] == "false") return {true, false};
+    const bool has_bracket = words[0] == "[";
+    if (words.size() < 2 || !(has_bracket || words[0] == "test")) return {false, std::nullopt};
+    if (has_bracket && words.back() != "]") return {true, std::nullopt};
+    std::vector<TestWord> test;
+    for (size_t i = 1; i + (has_bracket ? 1 : 0) < words.size(); ++i)
+      test.push_back({words[i], LiteralShellPattern(words[i])});
+    return {true, DecideTest(std::move(test))};
   }
 
   static bool IsKeyword(std::string_view word) {
-    constexpr std::string_view kKeywords[] = {"if",     "then",  "elif",    "else",     "fi",       "for",
-                                              "while",  "until", "do",      "done",     "case",     "esac",
-                                              "export", "local", "declare", "readonly", "function", "time",
-                                              "exec",   "eval",  "nohup"};
-    return std::find(std::begin(kKeywords), std::end(kKeywords), word) != std::end(kKeywords);
+    return IsAny(word, {"if",       "then", "elif", "else", "fi",     "for",     "while",   "until",
+                        "do",       "done", "case", "esac", "export", "local",   "declare", "readonly",
+                        "function", "time", "exec", "eval", "nohup",  "typeset", "select"});
   }
 
   // Whether the text goes on with something that cannot belong to a word.
@@ -178,26 +212,42 @@ class Shell {
 
   void Keyword(std::string_view word) {
     if (word == "if") {
-      branches_.push_back({.in_condition = true, .taken = true});
-      joined_by_ = ' ';
-    } else if (word == "for" || word == "while" || word == "until" || word == "case") {
-      branches_.push_back({.taken = std::nullopt});
+      branches_.push_back({.kind = BranchKind::kIf});
+      BeginCondition();
+    } else if (IsAny(word, {"for", "while", "until", "select"})) {
+      branches_.push_back({.kind = BranchKind::kLoop, .taken = std::nullopt});
       is_header_ = true;
+    } else if (word == "case") {
+      BeginCase();
     } else if (branches_.empty()) {
       return;
     } else if (word == "then") {
-      Enter(branches_.back().taken);
+      Enter(status_);
     } else if (word == "elif") {
       Leave();
-      branches_.back().in_condition = true;
-      branches_.back().taken = true;
-      joined_by_ = ' ';
+      BeginCondition();
     } else if (word == "else") {
       Leave();
       Enter(true);
-    } else if (word == "fi" || word == "done" || word == "esac") {
+    } else if (IsAny(word, {"fi", "done", "esac"})) {
+      while (branches_.size() > 1 && IsIn(BranchKind::kGroup)) branches_.pop_back();  // without a '}'
       branches_.pop_back();
+      status_ = std::nullopt;
+      succeeds_ = true;
     }
+  }
+
+  void BeginCondition() {
+    branches_.back().in_condition = true;
+    branches_.back().taken = true;
+    status_ = true;
+    BeginList();
+  }
+  // What comes next does not depend on what came before.
+  void BeginList() {
+    joined_by_ = ' ';
+    skips_ = false;
+    certain_ = true;
   }
 
   // Begins a branch under a condition: it runs if that holds and no branch before it ran.
@@ -212,6 +262,161 @@ class Shell {
     Branch& branch = branches_.back();
     if (branch.taken == Truth(true)) branch.any_before = true;
     else if (!branch.taken && branch.any_before == Truth(false)) branch.any_before = std::nullopt;
+  }
+
+  // { group; } behind && or || runs as a whole.
+  void Group(char brace) {
+    if (brace == '{') {
+      const Truth taken = skips_ ? Truth(false) : certain_ ? Truth(true) : std::nullopt;
+      branches_.push_back({.kind = BranchKind::kGroup, .taken = taken});
+      BeginList();
+    } else if (IsIn(BranchKind::kGroup)) {
+      if (!branches_.back().taken) {
+        status_ = std::nullopt;
+        succeeds_ = false;
+      }
+      branches_.pop_back();
+    }
+  }
+
+  // --- case ---
+
+  void SkipSpace() {
+    while (!AtEnd() && (IsSpace(text_[at_]) || text_[at_] == '#')) {
+      if (text_[at_] == '#') Comment();
+      else ++at_;
+    }
+  }
+
+  // What follows the word `case`, up to `in`.
+  void BeginCase() {
+    while (!AtEnd() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+    WordBuilder subject;
+    splits_ = false;
+    while (!EndsWord()) ReadPart(subject);
+    splits_ = true;
+    SkipSpace();
+    branches_.push_back({.kind = BranchKind::kCase, .subject = subject.word()});
+    Branch& branch = branches_.back();
+    branch.at_pattern = IsAt("in");
+    if (branch.at_pattern) at_ += 2;
+    else branch.taken = std::nullopt;
+  }
+
+  // "7b | 13b)", or `esac`, which is left.
+  void ReadCasePatterns() {
+    branches_.back().at_pattern = false;
+    SkipSpace();
+    if (AtEnd() || (IsAt("esac") && (at_ + 4 == text_.size() || !IsNameChar(text_[at_ + 4])))) return;
+    if (text_[at_] == '(') ++at_;
+    const std::string subject = branches_.back().subject;
+    Truth matches = false;
+    std::string text, pattern;
+    int depth = 0;  // of @(a|b) and its like
+    while (!AtEnd()) {
+      const char c = text_[at_];
+      if (depth == 0 && (c == '|' || c == ')')) {
+        const bool is_known = (subject + text).find(kUnknown) == std::string::npos;
+        matches = Combined(matches, '|', is_known ? MatchesShellPattern(subject, pattern) : std::nullopt);
+        text = pattern = "";
+        ++at_;
+        if (c == ')') break;
+      } else if (IsSpace(c)) {
+        ++at_;
+      } else {
+        depth += c == '(' ? 1 : c == ')' ? -1 : 0;
+        ReadPatternPart(text, pattern);
+      }
+    }
+    Enter(matches);
+    BeginList();
+  }
+
+  // Behind ;; and, where the next branch may run as well, ;& or ;;&.
+  void EndCaseBranch() {
+    Leave();
+    const bool goes_on = IsAt("&");
+    if (goes_on) ++at_;
+    Branch& branch = branches_.back();
+    if (goes_on && branch.taken != Truth(false)) branch.any_before = std::nullopt;
+    branch.at_pattern = true;
+  }
+
+  // --- [[ … ]] and ((…)) ---
+
+  Truth ReadDoubleBrackets() {
+    at_ += 2;
+    std::vector<TestWord> words;
+    bool in_word = false, has_groups = false;
+    Truth any = false, all = true;  // of the tests so far that || and, more tightly, && join
+    const auto end_test = [&] {
+      all = Combined(all, '&', DecideTest(std::exchange(words, {})));
+      in_word = false;
+    };
+    while (!AtEnd()) {
+      const char c = text_[at_];
+      const bool is_or = IsAt("||");
+      if (!in_word && IsAt("]]")) break;
+      if (IsSpace(c) || IsAt("\\\n")) {
+        in_word = false;
+        at_ += c == '\\' ? 2 : 1;
+      } else if (is_or || IsAt("&&")) {
+        end_test();
+        if (is_or) any = Combined(any, '|', std::exchange(all, true));
+        at_ += 2;
+      } else if (!in_word && (c == '(' || c == ')')) {
+        has_groups = true;
+        ++at_;
+      } else {
+        if (!in_word) words.emplace_back();
+        in_word = true;
+        ReadPatternPart(words.back().text, words.back().pattern);
+      }
+    }
+    at_ = std::min(at_ + 2, text_.size());
+    end_test();
+    return has_groups ? std::nullopt : Combined(any, '|', all);
+  }
+
+  // Where the ((…)) that stands here ends; the text's end if it does not.
+  size_t EndOfArithmetic() const {
+    constexpr size_t kMost = 2000;
+    if (!IsAt("((")) return text_.size();
+    const size_t end = Closing('(', ')', at_ + kMost);
+    return end < text_.size() && end > at_ + 2 && text_[end - 1] == ')' ? end : text_.size();
+  }
+
+  Truth ReadArithmetic() {
+    const size_t end = EndOfArithmetic();
+    const std::string inside = text_.substr(at_ + 2, end - at_ - 3);
+    at_ = std::min(end + 1, text_.size());
+    const std::optional<int64_t> value = AssignedByArithmetic(inside);
+    return value ? Truth(*value != 0) : std::nullopt;
+  }
+
+  // The value of ((N = 4)), ((N *= 2)) and ((N++)), which N gets, or of an expression without an assignment.
+  std::optional<int64_t> AssignedByArithmetic(const std::string& inside) {
+    size_t at = 0;
+    const auto skip = [&](auto&& belongs) {
+      const size_t begin = at;
+      while (at < inside.size() && belongs(inside[at])) ++at;
+      return inside.substr(begin, at - begin);
+    };
+    skip(IsSpace);
+    const std::string name = skip(IsNameChar);
+    skip(IsSpace);
+    const std::string sign =
+        skip([](char c) { return std::string_view("+-*/%=").find(c) != std::string_view::npos; });
+    const bool counts = sign == "++" || sign == "--";
+    const bool is_assignment =
+        !name.empty() && (counts || (sign.ends_with('=') && sign.size() <= 2 && sign != "=="));
+    if (!is_assignment) return Arithmetic(inside);
+    const std::string right = counts ? "1" : "(" + inside.substr(at) + ")";
+    const std::optional<int64_t> value =
+        Arithmetic(sign == "=" ? right : name + " " + sign.substr(0, 1) + " " + right);
+    if (MayStore())
+      Store(name, {value ? std::to_string(*value) : Unknown(name)}, /*appends=*/false, /*is_array=*/false);
+    return value;
   }
 
   void Comment() {
@@ -304,10 +509,17 @@ class Shell {
       while (at_ < text_.size() && !EndsWord() && text_[at_] != '&' && text_[at_] != '|' && text_[at_] != ')')
         ReadPart(builder);
       splits_ = true;
-      value = {builder.word()};
+      const std::optional<int64_t> number = is_integer_ ? Arithmetic(builder.word()) : std::nullopt;
+      value = {number ? std::to_string(*number) : builder.word()};
     }
-    if (Runs() && !skips_ && !InCondition()) Store(name, std::move(value), appends, is_array);
+    if (MayStore()) Store(name, std::move(value), appends, is_array);
   }
+
+  void AssignDefault(const std::string& name, const std::string& value) override {
+    if (MayStore()) Store(name, {value}, /*appends=*/false, /*is_array=*/false);
+  }
+
+  bool MayStore() const { return Runs() && !skips_ && !InCondition(); }
 
   void Store(const std::string& name, std::vector<std::string> value, bool appends, bool is_array) {
     if (definitions_.contains(name)) return;
@@ -364,153 +576,25 @@ class Shell {
     return builder.Take();
   }
 
-  // One part of a word: a quoted text, an expansion, or a character.
-  void ReadPart(WordBuilder& builder) {
-    const char c = text_[at_];
-    if (c == '\'') {
-      const size_t end = std::min(text_.find('\'', at_ + 1), text_.size());
-      builder.AddQuoted(text_.substr(at_ + 1, end - at_ - 1));
-      at_ = std::min(end + 1, text_.size());
-    } else if (c == '"') {
-      ReadQuoted(builder);
-    } else if (c == '$') {
-      Expand(builder, /*in_quotes=*/!splits_);
-    } else if (c == '`') {
-      const size_t end = std::min(text_.find('`', at_ + 1), text_.size());
-      builder.AddQuoted(Unknown(text_.substr(at_, end + 1 - at_)));
-      at_ = std::min(end + 1, text_.size());
-    } else if (c == '\\' && at_ + 1 < text_.size()) {
-      builder.AddQuoted(std::string_view(text_).substr(at_ + 1, 1));
-      at_ += 2;
-    } else {
-      builder.AddQuoted(std::string_view(text_).substr(at_++, 1));
-    }
-  }
-
-  void ReadQuoted(WordBuilder& builder) {
-    builder.AddQuoted("");
-    for (++at_; at_ < text_.size() && text_[at_] != '"';) {
-      const char c = text_[at_];
-      if (c == '$') {
-        Expand(builder, /*in_quotes=*/true);
-      } else if (c == '\\' && at_ + 1 < text_.size()) {
-        if (text_[at_ + 1] != '\n') builder.AddQuoted(std::string_view(text_).substr(at_ + 1, 1));
-        at_ += 2;
-      } else {
-        builder.AddQuoted(std::string_view(text_).substr(at_++, 1));
-      }
-    }
-    if (at_ < text_.size()) ++at_;
-  }
-
-  // The end of what `open` opens, which stands at `at_`; nested pairs are skipped.
-  size_t Closing(char open, char close) const {
-    int depth = 0;
-    for (size_t i = at_; i < text_.size(); ++i) {
-      if (text_[i] == open) ++depth;
-      if (text_[i] == close && --depth == 0) return i;
-    }
-    return text_.size();
-  }
-
-  void Expand(WordBuilder& builder, bool in_quotes) {
-    const size_t begin = at_++;
-    const auto add = [&](const std::string& text) {
-      if (in_quotes) builder.AddQuoted(text);
-      else builder.AddSplit(text);
-    };
-    if (at_ >= text_.size()) return builder.AddQuoted("$");
-    const char c = text_[at_];
-    if (c == '{') {
-      const size_t end = Closing('{', '}');
-      const std::string inside = text_.substr(at_ + 1, end - at_ - 1);
-      at_ = std::min(end + 1, text_.size());
-      return Braces(inside, builder, in_quotes, add);
-    }
-    if (text_.compare(at_, 2, "((") == 0) {
-      const size_t end = Closing('(', ')');
-      const std::string inside = text_.substr(at_ + 2, end - at_ - 3);
-      at_ = std::min(end + 1, text_.size());
-      const std::optional<int64_t> value = EvaluateShellArithmetic(Expanded(inside), Lookup());
-      if (!value) return builder.AddQuoted(Unknown("((" + inside + "))"));
-      return add(std::to_string(*value));
-    }
-    if (c == '(') {
-      const size_t end = Closing('(', ')');
-      at_ = std::min(end + 1, text_.size());
-      return builder.AddQuoted(Unknown(text_.substr(begin + 1, at_ - begin - 1)));
-    }
-    if (c == '@' || c == '*') {  // the script is taken to have no arguments
-      ++at_;
-      return;
-    }
-    if (IsNameChar(c)) {
-      size_t end = at_ + 1;
-      if (std::isdigit(static_cast<unsigned char>(c)) == 0)
-        while (end < text_.size() && IsNameChar(text_[end])) ++end;
-      const std::string name = text_.substr(at_, end - at_);
-      at_ = end;
-      return add(ValueOf(name));
-    }
-    builder.AddQuoted("$");
-  }
-
-  std::function<std::optional<std::string>(const std::string&)> Lookup() const {
-    return [this](const std::string& name) -> std::optional<std::string> {
-      const auto found = variables_.find(name);
-      if (found == variables_.end() || found->second.empty()) return std::nullopt;
-      return found->second[0];
-    };
-  }
-
-  std::string ValueOf(const std::string& name) const {
-    const auto found = variables_.find(name);
-    if (found == variables_.end()) return Unknown(name);
-    return found->second.empty() ? "" : found->second[0];
-  }
-
-  // What stands between the braces of ${…}.
-  template <typename Add>
-  void Braces(const std::string& inside, WordBuilder& builder, bool in_quotes, const Add& add) {
-    size_t end = 0;
-    while (end < inside.size() && IsNameChar(inside[end])) ++end;
-    const std::string name = inside.substr(0, end), rest = inside.substr(end);
-    const auto found = variables_.find(name);
-    const bool is_set = found != variables_.end();
-    if (name.empty()) return builder.AddQuoted(Unknown(inside));
-    if (rest.empty()) return add(ValueOf(name));
-    if (rest == "[@]" || rest == "[*]") {
-      if (!is_set) return builder.AddQuoted(Unknown(name));
-      if (in_quotes && splits_) return builder.AddElements(found->second);
-      for (size_t i = 0; i < found->second.size(); ++i) add((i > 0 ? " " : "") + found->second[i]);
-      return;
-    }
-    const bool with_colon = rest[0] == ':';
-    const char operation = rest[with_colon && rest.size() > 1 ? 1 : 0];
-    const std::string word = Expanded(rest.substr(std::min<size_t>(with_colon ? 2 : 1, rest.size())));
-    const bool has_value = is_set && !(with_colon && ValueOf(name).empty());
-    if (operation == '-' || operation == '=') return add(has_value ? ValueOf(name) : word);
-    if (operation == '+') return add(has_value ? word : "");
-    if (operation == '?') return add(ValueOf(name));
-    builder.AddQuoted(Unknown(inside));
-  }
-
-  const std::string& text_;
   const std::map<std::string, std::string>& definitions_;
-  size_t at_ = 0;
-  int depth_ = 0;       // of ${…} within each other
-  bool splits_ = true;  // whether expansions outside of quotes split words; not in assignments
-  bool skips_ = false;  // the command behind a test that failed
-  bool certain_ = true;
-  bool is_test_ = false;  // the last command
-  Truth last_test_;       // what it says
-  char joined_by_ = ' ';  // what joins the next command of a condition to those before: "&", "|", or nothing
-  bool is_header_ = false;  // of a loop or a `case`: its words are no command
-  std::map<std::string, std::vector<std::string>> variables_;
+  ShellVariables& variables_;
+  Truth status_;            // what the list of commands so far has come to
+  bool succeeds_ = true;    // whether it is taken to succeed where that is not known
+  char joined_by_ = ' ';    // what joins the next command to those before: "&", "|", or nothing
+  bool skips_ = false;      // the next command does not run
+  bool certain_ = true;     // it is known whether it does
+  bool is_header_ = false;  // of a loop: its words are no command
+  bool in_declaration_ = false, is_integer_ = false;  // behind `declare`, `declare -i`
   std::vector<Branch> branches_;
   std::vector<std::string> here_documents_;
   ShellScript script_;
 };
+
+ShellVariables VariablesOf(const std::map<std::string, std::string>& definitions) {
+  ShellVariables variables;
+  for (const auto& [name, value] : definitions) variables[name] = {value};
+  return variables;
+}
 
 }  // namespace
 
@@ -521,11 +605,13 @@ std::vector<std::string> SplitWords(const std::string& text) {
 }
 
 std::string ExpandShellText(const std::string& text, const std::map<std::string, std::string>& definitions) {
-  return Shell(text, definitions).Expanded(text);
+  const ShellVariables variables = VariablesOf(definitions);
+  return ShellExpansion(text, variables).Expanded(text);
 }
 
 ShellScript ReadShellScript(const std::string& text, const std::map<std::string, std::string>& definitions) {
-  return Shell(text, definitions).Read();
+  ShellVariables variables = VariablesOf(definitions);
+  return Shell(text, definitions, variables).Read();
 }
 
 }  // namespace windtunnel

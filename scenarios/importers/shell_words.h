@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "scenarios/importers/settings.h"
+
 namespace windtunnel {
 
 // A word as it is put together: quoting decides whether it exists when empty, and where expansions split.
@@ -16,10 +18,12 @@ class WordBuilder {
     word_ += text;
     exists_ = true;
   }
-  // The result of an expansion outside of quotes.
+  // The result of an expansion outside of quotes. What is not known stays in one piece.
   void AddSplit(std::string_view text) {
+    bool is_unknown = false;
     for (const char c : text) {
-      if (std::isspace(static_cast<unsigned char>(c)) != 0) {
+      is_unknown = c == kUnknown || (is_unknown && c != kUnknownEnd);
+      if (!is_unknown && std::isspace(static_cast<unsigned char>(c)) != 0) {
         End();
       } else {
         word_ += c;
@@ -27,7 +31,8 @@ class WordBuilder {
       }
     }
   }
-  // The elements of an array: the first belongs to what stands before it, the last to what follows.
+  // The elements of an array: the first belongs to what stands before it, the last to what follows. Of none
+  // there is no word.
   void AddElements(const std::vector<std::string>& elements) {
     for (size_t i = 0; i < elements.size(); ++i) {
       if (i > 0) End();

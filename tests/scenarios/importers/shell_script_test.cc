@@ -72,7 +72,112 @@ TEST(ShellScript, CombinesTheTestsOfACondition) {
   EXPECT_EQ(taken("[ $K = b ] && [ $U = x ]"), "[run] [2]");
   EXPECT_EQ(taken("[ $K = a ] &&\n [ a = a ]"), "[run] [1]");
   EXPECT_EQ(taken("[ $K = a ] && grep -q a file"), "[run] [<A>]");
-  EXPECT_EQ(taken("[[ -z $K || $K == a ]]"), "[run] [<A>]");
+  EXPECT_EQ(taken("[[ -z $K || $K == a ]]"), "[run] [1]");
+  EXPECT_EQ(taken("[[ -z $K || $K == b && $U == x ]]"), "[run] [2]") << "&& binds more tightly";
+  EXPECT_EQ(taken("[[ $U == x || $K == b ]]"), "[run] [<A>]");
+  EXPECT_EQ(taken("[[ ! -z $K && ! $K == b ]]"), "[run] [1]");
+  EXPECT_EQ(taken("[[ ( $K == a ) ]]"), "[run] [<A>]") << "groups";
+  EXPECT_EQ(taken("true"), "[run] [1]");
+  EXPECT_EQ(taken("(false)"), "[run] [2]");
+}
+
+TEST(ShellScript, DecidesArithmeticConditions) {
+  const auto taken = [](const std::string& condition) {
+    return CommandOf("SP=0 TP=4\nif " + condition + "; then A=1; else A=2; fi\nrun $A");
+  };
+  EXPECT_EQ(taken("((SP))"), "[run] [2]");
+  EXPECT_EQ(taken("((TP))"), "[run] [1]");
+  EXPECT_EQ(taken("((0))"), "[run] [2]");
+  EXPECT_EQ(taken("(( SP == 1 ))"), "[run] [2]");
+  EXPECT_EQ(taken("((TP > 1 && !SP))"), "[run] [1]");
+  EXPECT_EQ(taken("! ((SP))"), "[run] [1]");
+  EXPECT_EQ(taken("((SP)) || ((TP >= 4))"), "[run] [1]");
+  EXPECT_EQ(taken("((U))"), "[run] [<A>]");
+  EXPECT_EQ(taken("((TP << 1))"), "[run] [<A>]") << "shifts are not known";
+  EXPECT_EQ(CommandOf("SP=0\nif false; then A=1; elif ((SP)); then A=2; else A=3; fi\nrun $A"), "[run] [3]");
+  EXPECT_EQ(CommandOf("A=1\n((A == 2)) && A=2\n((A == 1)) && B=3\n((U)) && A=4\nrun $A $B"),
+            "[run] [<A>] [3]");
+  EXPECT_EQ(CommandOf("N=4\n((N *= 2))\n((N++))\nrun $N"), "[run] [9]");
+}
+
+TEST(ShellScript, KnowsTheOperatorsOfArithmetic) {
+  EXPECT_EQ(CommandOf("run $((2 ** 10)) $((2 ** 3 ** 2)) $((-2 ** 2)) $((3 * 2 ** 2))"),
+            "[run] [1024] [512] [4] [12]");
+  EXPECT_EQ(CommandOf("run $((7 - 2 - 1)) $((1 < 2)) $((2 <= 1)) $((1 != 1 || 3 == 3)) $((1 + 2 > 2 && 0))"),
+            "[run] [4] [1] [0] [1] [0]");
+  EXPECT_EQ(CommandOf("run $((2 ** 64)) $((1 & 1)) $((2 ** -1))"),
+            "[run] [<((2 ** 64))>] [<((1 & 1))>] [<((2 ** -1))>]");
+}
+
+TEST(ShellScript, EndsListsThatAndJoinsAtTheFirstFailure) {
+  EXPECT_EQ(CommandOf("A=1\n[ a = b ] && [ a = a ] && A=2\nrun $A"), "[run] [1]");
+  EXPECT_EQ(CommandOf("A=1\n[ a = b ] && A=2 || A=3\nrun $A"), "[run] [3]");
+  EXPECT_EQ(CommandOf("A=1 B=1\n[ a = b ] && { A=2; B=2; }\nrun $A $B"), "[run] [1] [1]");
+  EXPECT_EQ(CommandOf("A=1\n[ a = b ] || {\n  A=2\n}\nrun $A"), "[run] [2]");
+  EXPECT_EQ(CommandOf("A=1\n[ $U = b ] && { A=2; } || A=3\nrun $A"), "[run] [<A>]");
+}
+
+TEST(ShellScript, TakesTheBranchOfACase) {
+  const std::string script =
+      "case \"$SIZE\" in\n  7b|8b) L=32 ;;\n  13b ) L=40\n    H=5120 ;;  # more\n  (70*) L=80;;\n"
+      "  *) L=0;;\nesac\nrun $L";
+  EXPECT_EQ(CommandOf(script, {{"SIZE", "7b"}}), "[run] [32]");
+  EXPECT_EQ(CommandOf(script, {{"SIZE", "8b"}}), "[run] [32]");
+  EXPECT_EQ(CommandOf(script, {{"SIZE", "13b"}}), "[run] [40]");
+  EXPECT_EQ(CommandOf(script, {{"SIZE", "70b"}}), "[run] [80]");
+  EXPECT_EQ(CommandOf(script, {{"SIZE", "x"}}), "[run] [0]");
+  EXPECT_EQ(CommandOf(script), "[run] [<L>]");
+  EXPECT_EQ(CommandOf("X=b; case $X in a) A=1;; b) case $X in b) A=2;; esac;; c) A=3;; esac; run $A"),
+            "[run] [2]");
+  EXPECT_EQ(CommandOf("case b in '*') A=1;; \"b\") A=2; esac; run $A"), "[run] [2]") << "what is quoted";
+}
+
+TEST(ShellScript, ComparesWithPatterns) {
+  const auto taken = [](const std::string& condition) {
+    return CommandOf("M=llama-7b\nif " + condition + "; then A=1; else A=2; fi\nrun $A");
+  };
+  EXPECT_EQ(taken("[[ $M == *7b ]]"), "[run] [1]");
+  EXPECT_EQ(taken("[[ $M == llama* && $M != *13b ]]"), "[run] [1]");
+  EXPECT_EQ(taken("[[ $M == \"*7b\" ]]"), "[run] [2]") << "what is quoted stands for itself";
+  EXPECT_EQ(taken("[[ $M == l[a-z]ama-?b ]]"), "[run] [1]");
+  EXPECT_EQ(taken("[[ $M == [!l]* ]]"), "[run] [2]");
+  EXPECT_EQ(taken("[[ $M == @(a|b) ]]"), "[run] [<A>]") << "extended patterns";
+  EXPECT_EQ(taken("[ $M = '*7b' ]"), "[run] [2]");
+}
+
+TEST(ShellScript, TakesOffWhatAPatternMatches) {
+  EXPECT_EQ(CommandOf("F=a/b.c.d\nrun ${F%.*} ${F%%.*} ${F#*/} ${F##*.} ${F%x}"),
+            "[run] [a/b.c] [a/b] [b.c.d] [d] [a/b.c.d]");
+  EXPECT_EQ(CommandOf("N=4096M E=M\nrun ${N%$E} ${N%?} ${U%x}"), "[run] [4096] [4096] [<U%x>]");
+  EXPECT_EQ(CommandOf("A=(1 2 3)\nrun ${A[1]} ${A[5]:-x}"), "[run] [2] [<A[5]:-x>]");
+}
+
+TEST(ShellScript, KnowsDeclarationsAndDefaultsThatAreAssigned) {
+  EXPECT_EQ(CommandOf(": ${TP:=4} \"${PP:=2}\"\nrun $TP $PP"), "[run] [4] [2]");
+  EXPECT_EQ(CommandOf("if [ $U = 1 ]; then : ${TP:=4}; fi\nrun $TP"), "[run] [<TP>]");
+  EXPECT_EQ(
+      CommandOf("declare -i N=2*4\ntypeset -r M=3\nexport A B=5\ndeclare -a L=(1 2)\nrun $N $M $B ${L[@]}"),
+      "[run] [8] [3] [5] [1] [2]");
+}
+
+TEST(ShellScript, TakesALoopOverOneValueAsAPartOfTheScript) {
+  EXPECT_EQ(CommandOf("for TP in 2; do A=$TP; done\nrun $A"), "[run] [2]");
+  EXPECT_EQ(CommandOf("TP=1\nfor TP in 1 2 4; do run $TP; done"), "[run] [<TP>]") << "not the value before";
+  EXPECT_EQ(CommandOf("for ((i = 0; i < 2; i++)); do A=1; done\nrun $A"), "[run] [<A>]");
+  EXPECT_EQ(CommandOf("A=1\nwhile getopts 'a:' O; do case $O in a) A=$OPTARG;; esac; done\nrun $A"),
+            "[run] [1]")
+      << "the script is taken to have no arguments";
+}
+
+TEST(ShellScript, MakesNoWordOfNoArguments) {
+  EXPECT_EQ(CommandOf("E=()\nrun --a 1 \"$@\" \"${E[@]}\" \"${@}\" $@ ${E[@]}"), "[run] [--a] [1]");
+  EXPECT_EQ(CommandOf("E=() X=\nrun \"$X\" \"\" '' \"$*\" a\"$@\""), "[run] [] [] [] [] [a]");
+}
+
+TEST(ShellScript, KeepsWhatIsNotKnownInOnePiece) {
+  EXPECT_EQ(CommandOf("A=\"$(cat <<EOF\n--a 1\nEOF\n)\"\nrun $A --b $(echo \"2 * 3\" | bc)"),
+            "[run] [<(cat <<EOF\n--a 1\nEOF\n)>] [--b] [<(echo \"2 * 3\" | bc)>]");
+  EXPECT_EQ(WithUnknownShown("a \x01(b <<X\n c\tX)\x02 d"), "a $(b <<X c X) d");
 }
 
 TEST(ShellScript, LeavesOutWhatUnknownConditionsAddAndSaysSo) {
@@ -127,8 +232,46 @@ TEST(ShellScript, TakesSlurmsOptionsAndTheVariablesOfThem) {
 }
 
 TEST(ShellScript, EndsOnAnyInput) {
-  for (const char* script :
-       {"${", "$((", "\"", "'", "`", "A=(", "if", "fi", "done", "<<", "$(", "[ ", "A=${B:-${C:-$((", "\\"})
+  for (const char* script : {"${",
+                             "$((",
+                             "\"",
+                             "'",
+                             "`",
+                             "A=(",
+                             "if",
+                             "fi",
+                             "done",
+                             "<<",
+                             "$(",
+                             "[ ",
+                             "A=${B:-${C:-$((",
+                             "\\",
+                             "((",
+                             "((a",
+                             "[[",
+                             "[[ ",
+                             "[[ a",
+                             "case",
+                             "case a",
+                             "case a in",
+                             "case a in b",
+                             "case a in b)",
+                             "case a in b);;&",
+                             "esac",
+                             "{",
+                             "}",
+                             "! ",
+                             "for",
+                             "for a in",
+                             "[[ a == [",
+                             "[[ a == \\",
+                             "${a%",
+                             "A=1 ${A%[}",
+                             "A=1 ${A#\\}",
+                             "declare -",
+                             "((++",
+                             "((=))",
+                             "$*"})
     ReadShellScript(script, {});
   std::string nested;
   for (int i = 0; i < 1000; ++i) nested += "${A:-";
