@@ -332,7 +332,9 @@ TEST(CompilePlan, RefusesStepsOfMoreOperatorsThanFitInMemory) {
   EXPECT_EQ(refused.error().kind, ErrorKind::kUnsupported);
   EXPECT_NE(
       refused.error().message.find("batch.accumulate is 800: a rank would go through 76800 blocks in a step, "
-                                   "expected at most 29457"),
+                                   "expected at most 29457, since every operator of them is simulated (give "
+                                   "fewer micro-batches, in which the step's time is nearly linear, or more "
+                                   "data ranks with fewer of them each)"),
       std::string::npos)
       << refused.error().message;
 }
