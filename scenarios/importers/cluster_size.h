@@ -13,8 +13,8 @@ namespace windtunnel {
 // The product, or the largest number if it is larger.
 int64_t Product(std::initializer_list<int64_t> factors);
 
-// Sets cluster.nodes and cluster.devices_per_node from the flags of torchrun, deepspeed and sbatch, unless
-// `draft` has them, and returns the number of ranks; nothing if it is not known. Notes a mistake in
+// Sets cluster.nodes and cluster.devices_per_node from the flags of torchrun, deepspeed, mpirun and sbatch,
+// unless `draft` has them, and returns the number of ranks; nothing if it is not known. Notes a mistake in
 // `settings` for what is not said of the cluster, the device and the network among that.
 std::optional<int64_t> SetCluster(Settings& settings, Draft& draft);
 

@@ -12,6 +12,8 @@
 namespace windtunnel {
 namespace {
 
+std::string BaseName(const std::string& word) { return word.substr(word.find_last_of('/') + 1); }
+
 bool IsFlag(const std::string& word) {
   return word.size() > 2 && word.starts_with("--") && std::isalpha(static_cast<unsigned char>(word[2])) != 0;
 }
@@ -79,7 +81,7 @@ bool IsConfiguration(const std::string& word) {
 
 // Programs that are not scripts of Python, and what makes a module one: `trl sft`, `-m axolotl.cli.train`.
 bool IsNamedProgram(const std::string& word) {
-  const std::string name = word.substr(word.find_last_of('/') + 1);
+  const std::string name = BaseName(word);
   return name == "trl" || name == "llamafactory-cli" || name == "axolotl" || word.starts_with("axolotl.") ||
          word.starts_with("llamafactory.") || word.starts_with("trl.");
 }
@@ -99,13 +101,29 @@ std::string ConfigurationIn(const ShellCommand& words) {
 
 // The options of srun, which are taken out of `words`.
 std::vector<Setting> TakeSrunOptions(ShellCommand& words) {
-  const auto srun = std::find_if(words.begin(), words.end(), [](const std::string& word) {
-    return word.substr(word.find_last_of('/') + 1) == "srun";
-  });
+  const auto srun = std::find_if(words.begin(), words.end(),
+                                 [](const std::string& word) { return BaseName(word) == "srun"; });
   if (srun == words.end()) return {};
   SlurmOptions options = ReadSlurmOptions(std::span(srun + 1, words.end()));
   words.erase(srun + 1, srun + 1 + static_cast<std::ptrdiff_t>(options.words));
   return std::move(options.settings);
+}
+
+// The options of mpirun that say how many ranks there are and where, as those of long names.
+std::vector<Setting> MpirunOptions(const ShellCommand& words) {
+  struct Option {
+    std::string_view shown, name;
+  };
+  constexpr Option kOptions[] = {{"-np", "np"},  {"--np", "np"},    {"-n", "np"},
+                                 {"-H", "host"}, {"-host", "host"}, {"--host", "host"}};
+  std::vector<Setting> options;
+  auto word = std::find_if(words.begin(), words.end(), [](const std::string& one) {
+    return BaseName(one) == "mpirun" || BaseName(one) == "mpiexec";
+  });
+  for (; word != words.end() && word + 1 != words.end() && !IsProgram(*word); ++word)
+    for (const Option& option : kOptions)
+      if (*word == option.shown) options.push_back({std::string(option.name), *word, {word[1]}});
+  return options;
 }
 
 size_t FlagsIn(const ShellCommand& words) {
@@ -123,12 +141,17 @@ Result<LaunchCommand> ReadLaunchCommand(const ShellCommand& words, const std::st
   if (const auto named = std::find_if(flat.begin(), flat.end(), IsNamedProgram);
       command.program.empty() && named != flat.end())
     command.program = *named;
+  if (const auto trl = std::find(flat.begin(), flat.end(), "trl");
+      command.program == "trl" && trl + 1 != flat.end() && !trl[1].starts_with('-') &&
+      !IsConfiguration(trl[1]))
+    command.program += " " + trl[1];
   command.file = ConfigurationIn(flat);
   for (const Setting& option : TakeSrunOptions(flat)) command.settings.Add(option);
   // Variables before the first flag may stand for flags, too.
   std::copy_if(flat.begin(), std::find_if(flat.begin(), flat.end(), IsFlag),
                std::back_inserter(command.left_out), IsUnknown);
   AddFlags(flat, command.settings, command.left_out);
+  for (const Setting& option : MpirunOptions(flat)) command.settings.Add(option);
   if (command.settings.empty() && command.file.empty())
     return InvalidInput("{}: no flags (--num-layers …) are there, expected the command of a training",
                         source);
