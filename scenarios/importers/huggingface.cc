@@ -1,11 +1,14 @@
 #include "scenarios/importers/huggingface.h"
 
 #include <algorithm>
+#include <cctype>
 #include <initializer_list>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "scenarios/characters.h"
 #include "scenarios/importers/cluster_size.h"
 #include "scenarios/importers/huggingface_models.h"
@@ -24,41 +27,47 @@ constexpr char kDefault[] = "the Trainer's default", kTrl[] = "TRL's default sin
 // for any end.
 constexpr std::string_view kWithoutEffect =
     "account adam_* adapter add_special_tokens append_concat_token assistant_only_loss audio_* "
-    "auto_resume_from_checkpoints average_tokens_across_devices "
+    "auto_find_batch_size auto_resume_from_checkpoints average_tokens_across_devices "
     "bf16_full_eval bits bnb_4bit_* "
-    "cache_dir chat_* completion_only_loss compute_environment config config_file constraint conversation_* "
+    "cache_dir chat_* checkpointing_steps completion_only_loss compute_environment config config_file "
+    "constraint conversation_* "
     "cosine_* cpus_per_task "
-    "data_* dataloader_* dataset* ddp_timeout debug deepspeed_hostfile deepspeed_moe_layer_cls_names "
+    "data_* dataloader_* dataset* ddp_backend ddp_broadcast_buffers ddp_timeout debug deepspeed_hostfile "
+    "deepspeed_moe_layer_cls_names "
     "deepspeed_multinode_launcher distributed_type do_* downcast_bf16 "
     "early_stopping* enable_cpu_affinity error eval* exclusive "
-    "finetuning_type fp16 fp16_full_eval fp16_opt_level fsdp_backward_prefetch "
+    "finetuning_type fp16 fp16_backend fp16_full_eval fp16_opt_level fsdp_backward_prefetch "
     "fsdp_cpu_ram_efficient_loading fsdp_forward_prefetch fsdp_limit_all_gathers fsdp_min_num_params "
     "fsdp_reshard_after_forward fsdp_sharding_strategy fsdp_state_dict_type fsdp_sync_module_states "
     "fsdp_transformer_layer_cls_to_wrap fsdp_use_orig_params fsdp_xla* full_determinism "
     "gpu_ids gradient_checkpointing_kwargs.* greater_is_better gres group_by_length "
-    "hf_use_auth_token hub* "
+    "half_precision_backend hf_use_auth_token hub* "
     "image* include_* is_falcon_derived_model is_llama_derived_model is_mistral_derived_model "
     "is_qwen_derived_model "
     "job_name "
     "lazy_preprocess load_best_model_at_end local_rank log_* logger logging_* lora_alpha lora_dropout "
     "lora_fan_in_fan_out lora_model_dir lora_on_cpu lora_target* lora_task_type low_cpu_mem_usage lr* "
-    "machine_rank main_process_* main_training_function master_* max_restarts max_samples max_steps mem "
+    "machine_rank main_process_* main_training_function master_* max_restarts max_samples max_steps "
+    "max_train_steps mem "
     "metric_for_best_model min_lr* mixed_precision mm_* mode model_max_length model_revision model_type "
     "monitor_interval multi_gpu "
-    "neftune_noise_alpha no_python node_rank ntasks num_cpu_threads_per_process num_epochs num_train_epochs "
-    "num_workers "
+    "neftune_noise_alpha no_cuda no_python node_rank ntasks num_cpu_threads_per_process num_epochs "
+    "num_train_epochs "
+    "num_warmup_steps num_workers "
     "optim_args output output_dir overwrite_cache overwrite_output_dir "
     "packing_strategy pad_to_multiple_of pad_to_sequence_len parallelism_config* partition "
-    "per_device_eval_batch_size plot_loss prediction_loss_only preprocessing_* processor_type project "
+    "per_device_eval_batch_size per_gpu_eval_batch_size plot_loss prediction_loss_only preprocessing_* "
+    "processor_type project "
     "push_to_hub* "
     "qos quant_type quantization_bit quantization_method quantization_type "
     "rdzv_* remove_unused_columns report_to resume_from_checkpoint role* run_name "
     "same_network save* seed shuffle* skip_* special_tokens* splits standalone streaming strict swanlab* "
-    "template* tensorboard* time token* torch_empty_cache_steps tpu_* train_data* train_file train_on_inputs "
+    "template* tensorboard* tf32 time token* torch_empty_cache_steps tpu_* train_data* train_file "
+    "train_on_inputs "
     "trust_remote_code type "
     "use_cpu use_deepspeed use_fast_tokenizer use_fsdp use_reentrant "
     "val_* validation_* version video_* vision_tower* "
-    "wandb* warmup* "
+    "wandb* warmup* with_tracking "
     "xformers_attention "
     "zero3_init_flag zero3_save_16bit_model";
 static_assert(ArePatterns(kWithoutEffect));
@@ -68,6 +77,20 @@ std::string_view FirstOf(std::initializer_list<std::string_view> names, Settings
   for (const std::string_view name : names)
     if (settings.Has(name)) return name;
   return "";
+}
+
+// Whether a program's name, "train_dpo.py" or "trl grpo", has that of a method with several models, or without
+// labels, among its words.
+bool HasMethodOfPreferences(const std::string& program) {
+  constexpr std::string_view kMethods =
+      " bco cpo dpo grpo ipo kto nash orpo ppo reward rlhf rloo rm simpo xpo ";
+  std::string words = LowerCase(program);
+  std::replace_if(
+      words.begin(), words.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, ' ');
+  const std::vector<std::string> all = SplitWords(words);
+  return std::any_of(all.begin(), all.end(), [&](const std::string& word) {
+    return kMethods.find(" " + word + " ") != std::string_view::npos;
+  });
 }
 
 class Importer {
@@ -115,7 +138,10 @@ class Importer {
     const std::string stage = Word("stage");
     if (!stage.empty() && stage != "sft" && stage != "pt")
       flags_.Refuse("stage", "sft or pt: steps with several models are not modelled");
-    for (const char* name : {"max_prompt_length", "rl", "reward_model", "reward_funcs", "num_generations"})
+    if (HasMethodOfPreferences(program_))
+      flags_.Fail("{} is of preference or reinforcement learning, whose steps are not modelled", program_);
+    for (const char* name :
+         {"beta", "max_prompt_length", "rl", "reward_model", "reward_funcs", "num_generations"})
       if (flags_.Has(name))
         flags_.Fail("{} is of preference or reinforcement learning, whose steps are not modelled",
                     flags_.Shown(name));
@@ -125,15 +151,20 @@ class Importer {
 
   // TRL's trainer of supervised fine-tuning has defaults of its own (SFTConfig, since 0.20).
   bool IsTrl() const {
-    return program_ == "trl" || program_.starts_with("trl.") || program_.ends_with("sft.py");
+    return program_ == "trl" || program_.starts_with("trl ") || program_.starts_with("trl.") ||
+           program_.ends_with("sft.py");
   }
+  // transformers' examples with a loop of their own around accelerate.
+  bool HasTrainer() const { return program_.find("no_trainer") == std::string::npos; }
+  const char* Default() const { return HasTrainer() ? kDefault : "the script's default"; }
   bool IsLlamaFactory() { return flags_.Has("finetuning_type") || flags_.Has("cutoff_len"); }
   bool IsAxolotl() {
     return flags_.Has("sequence_len") || flags_.Shown("model_name_or_path") == "base_model";
   }
 
   void Model() {
-    if (draft_.Has("model.preset") || draft_.Has("model.config") || draft_.Has("model.layers")) return;
+    if (draft_.Has("model.preset") || draft_.Has("model.config") || draft_.Has("model.layers"))
+      return flags_.Ignore({"model_name_or_path", "config_name"});
     // A model that begins from scratch has only a configuration.
     const char* named = flags_.Has("model_name_or_path") ? "model_name_or_path" : "config_name";
     const std::optional<std::string> name = flags_.Text(named);
@@ -191,7 +222,7 @@ class Importer {
     if (const auto micro = flags_.Integer("per_device_train_batch_size"))
       draft_.Set("batch.micro", *micro, flags_.Shown("per_device_train_batch_size"));
     else if (!flags_.Has("per_device_train_batch_size"))
-      draft_.Set("batch.micro", int64_t{IsAxolotl() ? 1 : 8}, IsAxolotl() ? "Axolotl's default" : kDefault);
+      draft_.Set("batch.micro", int64_t{IsAxolotl() ? 1 : 8}, IsAxolotl() ? "Axolotl's default" : Default());
     if (Word("gradient_accumulation_steps") == "auto") return;
     if (const auto accumulate = flags_.Integer("gradient_accumulation_steps"))
       draft_.Set("batch.accumulate", *accumulate, flags_.Shown("gradient_accumulation_steps"));
@@ -261,9 +292,11 @@ class Importer {
   }
 
   void Optimizer() {
-    const std::string kind = flags_.Has("optim") ? Word("optim") : "adamw_torch_fused";
+    const std::string kind = flags_.Has("optim") ? Word("optim")
+                             : HasTrainer()      ? "adamw_torch_fused"
+                                                 : "adamw_torch";
     if (kind.starts_with("adamw") || kind.starts_with("paged_adamw")) {
-      draft_.Set("optimizer.kind", "adamw", flags_.ShownOr("optim", kDefault));
+      draft_.Set("optimizer.kind", "adamw", flags_.ShownOr("optim", Default()));
       if (kind == "adamw_torch_fused")
         draft_.Set("optimizer.fused", "true",
                    flags_.ShownOr("optim", "the Trainer's default since PyTorch 2.8"));
@@ -277,13 +310,14 @@ class Importer {
     }
     Copy("optimizer.lr", "learning_rate");
     if (!flags_.Has("learning_rate"))
-      draft_.Set("optimizer.lr", IsTrl() ? 2e-5 : 5e-5, IsTrl() ? kTrl : kDefault);
+      draft_.Set("optimizer.lr", IsTrl() ? 2e-5 : 5e-5, IsTrl() ? kTrl : Default());
     draft_.Set("optimizer.weight_decay", flags_.Number("weight_decay").value_or(0),
-               flags_.ShownOr("weight_decay", kDefault));
+               flags_.ShownOr("weight_decay", Default()));
     if (kind != "sgd")
       for (const auto& [key, name] :
            {std::pair("beta1", "adam_beta1"), {"beta2", "adam_beta2"}, {"eps", "adam_epsilon"}})
         Copy(fmt::format("optimizer.{}", key), name);
+    if (!HasTrainer() && !flags_.Has("max_grad_norm")) return;  // no clipping
     if (Word("max_grad_norm") != "auto")
       draft_.Set("optimizer.clip_norm", std::max(flags_.Number("max_grad_norm").value_or(1.0), 0.0),
                  flags_.ShownOr("max_grad_norm", kDefault));
@@ -303,8 +337,11 @@ class Importer {
                    asked == "true" ? flags_.Shown("gradient_checkpointing") : "LLaMA-Factory's default");
       return;
     }
-    for (const char* name : {"gradient_checkpointing", "fsdp_activation_checkpointing"})
-      if (Flag(name)) return draft_.Set("recompute", "full", flags_.Shown(name));
+    const bool asks_model = Flag("gradient_checkpointing"), asks_fsdp = Flag("fsdp_activation_checkpointing");
+    if (asks_model || asks_fsdp)
+      return draft_.Set(
+          "recompute", "full",
+          flags_.Shown(asks_model ? "gradient_checkpointing" : "fsdp_activation_checkpointing"));
     if (IsTrl() && asked.empty()) draft_.Set("recompute", "full", kTrl);
   }
 
@@ -349,7 +386,7 @@ class Importer {
                                      : fp16 ? (Flag("fp16") ? "fp16" : "float16")
                                             : "mixed_precision");
     if (trains_in_bf16) mode.mixed_remark = kTrl;
-    if (IsLlamaFactory() && has_adapters_) mode.finds_unused = false;
+    if (!HasTrainer() || (IsLlamaFactory() && has_adapters_)) mode.finds_unused = false;
     mode.loads_16_bits = Loads16Bits(!mode.mixed.empty());
     return mode;
   }

@@ -21,9 +21,9 @@ using ReadNamedFile = std::function<Result<NamedFile>(const std::string& path)>;
 bool IsHuggingFace(const Settings& settings);
 
 // Adds what the settings and the files that they name say to `draft`, which may already have keys, such as
-// the cluster; these stay. `program` is the script that trains, "run_clm.py"; empty for a recipe. What is not
-// given has the Trainer's defaults (transformers/training_args.py). Errors: InvalidInput for a missing or a
-// wrong value.
+// the cluster; these stay. `program` is the script that trains, "run_clm.py", or "trl sft"; empty
+// for a recipe. What is not given has the Trainer's defaults (transformers/training_args.py). Errors:
+// InvalidInput for a missing or a wrong value.
 Status ImportHuggingFace(const Settings& given, const std::string& program, const ReadNamedFile& read,
                          Draft& draft);
 

@@ -14,6 +14,7 @@ struct Synonym {
 constexpr Synonym kSynonyms[] = {
     {"base_model", "model_name_or_path"},
     {"micro_batch_size", "per_device_train_batch_size"},
+    {"per_gpu_train_batch_size", "per_device_train_batch_size"},
     {"optimizer", "optim"},
     {"gradient_clipping", "max_grad_norm"},
     {"sample_packing", "packing"},

@@ -381,5 +381,52 @@ TEST_F(ImportHuggingFace, NamesAllThatIsMissingOrCannotBe) {
       "r.yaml: num_processes is '6', expected a multiple of the 4 nodes\nr");
 }
 
+TEST_F(ImportHuggingFace, RefusesPreferenceAndReinforcementLearning) {
+  const std::string flags = " --model_name_or_path Qwen/Qwen3-8B --max_length 512";
+  for (const char* program : {"trl dpo", "trl grpo", "trl reward", "trl rloo"})
+    EXPECT_EQ(MistakesOf("a.sh", program + flags, kFourA100s),
+              std::string("a.sh: ") + program +
+                  " is of preference or reinforcement learning, whose steps are not modelled");
+  EXPECT_EQ(MistakesOf("a.sh", "accelerate launch scripts/run_orpo.py" + flags, kFourA100s),
+            "a.sh: run_orpo.py is of preference or reinforcement learning, whose steps are not modelled");
+  EXPECT_EQ(MistakesOf("a.sh", "python -m trl.scripts.kto" + flags, kFourA100s),
+            "a.sh: trl.scripts.kto is of preference or reinforcement learning, whose steps are not modelled");
+  EXPECT_EQ(Imported("a.sh", "trl sft" + flags, kFourA100s).model.layers, 36);
+}
+
+// transformers' examples with a loop of their own.
+TEST_F(ImportHuggingFace, HasNoTrainersDefaultsWithoutATrainer) {
+  const std::string command =
+      "run_clm_no_trainer.py --model_name_or_path gpt2 --block_size 512 --num_warmup_steps 10 "
+      "--with_tracking";
+  const Scenario s = Imported("a.sh", command, kFourA100s);
+  EXPECT_EQ(s.optimizer.clip_norm, 0);
+  EXPECT_FALSE(s.optimizer.fused);
+  EXPECT_FALSE(s.parallel.data.find_unused_parameters);
+  const std::string yaml = Yaml("a.sh", command, kFourA100s).value_or("");
+  EXPECT_EQ(yaml.find("Not known"), std::string::npos) << yaml;
+  EXPECT_EQ(yaml.find("Trainer's"), std::string::npos) << yaml;
+}
+
+TEST_F(ImportHuggingFace, KnowsArgumentsWithoutEffect) {
+  const std::string yaml = Yaml("a.sh",
+                                "run_clm.py --model_name_or_path gpt2 --block_size 512 "
+                                "--per_gpu_train_batch_size 3 --ddp_backend nccl "
+                                "--ddp_broadcast_buffers False --fp16_backend auto --no_cuda False "
+                                "--auto_find_batch_size True --bf16 "
+                                "--tf32 True --gradient_checkpointing --fsdp_activation_checkpointing true",
+                                kFourA100s)
+                               .value_or("");
+  EXPECT_EQ(yaml.find("Not known"), std::string::npos) << yaml;
+  EXPECT_NE(yaml.find("  micro: 3 "), std::string::npos) << yaml;
+  const std::string axolotl =
+      Yaml("a.yml", "base_model: NousResearch/Meta-Llama-3-8B\nsequence_len: 512\ntf32: false\nbf16: auto\n",
+           {"cluster.device=a100-sxm-80g", "cluster.nodes=1", "cluster.devices_per_node=4",
+            "model.preset=llama3-8b"})
+          .value_or("");
+  EXPECT_NE(axolotl, "");
+  EXPECT_EQ(axolotl.find("Not known"), std::string::npos) << axolotl;
+}
+
 }  // namespace
 }  // namespace windtunnel
