@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "scenarios/importers/configuration.h"
 #include "scenarios/importers/deepspeed.h"
@@ -11,6 +12,7 @@
 #include "scenarios/importers/huggingface.h"
 #include "scenarios/importers/launch_command.h"
 #include "scenarios/importers/megatron.h"
+#include "scenarios/importers/settings.h"
 #include "scenarios/importers/torchtitan.h"
 #include "scenarios/load.h"
 
@@ -63,6 +65,47 @@ Result<LaunchCommand> ReadModelArguments(const std::string& text, const std::str
   return command;
 }
 
+// Files that people may take for another program's.
+Status RefuseOtherFiles(const Settings& settings) {
+  const std::vector<Setting> all = settings.All();
+  const bool is_scenario = std::any_of(all.begin(), all.end(), [](const Setting& setting) {
+    return setting.name.starts_with("cluster.") || setting.name.starts_with("parallel.") ||
+           setting.name.starts_with("model.");
+  });
+  if (is_scenario)
+    return InvalidInput("{}: this is a scenario already, expected what another program is told to train",
+                        settings.source());
+  if (settings.Holds("num_hidden_layers") || settings.Holds("n_layer"))
+    return InvalidInput(
+        "{}: this is the configuration of a model, which --set model.config=FILE takes; expected what says "
+        "how "
+        "it is trained",
+        settings.source());
+  return Ok();
+}
+
+// Commands without any of Megatron's flags. Variables may stand for them.
+Status RefuseOtherCommands(const LaunchCommand& command) {
+  const Settings& settings = command.settings;
+  const std::string source = settings.source();
+  const auto holds = [&](const char* name) { return settings.Holds(name); };
+  constexpr const char* kMegatrons[] = {
+      "num_layers",       "hidden_size",      "num_attention_heads",
+      "seq_length",       "micro_batch_size", "global_batch_size",
+      "use_mcore_models", "train_iters",      "tensor_model_parallel_size",
+      "yaml_cfg",         "deepspeed_config", "pipeline_model_parallel_size"};
+  if (const Setting* job = settings.Peek("job.config_file"))
+    return InvalidInput("{}: {} is torchtitan's, expected its TOML file{}", source, job->shown,
+                        job->values.size() == 1 ? ", " + WithUnknownShown(job->values[0]) : "");
+  if (std::any_of(std::begin(kMegatrons), std::end(kMegatrons), holds) || !command.left_out.empty() ||
+      command.program.starts_with("pretrain_"))
+    return Ok();
+  return InvalidInput(
+      "{}: {}has neither flags of Megatron-LM (--num-layers …) nor of Hugging Face's Trainer "
+      "(--model_name_or_path …), expected a command of one of these; --from PROGRAM says that it is",
+      source, command.program.empty() ? "" : command.program + " ");
+}
+
 Result<NamedFile> ReadsNothing(const std::string& path) { return InvalidInput("{}: cannot be read", path); }
 
 class Import {
@@ -90,6 +133,7 @@ class Import {
   // JSON or YAML.
   Result<SourceProgram> OfKeys(bool is_json) {
     WT_ASSIGN_OR_RETURN(Settings settings, ReadJsonSettings(request_.text, request_.source));
+    if (!request_.program) WT_RETURN_IF_ERROR(RefuseOtherFiles(settings));
     if (Is(SourceProgram::kHuggingFace) || (!request_.program && IsHuggingFace(settings))) {
       WT_RETURN_IF_ERROR(ImportHuggingFace(settings, "", read_, draft_));
       return SourceProgram::kHuggingFace;
@@ -112,6 +156,7 @@ class Import {
         draft_.Note(fmt::format("Left out, since it is not known here: {}.", WithUnknownShown(left_out)));
       return SourceProgram::kHuggingFace;
     }
+    if (!request_.program) WT_RETURN_IF_ERROR(RefuseOtherCommands(*command));
     WT_RETURN_IF_ERROR(ImportMegatron(*command, draft_));
     return SourceProgram::kMegatron;
   }
