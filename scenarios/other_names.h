@@ -450,6 +450,13 @@ inline constexpr NotModelled kNotModelled[] = {
     {"nvme", "offload to disks is not modelled"},
     {"cuda_graph_scope", "graphs of parts of a model are not modelled; see 'run.cuda_graphs'"},
     {"external_cuda_graph", "see 'run.cuda_graphs'"},
+    {"enable_cuda_graph", "see 'run.cuda_graphs'"},
+    {"cuda_graph_impl", "see 'run.cuda_graphs'"},
+    {"defer_embedding_wgrad_compute", "weight gradients of the embedding are not deferred"},
+    {"microbatch_group_size_per_virtual_pipeline_stage",
+     "micro-batches go through a rank's stages in groups of as many as there are ranks"},
+    {"early_step_in_backward", "gradients are kept until the optimizer's step"},
+    {"partition_activations", "checkpoints of activations are not divided over tensor ranks"},
     {"static_graph", "it changes nothing in a steady step"},
     {"use_orig_params", "it changes nothing in a step's time or memory"},
 };

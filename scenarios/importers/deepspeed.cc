@@ -15,7 +15,8 @@ constexpr char kDefault[] = "DeepSpeed's default";
 // What changes nothing in a step's time or memory here, or has the only value that is modelled. '*' stands
 // for any end.
 constexpr std::string_view kWithoutEffect =
-    "aio* amp* "
+    "activation_checkpointing.contiguous_memory_optimization activation_checkpointing.number_checkpoints "
+    "activation_checkpointing.profile activation_checkpointing.synchronize_checkpoint_boundary aio* amp* "
     "bf16.* "
     "checkpoint* comms_logger* csv_monitor* curriculum_learning* "
     "dump_state "
@@ -47,6 +48,7 @@ class Importer {
     Precision();
     Optimizer();
     Parallel();
+    Recomputation();
     draft_.Set("framework", "pytorch", "as for Hugging Face's models; Megatron-DeepSpeed's: deepspeed");
     NoteRest(config_, kWithoutEffect, draft_);
     return config_.status();
@@ -185,6 +187,15 @@ class Importer {
     if (param != "none" && stage_ == 3) draft_.Set("parallel.data.offload", "param", "offload_param.device");
     else if (optimizer != "none")
       draft_.Set("parallel.data.offload", "optimizer", "offload_optimizer.device");
+  }
+
+  // Whether a model is recomputed is up to its code, which the file does not say.
+  void Recomputation() {
+    if (Flag("activation_checkpointing.cpu_checkpointing"))
+      draft_.Note(
+          "activation_checkpointing.cpu_checkpointing is of models that call DeepSpeed's checkpointing; for "
+          "these "
+          "give --set recompute=full --set activation_offload=true.");
   }
 
   void Batch(int64_t data) {

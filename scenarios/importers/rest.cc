@@ -23,8 +23,8 @@ std::string_view WhyNot(std::string_view name) {
 
 // What is off is not missed.
 bool IsOff(const Setting& setting) {
-  return setting.values.size() == 1 &&
-         (setting.values[0] == "false" || setting.values[0] == "False" || setting.values[0] == "no");
+  return setting.values.size() == 1 && (setting.values[0] == "false" || setting.values[0] == "False" ||
+                                        setting.values[0] == "no" || setting.values[0] == "none");
 }
 
 void AddOnce(const std::string& text, std::vector<std::string>& texts) {

@@ -54,7 +54,7 @@ constexpr std::string_view kWithoutEffect =
     "memory_estimation.* "
     "metrics.* "
     "model.hf_assets_path model.norm_type model.print_after_conversion model.tokenizer_path "
-    "optimizer.beta1 optimizer.early_step_in_backward optimizer.eps "
+    "optimizer.beta1 optimizer.eps "
     "parallelism.context_parallel_rotate_method parallelism.disable_loss_parallel "
     "parallelism.enable_async_tensor_parallel parallelism.expert_tensor_parallel_degree "
     "parallelism.fsdp_reshard_after_forward parallelism.pipeline_parallel_* "
@@ -255,16 +255,24 @@ class Importer {
     draft_.Set("batch.accumulate", accumulate, global > 0 ? "training.global_batch_size" : remark);
   }
 
-  // Parameters are in fp32 and FSDP gathers them in bf16; without FSDP kernels run under autocast.
+  // Parameters are in training.dtype, mostly fp32, and FSDP gathers them in bf16; without FSDP kernels run under autocast.
   void Precision() {
     const std::string param = TypeOf("training.mixed_precision_param", "bfloat16");
     const std::string reduce = TypeOf("training.mixed_precision_reduce", "float32");
     const std::string remark = config_.ShownOr("training.mixed_precision_param", kDefault);
+    const std::string kept = TypeOf("training.dtype", "float32");
+    if (kept != "fp32" && (kept != "bf16" || param != "bf16"))
+      return config_.Refuse("training.dtype",
+                            "float32, or bfloat16 with training.mixed_precision_param bfloat16");
+    if (kept == "bf16") {
+      draft_.Set("precision.param", "bf16", "training.dtype");
+      draft_.Set("precision.optimizer", "bf16", "training.dtype");
+    }
     if (is_sharded_) {
       draft_.SetText("precision.param", param, remark);
       draft_.SetText("precision.reduce", reduce,
                      config_.ShownOr("training.mixed_precision_reduce", kDefault));
-    } else if (param != "fp32") {
+    } else if (param != "fp32" && kept != "bf16") {
       draft_.Set("precision.param", "fp32", kDefault);
       draft_.SetText("precision.compute", param, remark);
     }

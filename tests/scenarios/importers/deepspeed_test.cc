@@ -87,5 +87,21 @@ TEST(ImportDeepSpeed, NamesWhatIsMissingOrWrong) {
   EXPECT_EQ(MistakesOf("ds.json", "{\"a\": ", {}).substr(0, 8), "ds.json:");
 }
 
+TEST(ImportDeepSpeed, SaysWhatActivationCheckpointingIs) {
+  const std::string yaml =
+      Import("ds.json",
+             R"({"train_micro_batch_size_per_gpu": 1, "activation_checkpointing": {"cpu_checkpointing": true,
+             "partition_activations": true, "number_checkpoints": 4, "profile": false}})",
+             kTwoNodes)
+          .value_or("");
+  EXPECT_NE(yaml.find("# activation_checkpointing.cpu_checkpointing is of models that call"),
+            std::string::npos)
+      << yaml;
+  EXPECT_NE(yaml.find("# Not modelled: activation_checkpointing.partition_activations true"),
+            std::string::npos)
+      << yaml;
+  EXPECT_EQ(yaml.find("Not known"), std::string::npos) << yaml;
+}
+
 }  // namespace
 }  // namespace windtunnel

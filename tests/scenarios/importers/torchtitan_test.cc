@@ -164,5 +164,35 @@ TEST(ImportTorchtitan, NamesWhatIsMissingOrWrong) {
     EXPECT_EQ(MistakesOf("job.toml", text, kEightNodes).substr(0, 9), "job.toml:") << text;
 }
 
+TEST(ImportTorchtitan, KeepsParametersInTheTypeThatIsSaid) {
+  const std::string job = "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\ndtype = ";
+  const Scenario pure = Imported("j.toml", job + "'bfloat16'\n", kEightNodes);
+  EXPECT_EQ(pure.precision.param, Precision::kBf16);
+  EXPECT_EQ(pure.precision.optimizer, Precision::kBf16);
+  EXPECT_EQ(pure.optimizer.moments, MomentsType::kBf16);
+  const std::vector<std::string> one = {"cluster.device=h100-sxm-80g", "cluster.nodes=1",
+                                        "cluster.devices_per_node=1"};
+  const Scenario alone = Imported("j.toml", job + "'bfloat16'\n", one);
+  EXPECT_EQ(alone.precision.param, Precision::kBf16) << "no autocast of fp32";
+  EXPECT_EQ(alone.precision.optimizer, Precision::kBf16);
+  EXPECT_EQ(Imported("j.toml", job + "'float32'\n", kEightNodes).precision.optimizer, Precision::kFp32);
+  EXPECT_EQ(MistakesOf("j.toml", job + "'bfloat16'\nmixed_precision_param = 'float32'\n", kEightNodes),
+            "j.toml: training.dtype is 'bfloat16', expected float32, or bfloat16 with "
+            "training.mixed_precision_param bfloat16");
+}
+
+TEST(ImportTorchtitan, SaysThatGradientsAreKeptUntilTheUpdate) {
+  const auto notes = [](const std::string& early) {
+    return Import("j.toml",
+                  "[model]\nname = 'llama3'\nflavor = '8B'\n[optimizer]\nearly_step_in_backward = " + early +
+                      "\n",
+                  kEightNodes)
+        .value_or("");
+  };
+  EXPECT_NE(notes("true").find("# Not modelled: optimizer.early_step_in_backward true"), std::string::npos);
+  EXPECT_NE(notes("false").find("# Without effect here: optimizer.early_step_in_backward."),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace windtunnel
