@@ -38,7 +38,9 @@ constexpr std::string_view kWithoutEffect =
     "no_gradient_accumulation_fusion no_initialization no_load_* no_masked_softmax_fusion no_mmap_bin_files "
     "no_persist_layer_norm no_pipeline_parallel no_position_embedding no_rope_fusion no_save_* node_rank "
     "ntasks num_workers "
-    "original_max_position_embeddings output overlap_grad_reduce overlap_param_gather override_* "
+    "original_max_position_embeddings output overlap_grad_reduce overlap_p2p_communication "
+    "overlap_param_gather "
+    "override_* "
     "partition profile* "
     "rampup_batch_size rdzv_* record_memory_history redirects reset_position_ids "
     "reuse_grad_buf_for_mxfp8_param_ag rope_* rotary_scaling_factor "
@@ -150,7 +152,7 @@ class Importer : MegatronFlags {
     int64_t stages = 1;
     std::string remark;
     if (const auto layers = flags_.Integer("num_layers_per_virtual_pipeline_stage"); layers && *layers > 0) {
-      stages = layers_ / pipeline_ / *layers;
+      stages = VirtualStages(*layers);
       remark = flags_.Shown("num_layers_per_virtual_pipeline_stage");
     } else if (const auto virtual_stages = flags_.Integer("num_virtual_stages_per_pipeline_rank")) {
       stages = *virtual_stages;
@@ -161,6 +163,22 @@ class Importer : MegatronFlags {
       draft_.Set("parallel.pipeline.virtual_stages", stages, remark);
     }
     Balance(stages);
+  }
+
+  // How many stages of `layers` each a pipeline rank has. Megatron may count the embedding and the loss as
+  // layers.
+  int64_t VirtualStages(int64_t layers) {
+    int64_t all = layers_;
+    for (const char* counted :
+         {"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"})
+      if (const Setting* setting = flags_.Peek(counted); setting != nullptr && setting->values.empty()) ++all;
+    const bool is_uneven =
+        flags_.Has("decoder_first_pipeline_num_layers") || flags_.Has("decoder_last_pipeline_num_layers");
+    if (!is_uneven && all % Product({pipeline_, layers}) != 0)
+      flags_.Refuse(
+          "num_layers_per_virtual_pipeline_stage",
+          fmt::format("a number whose product with {} pipeline ranks divides {} layers", pipeline_, all));
+    return all / pipeline_ / layers;
   }
 
   // "Et*3|(tt|)*29L"
@@ -249,8 +267,11 @@ class Importer : MegatronFlags {
     const bool overlaps = flags_.Flag("overlap_grad_reduce"), gathers = flags_.Flag("overlap_param_gather");
     const std::optional<int64_t> instances = flags_.Integer("num_distributed_optimizer_instances");
     if (!alone && !fsdp) {
-      draft_.Set("parallel.data.overlap", overlaps,
-                 overlaps ? flags_.Shown("overlap_grad_reduce") : std::string("no --overlap-grad-reduce"));
+      const bool is_deepspeeds = stage > 0 && !zero1;  // with the defaults of its file, which is not read
+      draft_.Set("parallel.data.overlap", is_deepspeeds ? stage == 3 : overlaps,
+                 is_deepspeeds ? std::string("DeepSpeed's default")
+                 : overlaps    ? flags_.Shown("overlap_grad_reduce")
+                               : std::string("no --overlap-grad-reduce"));
       if (zero1 && gathers)
         draft_.Set("parallel.data.overlap_param_gather", "true", flags_.Shown("overlap_param_gather"));
       if (zero1 && instances && *instances > 1)
@@ -258,6 +279,10 @@ class Importer : MegatronFlags {
                    flags_.Shown("num_distributed_optimizer_instances"));
       Bucket();
     }
+    if (flags_.Has("optimizer_offload_fraction") && flags_.Number("optimizer_offload_fraction") != 1.0)
+      draft_.Note(fmt::format(
+          "All of the optimizer's states are on the host here: a share of them ({}) is not modelled.",
+          flags_.Shown("optimizer_offload_fraction")));
     if (flags_.Flag("optimizer_cpu_offload"))
       draft_.Set("parallel.data.offload", "optimizer", flags_.Shown("optimizer_cpu_offload"));
     Batch(data);

@@ -322,5 +322,93 @@ TEST(ImportMegatron, ReadsTheArgumentsOfFunctionalTestsAndOfACommand) {
   EXPECT_NE(yaml->find("devices_per_node: 2"), std::string::npos);
 }
 
+// What a newcomer may give: commands of programs that are none of those that are known.
+TEST(ImportMegatron, SaysThatACommandIsAnotherPrograms) {
+  const std::string neither =
+      "has neither flags of Megatron-LM (--num-layers …) nor of Hugging Face's Trainer (--model_name_or_path "
+      "…), expected a command of one of these; --from PROGRAM says that it is";
+  EXPECT_EQ(
+      MistakesOf("train.sh", "torchrun --standalone --nproc_per_node=8 train.py --n_layer=12", kOneNode),
+      "train.sh: train.py " + neither);
+  EXPECT_EQ(MistakesOf("train.sh", "tune run --nproc_per_node 8 lora --config llama3/8B", kOneNode),
+            "train.sh: " + neither);
+  EXPECT_EQ(
+      MistakesOf("train.sh", "torchrun -m torchtitan.train --job.config_file ./llama3_8b.toml", kOneNode),
+      "train.sh: --job.config_file is torchtitan's, expected its TOML file, ./llama3_8b.toml");
+  EXPECT_NE(MistakesOf("train.sh", "torchrun --nproc_per_node 8 pretrain_gpt.py $ARGS", kOneNode)
+                .find("--num-layers is missing"),
+            std::string::npos)
+      << "Megatron's, whose flags are not known";
+}
+
+TEST(ImportMegatron, SaysWhichOtherFilesItWasGiven) {
+  EXPECT_EQ(MistakesOf("s.yaml", "model: {preset: llama3-8b}\ncluster: {device: h100-sxm-80g}\n", kOneNode),
+            "s.yaml: this is a scenario already, expected what another program is told to train");
+  EXPECT_EQ(
+      MistakesOf("config.json", R"({"model_type": "llama", "num_hidden_layers": 32})", kOneNode),
+      "config.json: this is the configuration of a model, which --set model.config=FILE takes; expected what "
+      "says how it is trained");
+}
+
+TEST(ImportMegatron, ReadsTheFormsOfLaunchers) {
+  const std::string command = Script("--bf16");
+  const std::string behind = command.substr(std::string("torchrun --nproc_per_node 8 --nnodes 1").size());
+  const std::vector<std::string> sets = {"cluster.device=a100-sxm-80g", "cluster.network=dgx-a100"};
+  const auto size = [&](const std::string& launcher) {
+    const ClusterSpec cluster = Imported("train.sh", launcher + behind, sets).cluster;
+    return std::to_string(cluster.nodes) + " x " + std::to_string(cluster.devices_per_node);
+  };
+  EXPECT_EQ(size("torchrun --nproc_per_node=8"), "1 x 8") << "torchrun's default";
+  EXPECT_EQ(size("torchrun --nnodes=1:1 --nproc-per-node 8"), "1 x 8");
+  EXPECT_EQ(size("torchrun --nnodes 1:4 --nproc-per-node 8"), "4 x 8") << "with all of them";
+  EXPECT_EQ(size("deepspeed --include localhost:0,1,2,3"), "1 x 4");
+  EXPECT_EQ(size("deepspeed --include=a:0,1@b:2,3"), "2 x 2");
+  EXPECT_EQ(size("mpirun -np 16 -H a:8,b:8 python"), "2 x 8");
+  EXPECT_EQ(size("mpirun -np 4 --host a,b python"), "2 x 2");
+  EXPECT_EQ(
+      RemarkOf("nodes:",
+               Import("train.sh", "torchrun --nnodes 1:4 --nproc-per-node 8" + behind, sets).value_or("")),
+      "--nnodes 1:4, with all of them");
+  EXPECT_EQ(MistakesOf("train.sh", "torchrun --nnodes 1 --nproc-per-node gpu" + behind, kOneNode),
+            "train.sh: --nproc-per-node is 'gpu', all devices of a node, expected --set "
+            "cluster.devices_per_node=N");
+}
+
+TEST(ImportMegatron, HasDeepSpeedsOverlap) {
+  const Scenario zero3 = ImportedScript("--deepspeed --zero-stage 3 --bf16");
+  EXPECT_TRUE(zero3.parallel.data.overlap);
+  EXPECT_FALSE(ImportedScript("--deepspeed --zero-stage 2 --bf16").parallel.data.overlap);
+  EXPECT_EQ(
+      RemarkOf("overlap:", Import("train.sh", Script("--deepspeed --zero-stage 3"), kOneNode).value_or("")),
+      "DeepSpeed's default");
+}
+
+TEST(ImportMegatron, RefusesVirtualStagesThatDoNotDivideTheLayers) {
+  EXPECT_EQ(
+      MistakesOfScript("--num-layers 32 --pipeline-model-parallel-size 4 --global-batch-size 32 "
+                       "--num-layers-per-virtual-pipeline-stage 3"),
+      "train.sh: --num-layers-per-virtual-pipeline-stage is '3', expected a number whose product with 4 "
+      "pipeline ranks divides 32 layers");
+  const std::string huge = " --num-layers-per-virtual-pipeline-stage 900000000000000";
+  EXPECT_NE(MistakesOfScript("--pipeline-model-parallel-size 900000000000000" + huge), "");
+}
+
+TEST(ImportMegatron, KnowsWhichFlagsAreNotModelled) {
+  const std::string yaml =
+      Import("train.sh",
+             Script("--bf16 --enable-cuda-graph --cuda-graph-impl none --overlap-p2p-communication "
+                    "--defer-embedding-wgrad-compute --microbatch-group-size-per-virtual-pipeline-stage 4 "
+                    "--optimizer-cpu-offload --optimizer-offload-fraction 0.5 --use-distributed-optimizer"),
+             kOneNode)
+          .value_or("");
+  EXPECT_NE(yaml.find("# Not modelled: --enable-cuda-graph (see"), std::string::npos) << yaml;
+  EXPECT_NE(yaml.find("# Without effect here: --cuda-graph-impl, --overlap-p2p-communication.\n"),
+            std::string::npos)
+      << yaml;
+  EXPECT_NE(yaml.find("a share of them"), std::string::npos) << yaml;
+  EXPECT_EQ(yaml.find("Not known"), std::string::npos) << yaml;
+  EXPECT_EQ(yaml.find("left out"), std::string::npos) << yaml;
+}
+
 }  // namespace
 }  // namespace windtunnel
