@@ -24,7 +24,8 @@ struct ShellScript {
 };
 
 // `definitions` come first: what the script assigns to these names is ignored. Functions count as called once
-// where they are defined, and bodies of loops as executed once, under a condition that is not known.
+// where they are defined, bodies of loops as executed once, under a condition that is not known, and those of
+// loops over one value as parts of the script.
 ShellScript ReadShellScript(const std::string& text, const std::map<std::string, std::string>& definitions);
 
 // `text` with its ${NAME} and $NAME replaced, as between double quotes.
