@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "scenarios/importers/settings.h"
+#include "scenarios/importers/shell_branches.h"
 #include "scenarios/importers/shell_condition.h"
 #include "scenarios/importers/shell_expansion.h"
 #include "scenarios/importers/shell_pattern.h"
@@ -36,18 +37,6 @@ class Shell : ShellExpansion {
   }
 
  private:
-  enum class BranchKind { kIf, kLoop, kCase, kGroup };
-
-  // What an `if`, a `case`, a loop or a { group } says of the commands in it.
-  struct Branch {
-    BranchKind kind = BranchKind::kIf;
-    bool in_condition = false;
-    bool at_pattern = false;   // of a `case`: what comes next is the pattern of a branch
-    std::string subject = {};  // of a `case`
-    Truth taken = false;       // whether the branch that is being read runs
-    Truth any_before = false;  // whether one of the branches before it did
-  };
-
   // One command, as far as it is read.
   struct Command {
     std::vector<std::string> words;
@@ -56,17 +45,6 @@ class Shell : ShellExpansion {
     bool is_test = false;  // [[ … ]] and ((…)), which `truth` is of
     Truth truth;
   };
-
-  bool Runs() const {
-    return std::none_of(branches_.begin(), branches_.end(),
-                        [](const Branch& branch) { return branch.taken == Truth(false); });
-  }
-  bool IsCertain() const {
-    return certain_ && std::all_of(branches_.begin(), branches_.end(),
-                                   [](const Branch& branch) { return branch.taken == Truth(true); });
-  }
-  bool InCondition() const { return !branches_.empty() && branches_.back().in_condition; }
-  bool IsIn(BranchKind kind) const { return !branches_.empty() && branches_.back().kind == kind; }
 
   // One command, up to what separates it from the next.
   void ReadCommand() {
@@ -77,7 +55,7 @@ class Shell : ShellExpansion {
     while (!AtEnd()) {
       const char c = text_[at_];
       const bool may_begin = is_first && !builder.exists();
-      if (may_begin && IsIn(BranchKind::kCase) && branches_.back().at_pattern) {
+      if (may_begin && branches_.IsIn(BranchKind::kCase) && branches_.Innermost().at_pattern) {
         ReadCasePatterns();
       } else if (IsAt("\\\r\n")) {
         at_ += 3;
@@ -135,7 +113,7 @@ class Shell : ShellExpansion {
     if (AtEnd()) return;
     const char c = text_[at_];
     const bool twice = at_ + 1 < text_.size() && text_[at_ + 1] == c;
-    const bool ends_branch = c == ';' && IsIn(BranchKind::kCase) && (twice || IsAt(";&"));
+    const bool ends_branch = c == ';' && branches_.IsIn(BranchKind::kCase) && (twice || IsAt(";&"));
     at_ += (c == '&' || c == '|' || c == ';') && twice ? 2 : 1;
     if (c == '\n') SkipHereDocuments();
     if (ends_branch) EndCaseBranch();
@@ -143,7 +121,7 @@ class Shell : ShellExpansion {
     if (c == '\n' && is_behind_nothing) return;
     // `[ … ] && command` and `[ … ] || command` are an if of one command.
     joined_by_ = twice && (c == '&' || c == '|') ? c : ' ';
-    const bool is_joined = joined_by_ != ' ' && !InCondition();
+    const bool is_joined = joined_by_ != ' ' && !branches_.InCondition();
     skips_ = is_joined && status_ && *status_ != (c == '&');
     certain_ = !is_joined || status_ || (succeeds_ && c == '&');
   }
@@ -152,25 +130,25 @@ class Shell : ShellExpansion {
     const std::vector<std::string>& words = command.words;
     if (std::exchange(is_header_, false)) return LoopHeader(words);
     const bool is_assignment = words.empty() && command.assigns && !command.is_test;
-    if (!Runs() || (words.empty() && !is_assignment && !command.is_test)) return;
+    if (!branches_.MayRun() || (words.empty() && !is_assignment && !command.is_test)) return;
     auto [is_test, truth] = command.is_test ? std::pair(true, command.truth) : OfWords(words);
     if (is_assignment) truth = true;
     if (command.is_negated && truth) truth = !*truth;
-    if (!is_test && !skips_ && !InCondition() && !is_assignment) script_.commands.push_back(words);
+    if (!is_test && !skips_ && !branches_.InCondition() && !is_assignment) script_.commands.push_back(words);
     const Truth before = joined_by_ == '&' && succeeds_ ? Truth(true) : status_;
     if (!skips_) status_ = joined_by_ == ' ' ? truth : Combined(before, joined_by_, truth);
-    succeeds_ = !status_ && !is_test && !command.is_negated && certain_ && !InCondition();
+    succeeds_ = !status_ && !is_test && !command.is_negated && certain_ && !branches_.InCondition();
   }
 
   // One value makes the body of a loop a part of the script. Else it is not known how often it runs.
   void LoopHeader(const std::vector<std::string>& words) {
-    if (branches_.empty() || words.empty() || !Runs()) return;
+    if (branches_.empty() || words.empty() || !branches_.MayRun()) return;
     // The script is taken to have no arguments.
-    if (words[0] == "getopts" && !definitions_.contains("1")) branches_.back().taken = false;
+    if (words[0] == "getopts" && !definitions_.contains("1")) branches_.Innermost().taken = false;
     if (words.size() < 2 || words[1] != "in" || definitions_.contains(words[0])) return;
     const bool has_one = words.size() == 3 && words[2].find_first_of("*?[{") == std::string::npos &&
                          words[2].find(kUnknown) == std::string::npos;
-    if (has_one) branches_.back().taken = true;
+    if (has_one) branches_.Innermost().taken = true;
     Store(words[0], {has_one ? words[2] : Unknown(words[0])}, /*appends=*/false, /*is_array=*/false);
   }
 
@@ -212,34 +190,33 @@ class Shell : ShellExpansion {
 
   void Keyword(std::string_view word) {
     if (word == "if") {
-      branches_.push_back({.kind = BranchKind::kIf});
+      branches_.Open({.kind = BranchKind::kIf});
       BeginCondition();
     } else if (IsAny(word, {"for", "while", "until", "select"})) {
-      branches_.push_back({.kind = BranchKind::kLoop, .taken = std::nullopt});
+      branches_.Open({.kind = BranchKind::kLoop, .taken = std::nullopt});
       is_header_ = true;
     } else if (word == "case") {
       BeginCase();
     } else if (branches_.empty()) {
       return;
     } else if (word == "then") {
-      Enter(status_);
+      branches_.Enter(status_);
     } else if (word == "elif") {
-      Leave();
+      branches_.Leave();
       BeginCondition();
     } else if (word == "else") {
-      Leave();
-      Enter(true);
+      branches_.Leave();
+      branches_.Enter(true);
     } else if (IsAny(word, {"fi", "done", "esac"})) {
-      while (branches_.size() > 1 && IsIn(BranchKind::kGroup)) branches_.pop_back();  // without a '}'
-      branches_.pop_back();
+      branches_.Close();
       status_ = std::nullopt;
       succeeds_ = true;
     }
   }
 
   void BeginCondition() {
-    branches_.back().in_condition = true;
-    branches_.back().taken = true;
+    branches_.Innermost().in_condition = true;
+    branches_.Innermost().taken = true;
     status_ = true;
     BeginList();
   }
@@ -250,32 +227,18 @@ class Shell : ShellExpansion {
     certain_ = true;
   }
 
-  // Begins a branch under a condition: it runs if that holds and no branch before it ran.
-  void Enter(Truth condition) {
-    Branch& branch = branches_.back();
-    branch.in_condition = false;
-    if (branch.any_before == Truth(true) || condition == Truth(false)) branch.taken = false;
-    else if (condition == Truth(true) && branch.any_before == Truth(false)) branch.taken = true;
-    else branch.taken = std::nullopt;
-  }
-  void Leave() {
-    Branch& branch = branches_.back();
-    if (branch.taken == Truth(true)) branch.any_before = true;
-    else if (!branch.taken && branch.any_before == Truth(false)) branch.any_before = std::nullopt;
-  }
-
   // { group; } behind && or || runs as a whole.
   void Group(char brace) {
     if (brace == '{') {
       const Truth taken = skips_ ? Truth(false) : certain_ ? Truth(true) : std::nullopt;
-      branches_.push_back({.kind = BranchKind::kGroup, .taken = taken});
+      branches_.Open({.kind = BranchKind::kGroup, .taken = taken});
       BeginList();
-    } else if (IsIn(BranchKind::kGroup)) {
-      if (!branches_.back().taken) {
+    } else if (branches_.IsIn(BranchKind::kGroup)) {
+      if (!branches_.Innermost().taken) {
         status_ = std::nullopt;
         succeeds_ = false;
       }
-      branches_.pop_back();
+      branches_.CloseGroup();
     }
   }
 
@@ -296,8 +259,8 @@ class Shell : ShellExpansion {
     while (!EndsWord()) ReadPart(subject);
     splits_ = true;
     SkipSpace();
-    branches_.push_back({.kind = BranchKind::kCase, .subject = subject.word()});
-    Branch& branch = branches_.back();
+    branches_.Open({.kind = BranchKind::kCase, .subject = subject.word()});
+    Branch& branch = branches_.Innermost();
     branch.at_pattern = IsAt("in");
     if (branch.at_pattern) at_ += 2;
     else branch.taken = std::nullopt;
@@ -305,11 +268,11 @@ class Shell : ShellExpansion {
 
   // "7b | 13b)", or `esac`, which is left.
   void ReadCasePatterns() {
-    branches_.back().at_pattern = false;
+    branches_.Innermost().at_pattern = false;
     SkipSpace();
     if (AtEnd() || (IsAt("esac") && (at_ + 4 == text_.size() || !IsNameChar(text_[at_ + 4])))) return;
     if (text_[at_] == '(') ++at_;
-    const std::string subject = branches_.back().subject;
+    const std::string subject = branches_.Innermost().subject;
     Truth matches = false;
     std::string text, pattern;
     int depth = 0;  // of @(a|b) and its like
@@ -328,16 +291,16 @@ class Shell : ShellExpansion {
         ReadPatternPart(text, pattern);
       }
     }
-    Enter(matches);
+    branches_.Enter(matches);
     BeginList();
   }
 
   // Behind ;; and, where the next branch may run as well, ;& or ;;&.
   void EndCaseBranch() {
-    Leave();
+    branches_.Leave();
     const bool goes_on = IsAt("&");
     if (goes_on) ++at_;
-    Branch& branch = branches_.back();
+    Branch& branch = branches_.Innermost();
     if (goes_on && branch.taken != Truth(false)) branch.any_before = std::nullopt;
     branch.at_pattern = true;
   }
@@ -519,7 +482,7 @@ class Shell : ShellExpansion {
     if (MayStore()) Store(name, {value}, /*appends=*/false, /*is_array=*/false);
   }
 
-  bool MayStore() const { return Runs() && !skips_ && !InCondition(); }
+  bool MayStore() const { return branches_.MayRun() && !skips_ && !branches_.InCondition(); }
 
   void Store(const std::string& name, std::vector<std::string> value, bool appends, bool is_array) {
     if (definitions_.contains(name)) return;
@@ -532,7 +495,7 @@ class Shell : ShellExpansion {
       value = std::move(longer);
     }
     const bool is_same = found != variables_.end() && found->second == value;
-    if (!IsCertain() && !is_same) {
+    if (!(certain_ && branches_.SurelyRuns()) && !is_same) {
       if (found != variables_.end() && NoteAddition(Joined(found->second), Joined(value))) return;
       value = {Unknown(name)};
     }
@@ -585,7 +548,7 @@ class Shell : ShellExpansion {
   bool certain_ = true;     // it is known whether it does
   bool is_header_ = false;  // of a loop: its words are no command
   bool in_declaration_ = false, is_integer_ = false;  // behind `declare`, `declare -i`
-  std::vector<Branch> branches_;
+  ShellBranches branches_;
   std::vector<std::string> here_documents_;
   ShellScript script_;
 };
