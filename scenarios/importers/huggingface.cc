@@ -79,8 +79,8 @@ std::string_view FirstOf(std::initializer_list<std::string_view> names, Settings
   return "";
 }
 
-// Whether a program's name, "train_dpo.py" or "trl grpo", has that of a method with several models, or without
-// labels, among its words.
+// Whether a program's name, "train_dpo.py" or "trl grpo", has a method of preferences or rewards among its
+// words.
 bool HasMethodOfPreferences(const std::string& program) {
   constexpr std::string_view kMethods =
       " bco cpo dpo grpo ipo kto nash orpo ppo reward rlhf rloo rm simpo xpo ";

@@ -11,8 +11,8 @@
 
 namespace windtunnel {
 
-// The program that trains, "pretrain_gpt.py" or "trl sft", and its settings, those of launchers among them. Names are in
-// lower case with underscores: "tensor_model_parallel_size", "nproc_per_node".
+// The program that trains, "pretrain_gpt.py" or "trl sft", and its settings, those of launchers among them.
+// Names are in lower case with underscores: "tensor_model_parallel_size", "nproc_per_node".
 struct LaunchCommand {
   std::string program;
   std::string

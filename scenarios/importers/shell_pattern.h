@@ -1,5 +1,5 @@
-// Patterns of the shell, as in case, [[ a == b* ]] and ${NAME%.*}: '*', '?', sets of characters ([a-z], [!0-9])
-// and, behind a backslash, characters that stand for themselves.
+// Patterns of the shell, as in case, [[ a == b* ]] and ${NAME%.*}: '*', '?', sets of characters ([a-z],
+// [!0-9]) and, behind a backslash, characters that stand for themselves.
 #pragma once
 
 #include <optional>

@@ -255,7 +255,8 @@ class Importer {
     draft_.Set("batch.accumulate", accumulate, global > 0 ? "training.global_batch_size" : remark);
   }
 
-  // Parameters are in training.dtype, mostly fp32, and FSDP gathers them in bf16; without FSDP kernels run under autocast.
+  // Parameters are in training.dtype, mostly fp32, and FSDP gathers them in bf16; without FSDP kernels run
+  // under autocast.
   void Precision() {
     const std::string param = TypeOf("training.mixed_precision_param", "bfloat16");
     const std::string reduce = TypeOf("training.mixed_precision_reduce", "float32");
