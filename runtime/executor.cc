@@ -9,6 +9,7 @@
 #include "runtime/imitation.h"
 #include "runtime/learning_rate.h"
 #include "runtime/queued_run.h"
+#include "runtime/run_length.h"
 
 namespace windtunnel {
 namespace {
@@ -235,7 +236,7 @@ KernelContext Executor::ContextOf(int64_t step) const {
       .context = {place.context, plan_.mesh.context()},
       .expert = {plan_.ExpertRankOf(rank_)},
       .replica = {place.data, plan_.mesh.data(), plan_.scenario.parallel.data.kind == DataParallelKind::kDp},
-      .lr_factor = LearningRateFactor(plan_.scenario, step),
+      .lr_factor = LearningRateFactor(plan_.scenario.lr_scheduler, LengthOf(plan_).steps, step),
       .batch_step = step};
 }
 

@@ -15,6 +15,7 @@
 #include "runtime/flight_record.h"
 #include "runtime/rank_main.h"
 #include "runtime/rank_session.h"
+#include "runtime/run_length.h"
 #include "scenarios/load.h"
 
 namespace windtunnel {
@@ -229,9 +230,8 @@ void Launch::Report(Job::Mode mode, const FlightRecorder& recorder) {
                       share ? std::atof(share->c_str()) : 0.0);
     return;
   }
-  const RunSpec& run = plan_.scenario.run;
   const int64_t step = std::max<int64_t>(recorder.Last(0).step, 0);
-  options_.progress("running", static_cast<double>(step) / static_cast<double>(run.warmup + run.steps));
+  options_.progress("running", static_cast<double>(step) / static_cast<double>(LengthOf(plan_).steps));
 }
 
 Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {

@@ -25,15 +25,14 @@ double Remaining(LearningRateDecay decay, double x) {
 
 }  // namespace
 
-double LearningRateFactor(const Scenario& scenario, int64_t step) {
-  const LearningRateScheduler& s = scenario.lr_scheduler;
+double LearningRateFactor(const LearningRateScheduler& s, int64_t run_steps, int64_t step) {
   if (step < s.warmup_steps) return static_cast<double>(step + 1) / static_cast<double>(s.warmup_steps);
   if (s.decay == LearningRateDecay::kNone) return 1;
   if (s.decay == LearningRateDecay::kStep) {
     const auto times = static_cast<double>((step - s.warmup_steps) / s.step_size);
     return std::max(std::pow(s.gamma, times), s.min_lr_factor);
   }
-  const int64_t total = s.total_steps > 0 ? s.total_steps : scenario.run.warmup + scenario.run.steps;
+  const int64_t total = s.total_steps > 0 ? s.total_steps : run_steps;
   const int64_t decay = s.decay_steps > 0 ? s.decay_steps : total - s.warmup_steps;
   const int64_t done = std::clamp<int64_t>(step - total + decay, 0, decay);
   const double x = static_cast<double>(done) / static_cast<double>(decay);

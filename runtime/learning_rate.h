@@ -18,6 +18,8 @@ namespace windtunnel {
 //
 // decay: step is torch's StepLR after the warm-up: max(gamma ^ ((step - warmup_steps) / step_size),
 // min_lr_factor).
-double LearningRateFactor(const Scenario& scenario, int64_t step);
+//
+// `run_steps`: of the whole run (runtime/run_length.h), which are `total` unless the schedule has its own.
+double LearningRateFactor(const LearningRateScheduler& scheduler, int64_t run_steps, int64_t step);
 
 }  // namespace windtunnel

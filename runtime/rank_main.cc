@@ -17,6 +17,7 @@
 #include "runtime/rank_environment.h"
 #include "runtime/rank_threads.h"
 #include "runtime/run_checkpoints.h"
+#include "runtime/run_length.h"
 #include "runtime/step_reporter.h"
 #include "scenarios/load.h"
 
@@ -175,9 +176,8 @@ Result<bool> NoteLossScale(RankSession& session, int64_t step, int64_t& before, 
 }  // namespace
 
 Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions& options) {
-  const RunSpec& spec = session.plan().scenario.run;
   const int64_t startup = static_cast<int64_t>(session.executor().role().startup.size());
-  const int64_t warmup = std::max(spec.warmup, startup), steps = warmup + spec.steps;
+  const auto [warmup, steps] = LengthOf(session.plan());
   WT_ASSIGN_OR_RETURN(StepReporter reporter, StepReporter::Make(options.reporting, session, store));
   if (options.evaluates) WT_RETURN_IF_ERROR(CheckHeldOut(session.loader()));
   const CoreUseMeter cores;

@@ -130,8 +130,9 @@ Status RunCheckpoints::Resume() {
   }
   WT_RETURN_IF_ERROR(CheckModel(plan, checkpoint));
   if (info.step > steps_) {
-    return InvalidInput("run.warmup + run.steps are {}, but {} has {} steps already", steps_,
-                        checkpoint.path(), info.step);
+    return InvalidInput(
+        "the run ends after {} steps, run.steps behind the warm-up, but {} has {} steps already", steps_,
+        checkpoint.path(), info.step);
   }
   return session_.GoOn(info.step, info.samples, [&]() -> Status {
     WT_RETURN_IF_ERROR(session_.executor().SetLossScale(info.loss_scale));

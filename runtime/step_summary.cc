@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/json_numbers.h"
 #include "runtime/learning_rate.h"
+#include "runtime/run_length.h"
 
 namespace windtunnel {
 namespace {
@@ -70,9 +71,11 @@ StepSummary Summarize(const Plan& plan, const std::vector<StepOfRank>& ranks,
   }
   if (with_loss > 0) summary.loss /= static_cast<double>(with_loss);
   for (double& loss : summary.mtp_losses) loss /= static_cast<double>(with_loss);
+  const LearningRateScheduler& scheduler = plan.scenario.lr_scheduler;
+  const int64_t index = std::max<int64_t>(summary.step, 1) - 1;
   summary.learning_rate =
-      plan.scenario.optimizer.lr * LearningRateFactor(plan.scenario, std::max<int64_t>(summary.step, 1) - 1);
-  summary.schedules_lr = plan.scenario.lr_scheduler.changes();
+      plan.scenario.optimizer.lr * LearningRateFactor(scheduler, LengthOf(plan).steps, index);
+  summary.schedules_lr = scheduler.changes();
   if (plan.scenario.model.kind == ModelKind::kMlp) summary.throughput_name = "sps";
   if (summary.time <= Duration()) return summary;
   summary.tokens_per_s =

@@ -287,7 +287,7 @@ void Describe(V& v, LearningRateScheduler& scheduler) {
             "first steps, in which the rate rises linearly to optimizer.lr (default 0)");
   v.Word("decay", scheduler.decay, "how the rate falls in the last decay_steps steps (default none)");
   v.Integer("total_steps", scheduler.total_steps, kCount,
-            "steps of the whole schedule; 0 (default): run.warmup + run.steps");
+            "steps of the whole schedule; 0 (default): those of the run, with its warm-up");
   v.Integer("decay_steps", scheduler.decay_steps, kCount, "0 (default): all steps after the warm-up");
   v.Number("min_lr_factor", scheduler.min_lr_factor, From(0, 1),
            "what the rate falls to, over optimizer.lr (default 0)");

@@ -56,7 +56,7 @@ enum class LearningRateDecay { kNone, kLinear, kCosine, kSqrt, kStep };
 struct LearningRateScheduler {
   int64_t warmup_steps = 0;
   LearningRateDecay decay = LearningRateDecay::kNone;
-  int64_t total_steps = 0;  // of the whole schedule; 0: run.warmup + run.steps
+  int64_t total_steps = 0;  // of the whole schedule; 0: those of the run, with its warm-up
   int64_t decay_steps = 0;  // the last steps of the schedule; 0: all after the warm-up
   double min_lr_factor = 0;
   int64_t step_size = 1;

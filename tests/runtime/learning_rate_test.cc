@@ -9,12 +9,9 @@ namespace windtunnel {
 namespace {
 
 std::vector<double> Factors(const LearningRateScheduler& scheduler, int64_t steps) {
-  Scenario s;
-  s.lr_scheduler = scheduler;
-  s.run.warmup = 2;
-  s.run.steps = 8;
   std::vector<double> factors;
-  for (int64_t step = 0; step < steps; ++step) factors.push_back(LearningRateFactor(s, step));
+  for (int64_t step = 0; step < steps; ++step)
+    factors.push_back(LearningRateFactor(scheduler, /*run_steps=*/10, step));
   return factors;
 }
 
@@ -29,7 +26,7 @@ TEST(LearningRate, RisesLinearlyInTheWarmUp) {
   ExpectNear(Factors({.warmup_steps = 4}, 6), {0.25, 0.5, 0.75, 1, 1, 1});
 }
 
-// The steps of the run, with its warm-up: ten. The last one still has a rate.
+// To the end of the run, which has ten steps. The last one still has a rate.
 TEST(LearningRate, FallsOverTheStepsAfterTheWarmUp) {
   ExpectNear(Factors({.warmup_steps = 2, .decay = LearningRateDecay::kLinear}, 12),
              {0.5, 1, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0, 0});

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "runtime/run_length.h"
 #include "tests/plan/scenarios_for_tests.h"
 
 namespace windtunnel {
@@ -102,6 +103,23 @@ TEST(StepSummary, SaysTheLossScaleAndHowManyStepsWereSkipped) {
     EXPECT_NE(std::find(scalars.begin(), scalars.end(), std::pair<std::string, double>(name, value)),
               scalars.end())
         << name;
+  }
+}
+
+// With run.warmup: 0, ddp's two first steps are a warm-up: steps 1 to 6 have 6/6 to 1/6 of the rate.
+TEST(StepSummary, TheRateFallsUntilTheLastStepOfTheWholeRun) {
+  Scenario s = TinyGpt(2);
+  s.optimizer.lr = 6e-4;
+  s.lr_scheduler.decay = LearningRateDecay::kLinear;
+  s.run.warmup = 0;
+  s.run.steps = 4;
+  const Plan plan = *CompilePlan(s);
+  EXPECT_EQ(LengthOf(plan).warmup, 2);
+  EXPECT_EQ(LengthOf(plan).steps, 6);
+  for (int64_t step = 1; step <= 6; ++step) {
+    const StepOfRank rank{.step = step, .losses = {1}, .time = Milliseconds(1)};
+    EXPECT_NEAR(Summarize(plan, {rank}, std::nullopt, FlopRate()).learning_rate,
+                static_cast<double>(7 - step) * 1e-4, 1e-12);
   }
 }
 

@@ -179,7 +179,8 @@ TEST(RunCheckpoints, RefuseAnotherModelSeedOptimizerOrAShorterRun) {
     return message;
   };
   EXPECT_EQ(error(scenario, 4), "no error");
-  EXPECT_NE(error(scenario, 3).find("run.warmup + run.steps are 3"), std::string::npos);
+  EXPECT_NE(error(scenario, 3).find("the run ends after 3 steps, run.steps behind the warm-up, but "),
+            std::string::npos);
   Scenario other = scenario;
   other.run.seed = 7;
   EXPECT_NE(error(other, 9).find("run.seed is 7"), std::string::npos);
