@@ -262,13 +262,15 @@ class Commands {
   void AddNodes(CLI::App& command) {
     command.add_option("--nnodes", options_.nnodes, "Number of nodes (default: cluster.nodes)")
         ->type_name("N")
-        ->check(In(1, 100'000))
+        ->check(TorchrunsCount("a number of nodes", "ranges such as 1:4, of elastic jobs, are not supported"))
         ->group(kNodeOptions);
     command
         .add_option("--nproc-per-node", options_.nproc_per_node,
                     "Ranks on each node (default: cluster.devices_per_node)")
         ->type_name("N")
-        ->check(In(1, 100'000))
+        ->check(
+            TorchrunsCount("a number of ranks",
+                           "words such as auto are not supported; the scenario has cluster.devices_per_node"))
         ->group(kNodeOptions);
     command.add_option("--node-rank", options_.node_rank, "Number of this node, from 0; node 0 reports")
         ->type_name("N")

@@ -35,6 +35,18 @@ CLI::Validator IsFinite() {
   return CLI::Validator(complaint, "");
 }
 
+CLI::Validator TorchrunsCount(std::string name, std::string why) {
+  const auto complaint = [name = std::move(name), why = std::move(why)](const std::string& text) {
+    constexpr int kMost = 100'000;
+    int count = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    if (is_number && count >= 1 && count <= kMost) return std::string();
+    return fmt::format("'{}' is not {} from 1 to {}{}", text, name, kMost, is_number ? "" : ": " + why);
+  };
+  return CLI::Validator(complaint, "");
+}
+
 CLI::Validator TokenCount() {
   const auto read = [](std::string& text) -> std::string {
     constexpr std::string_view kUnits = "KMBT";

@@ -21,6 +21,10 @@ CLI::Validator In(T lowest, T highest) {
   return range;
 }
 
+// A whole number from 1 to 100,000. The complaint names it ("a number of nodes") and says `why` other values
+// that torchrun takes are none.
+CLI::Validator TorchrunsCount(std::string name, std::string why);
+
 // Turns 15T, 300B, 2.5M and 10K into numbers.
 CLI::Validator TokenCount();
 

@@ -121,6 +121,26 @@ TEST(ParseCommandLine, TakesBothOfTorchrunsSpellings) {
   EXPECT_EQ(options->rdzv_id, "a_b");
 }
 
+TEST(ParseCommandLine, SaysWhichOfTorchrunsCountsItTakes) {
+  for (const char* word : {"gpu", "cpu", "auto", "4x"}) {
+    const std::string error = ErrorOf({"run", "f", "--nproc_per_node", word});
+    EXPECT_NE(error.find("'" + std::string(word) +
+                         "' is not a number of ranks from 1 to 100000: words such as auto are not supported; "
+                         "the scenario has cluster.devices_per_node"),
+              std::string::npos)
+        << error;
+  }
+  EXPECT_NE(ErrorOf({"run", "f", "--nnodes=1:4"})
+                .find("'1:4' is not a number of nodes from 1 to 100000: ranges such as 1:4, of elastic jobs, "
+                      "are not supported"),
+            std::string::npos);
+  const std::string zero = ErrorOf({"run", "f", "--nnodes", "0"});
+  EXPECT_NE(zero.find("'0' is not a number of nodes from 1 to 100000"), std::string::npos) << zero;
+  EXPECT_EQ(zero.find("elastic"), std::string::npos) << zero;
+  const auto plain = ParseCommandLine({"run", "f", "--nnodes", "1", "--nproc-per-node", "2"});
+  EXPECT_EQ(plain ? plain->nnodes : std::nullopt, 1);
+}
+
 TEST(ParseCommandLine, TakesTorchrunsEndpoint) {
   const auto node_0 = [](const std::string& endpoint) {
     const auto options = ParseCommandLine({"run", "x.yaml", "--rdzv_endpoint=" + endpoint});
