@@ -468,8 +468,9 @@ void Describe(V& v, StragglerSpec& straggler) {
 
 template <typename V>
 void Describe(V& v, SlowLinkSpec& link) {
-  v.Text("from", link.from, TextRule{}, "one end, as the topology names it");
-  v.Text("to", link.to, TextRule{}, "the other end");
+  const TextRule ends{.summary = "a name of cluster.topology, such as node0, node0.nic1, leaf0 or spine"};
+  v.Text("from", link.from, ends, "one end, as the topology names it");
+  v.Text("to", link.to, ends, "the other end");
   v.Number("factor", link.factor, From(1e-6, 1e6), "its bandwidth over the healthy one");
   v.Require("from");
   v.Require("to");

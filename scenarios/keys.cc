@@ -163,7 +163,8 @@ std::string RangesOf(std::string key) {
 // Of the name as it is, or of the one that counts only in the block at `path`.
 KeySuggestion OfOtherName(const std::string& path, const std::string& name) {
   for (const NotModelled& theirs : kNotModelled)
-    if (theirs.name == name) return {.not_modelled = std::string(theirs.what)};
+    if (theirs.name == name || theirs.name == JoinPath(path, name))
+      return {.not_modelled = std::string(theirs.what)};
   for (const Alias& alias : kAliases) {
     if (alias.name != name && alias.name != JoinPath(path, name)) continue;
     if (const std::string ranges = RangesOf(std::string(alias.key)); path == "search" && !ranges.empty())

@@ -1,5 +1,5 @@
-// What users of PyTorch, torchtitan, Megatron-LM and DeepSpeed call keys and layers, and what they may look
-// for in vain.
+// What users of PyTorch, torchtitan, Megatron-LM and DeepSpeed call keys, layers and values, and what they
+// may look for in vain.
 #pragma once
 
 #include <string_view>
@@ -17,6 +17,7 @@ struct Alias {
 inline constexpr Alias kAliases[] = {
     {"batch.tokens", "batch.micro", "", "in sequences of model.seq_len tokens"},
     {"global_batch_size", "batch.accumulate", "", "the global batch / (batch.micro x parallel.data.size)"},
+    {"batch.global", "batch.accumulate", "", "the global batch / (batch.micro x parallel.data.size)"},
     {"global_batch", "batch.accumulate", "", "the global batch / (batch.micro x parallel.data.size)"},
     {"train_batch_size", "batch.accumulate", "", "the global batch / (batch.micro x parallel.data.size)"},
     {"gbs", "batch.accumulate", "", "the global batch / (batch.micro x parallel.data.size)"},
@@ -28,6 +29,9 @@ inline constexpr Alias kAliases[] = {
     {"model.type", "model.preset"},
     {"optimizer.name", "optimizer.kind"},
     {"optimizer.type", "optimizer.kind"},
+    {"optimizer_class", "optimizer.kind"},
+    {"zero_redundancy_optimizer", "optimizer.zero_redundancy", "true"},
+    {"zeroredundancyoptimizer", "optimizer.zero_redundancy", "true"},
     {"padded_vocab_size", "model.vocab"},
     {"swiglu", "model.activation", "swiglu"},
     {"hidden_act", "model.activation"},
@@ -84,6 +88,9 @@ inline constexpr Alias kAliases[] = {
     {"lr_decay_style", "lr_scheduler.decay"},
     {"lr_scheduler_type", "lr_scheduler.decay"},
     {"decay_type", "lr_scheduler.decay"},
+    {"lr_scheduler.kind", "lr_scheduler.decay"},
+    {"lr_scheduler.name", "lr_scheduler.decay"},
+    {"lr_scheduler.type", "lr_scheduler.decay"},
     {"lr_decay_iters", "lr_scheduler.total_steps"},
     {"lr_warmup_iters", "lr_scheduler.warmup_steps"},
     {"min_lr", "lr_scheduler.min_lr_factor", "", "that rate over optimizer.lr"},
@@ -118,6 +125,7 @@ inline constexpr Alias kAliases[] = {
     {"num_attention_heads", "model.heads"},
     {"n_head", "model.heads"},
     {"n_heads", "model.heads"},
+    {"nhead", "model.heads"},
     {"num_key_value_heads", "model.kv_heads"},
     {"num_query_groups", "model.kv_heads"},
     {"n_kv_heads", "model.kv_heads"},
@@ -135,6 +143,7 @@ inline constexpr Alias kAliases[] = {
     {"parallel_attention", "model.parallel_residual", "one_norm"},
     {"intermediate_size", "model.ffn"},
     {"ffn_hidden_size", "model.ffn"},
+    {"dim_feedforward", "model.ffn"},
     {"vocab_size", "model.vocab"},
     {"seq_length", "model.seq_len"},
     {"sequence_length", "model.seq_len"},
@@ -214,8 +223,18 @@ inline constexpr Alias kAliases[] = {
     {"dtype", "precision.param"},
     {"amp", "precision.compute"},
     {"autocast", "precision.compute"},
+    {"grad_scaler", "precision.loss_scale"},
+    {"gradscaler", "precision.loss_scale"},
     {"mixed_precision", "precision.param"},
     {"mp_policy", "precision.param"},
+    {"mixedprecision", "precision.param", "", "and precision.reduce"},
+    {"mixedprecisionpolicy", "precision.param", "", "and precision.reduce"},
+    {"bf16_compress", "precision.reduce", "bf16"},
+    {"bf16_compress_hook", "precision.reduce", "bf16"},
+    {"fp16_compress", "precision.reduce", "fp16"},
+    {"fp16_compress_hook", "precision.reduce", "fp16"},
+    {"ddp_comm_hook", "precision.reduce", "", "of hooks, only those that compress to bf16 or fp16"},
+    {"register_comm_hook", "precision.reduce", "", "of hooks, only those that compress to bf16 or fp16"},
     {"recompute_granularity", "recompute"},
     {"recompute_activations", "recompute", "selective"},
     {"checkpoint_activations", "recompute"},
@@ -239,8 +258,12 @@ inline constexpr Alias kAliases[] = {
     {"cross_entropy_loss_fusion", "cross_entropy"},
     {"cross_entropy_fusion_impl", "cross_entropy"},
     {"dp", "parallel.data.size"},
+    {"dp_mesh", "parallel.data.size"},
     {"data_parallel_size", "parallel.data.size"},
     {"tp", "parallel.tensor.size"},
+    {"tp_mesh", "parallel.tensor.size"},
+    {"parallelize_plan", "parallel.tensor.size", "", "the plan of each layer follows from the model"},
+    {"parallelize_module", "parallel.tensor.size", "", "the plan of each layer follows from the model"},
     {"tensor_parallel_size", "parallel.tensor.size"},
     {"tensor_model_parallel_size", "parallel.tensor.size"},
     {"sequence_parallel", "parallel.tensor.sequence"},
@@ -266,6 +289,9 @@ inline constexpr Alias kAliases[] = {
     {"sharding_strategy", "parallel.data.sharding"},
     {"backward_prefetch", "parallel.data.prefetch"},
     {"auto_wrap_policy", "parallel.data.wrap"},
+    {"fsdp_auto_wrap_policy", "parallel.data.wrap"},
+    {"transformer_layer_cls_to_wrap", "parallel.data.wrap", "block"},
+    {"fsdp_transformer_layer_cls_to_wrap", "parallel.data.wrap", "block"},
     {"cpu_offload", "parallel.data.offload"},
     {"offload_policy", "parallel.data.offload"},
     {"fsdp_cpu_offload", "parallel.data.offload", "param"},
@@ -287,9 +313,15 @@ inline constexpr Alias kAliases[] = {
     {"optimizer.warmup", "lr_scheduler.warmup_steps"},
     {"lr_scheduler.warmup", "lr_scheduler.warmup_steps"},
     {"num_warmup_steps", "lr_scheduler.warmup_steps"},
+    {"warmup_ratio", "lr_scheduler.warmup_steps", "", "that share of all steps"},
     // torchtitan
     {"data_parallel_shard_degree", "parallel.data.size", "", "and 'parallel.data.kind: fsdp'"},
     {"data_parallel_replicate_degree", "parallel.data.sharding", "hybrid_shard",
+     "parallel.data.size counts all replicas and shards, and parallel.data.shard_size how many share a copy"},
+    {"dp_shard", "parallel.data.size", "", "and 'parallel.data.kind: fsdp'"},
+    {"dp_replicate", "parallel.data.sharding", "hybrid_shard",
+     "parallel.data.size counts all replicas and shards, and parallel.data.shard_size how many share a copy"},
+    {"num_replicate", "parallel.data.sharding", "hybrid_shard",
      "parallel.data.size counts all replicas and shards, and parallel.data.shard_size how many share a copy"},
     {"fsdp_reshard_after_forward", "parallel.data.reshard_after_forward", "",
      "torchtitan's default is false in a pipeline"},
@@ -390,7 +422,7 @@ inline constexpr LayerName kLayerNames[] = {
     {"linear_fc2", "down"},
 };
 
-// A key of theirs for which there is none here, and why.
+// A key of theirs for which there is none here, and why. `name`: as an Alias's.
 struct NotModelled {
   std::string_view name, what;
 };
@@ -431,12 +463,29 @@ inline constexpr NotModelled kNotModelled[] = {
     {"async_save", "predictions have no checkpoints; live runs write them between steps"},
     {"enable_checkpoint", "predictions have no checkpoints; live runs have `run --checkpoint-every`"},
     {"comm_hook", "communication hooks other than 'precision.reduce: bf16' are not modelled"},
+    {"powersgd", "communication hooks other than 'precision.reduce: bf16' and 'fp16' are not modelled"},
+    {"powersgd_hook", "communication hooks other than 'precision.reduce: bf16' and 'fp16' are not modelled"},
+    {"gradient_predivide_factor", "it changes nothing in a step's time or memory"},
+    {"sync_module_states", "all ranks begin with the parameters of one"},
+    {"device_mesh", "the mesh follows from the sizes of parallel.data, pipeline, tensor and context"},
+    {"mesh_shape", "the mesh follows from the sizes of parallel.data, pipeline, tensor and context"},
+    {"mesh_dim_names", "the mesh follows from the sizes of parallel.data, pipeline, tensor and context"},
+    {"search.global_batch",
+     "a search keeps the scenario's: batch.micro x batch.accumulate x parallel.data.size"},
+    {"search.global_batch_size",
+     "a search keeps the scenario's: batch.micro x batch.accumulate x parallel.data.size"},
     {"join", "uneven inputs are not modelled"},
     {"broadcast_buffers", "buffers such as those of batch norms are not modelled"},
     {"ignored_modules", "modules that are not sharded are not modelled"},
     {"ignored_states", "modules that are not sharded are not modelled"},
     {"disable_loss_parallel", "with tensor ranks, the vocabulary and the loss are always divided among them"},
-    {"zero_redundancy_optimizer", "PyTorch's ZeroRedundancyOptimizer is not modelled"},
+    {"loss_parallel", "with tensor ranks, the vocabulary and the loss are always divided among them"},
+    {"overlap_with_ddp", "an update that overlaps with DDP's reductions is not modelled"},
+    {"consolidate_state_dict", "checkpoints have the optimizer states of all ranks anyway"},
+    {"amsgrad", "a maximum of second moments (AMSGrad) is not modelled"},
+    {"nesterov", "Nesterov's momentum is not modelled for sgd, and muon always has it"},
+    {"foreach", "PyTorch's optimizers are foreach unless 'optimizer.fused' is true"},
+    {"use_reentrant", "see 'recompute'"},
     {"diloco", "replicas that rarely agree are not modelled"},
     {"local_sgd", "replicas that rarely agree are not modelled"},
     {"cross_attention", "models of encoders and decoders are not modelled"},
@@ -459,6 +508,30 @@ inline constexpr NotModelled kNotModelled[] = {
     {"partition_activations", "checkpoints of activations are not divided over tensor ranks"},
     {"static_graph", "it changes nothing in a steady step"},
     {"use_orig_params", "it changes nothing in a step's time or memory"},
+};
+
+// A value of theirs for which no single word of the key is the answer, in lower case, and the answer.
+struct OtherValue {
+  std::string_view key, theirs, answer;
+};
+inline constexpr OtherValue kOtherValues[] = {
+    {"parallel.data.kind", "deepspeed", "zero1, zero2 or zero3, after DeepSpeed's stage"},
+    {"parallel.data.kind", "zeroredundancyoptimizer", "that is ddp with optimizer.zero_redundancy: true"},
+    {"parallel.pipeline.schedule", "interleavedzerobubble",
+     "a .csv file can have it; zb_h1 is a zero-bubble schedule of one stage per rank"},
+    {"parallel.pipeline.schedule", "scheduleinterleavedzerobubble",
+     "a .csv file can have it; zb_h1 is a zero-bubble schedule of one stage per rank"},
+    {"optimizer.kind", "zeroredundancyoptimizer", "the kind within it, with optimizer.zero_redundancy: true"},
+    {"optimizer.kind", "adafactor", "not modelled; adamw with optimizer.moments: bf16 has more states"},
+    {"optimizer.kind", "lamb", "not modelled; adamw has as many states"},
+    {"optimizer.kind", "adamax", "not modelled; adam has as many states"},
+    {"optimizer.kind", "nadam", "not modelled; adam has as many states"},
+    {"optimizer.kind", "radam", "not modelled; adam has as many states"},
+    {"optimizer.kind", "adadelta", "not modelled; adam has as many states"},
+    {"optimizer.kind", "lion", "not modelled; sgd with momentum has as many states"},
+    {"optimizer.kind", "adagrad", "not modelled; sgd with momentum has as many states"},
+    {"optimizer.kind", "rmsprop", "not modelled; sgd with momentum has as many states"},
+    {"optimizer.kind", "lars", "not modelled; sgd with momentum has as many states"},
 };
 
 }  // namespace windtunnel

@@ -258,7 +258,7 @@ void Reader::ReadInto(const YamlNode& node, const std::string& path, std::string
   const bool has_words = rule.other != TextRule::Other::kAnything;
   if (has_words && !(text && rule.Accepts(*text)))
     return FailWords(node, path, rule.words, rule.Expected());
-  if (!text) return Fail(node, path, text.error());
+  if (!text) return Fail(node, path, rule.summary.empty() ? text.error() : rule.Expected());
   if (!rule.Accepts(*text)) return Fail(node, path, rule.Expected());
   if (!rule.is_prose && text->find_first_of("\n\t") != std::string::npos)
     return Fail(node, path, "text on one line, without tabs");
@@ -276,6 +276,8 @@ void Reader::ReadPath(const YamlNode& node, const std::string& path, std::string
 
 void Reader::FailWords(const YamlNode& node, const std::string& path, const std::vector<std::string>& words,
                        const std::string& expected) {
+  const std::string_view answer = node.is_scalar() ? AnswerTo(path, node.text) : "";
+  if (!answer.empty()) return Fail(node, path, fmt::format("{} ({})", expected, answer));
   const std::string meant = node.is_scalar() ? MeantWord(node.text, words) : "";
   Fail(node, path, expected + (meant.empty() ? "" : fmt::format(" (did you mean '{}'?)", meant)));
 }

@@ -23,9 +23,9 @@ bool TextRule::Accepts(const std::string& text) const {
 }
 
 std::string TextRule::Expected() const {
+  if (!summary.empty()) return std::string(summary);
   if (other == Other::kAnything)
     return words.empty() ? "text" : fmt::format("a name such as {}", words.front());
-  if (!summary.empty()) return std::string(summary);
   std::vector<std::string> choices = words;
   if (other == Other::kCsvFile) choices.push_back(kCsvFile);
   return JoinWithOr(choices);

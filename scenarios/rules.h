@@ -43,7 +43,8 @@ struct TextRule {
   enum class Other { kNothing, kAnything, kCsvFile } other = Other::kAnything;
   std::vector<std::string> words = {};  // with kAnything: examples
   bool is_prose = false;                // may have newlines and tabs
-  std::string_view summary = {};        // of many words, for messages: "one of `windtunnel list models`"
+  // For messages, in place of many words, or of "text": "one of `windtunnel list models`".
+  std::string_view summary = {};
 
   bool Accepts(const std::string& text) const;
   // "a, b or c", "a, b or a .csv file", "text".

@@ -1,6 +1,7 @@
 #include "scenarios/suggest.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -23,6 +24,8 @@ constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
     {"true", "full"},
     {"fully_shard", "fsdp"},
     {"dataparallel", "dp"},
+    {"distributeddataparallel", "ddp"},
+    {"fullyshardeddataparallel", "fsdp"},
     {"distributed", "ddp"},
     {"zero-1", "zero1"},
     {"zero-2", "zero2"},
@@ -30,6 +33,8 @@ constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
     {"zero_3", "zero3"},
     {"blockwise", "block"},
     {"cpu", "param"},
+    {"cpuoffload", "param"},
+    {"cpuoffloadpolicy", "param"},
     {"native", "framework"},
     {"te", "fused"},
     {"p2p", "ring"},
@@ -40,6 +45,12 @@ constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
     {"interleaved1f1b", "interleaved"},
     {"zbvzerobubble", "zb_v"},
     {"dualpipev", "dualpipe_v"},
+    {"schedulegpipe", "gpipe"},
+    {"schedule1f1b", "1f1b"},
+    {"scheduleinterleaved1f1b", "interleaved"},
+    {"scheduleloopedbfs", "looped_bfs"},
+    {"schedulezbvzerobubble", "zb_v"},
+    {"scheduledualpipev", "dualpipe_v"},
     {"sdpa", "flash"},
     {"flash_attention_2", "flash"},
     {"a100", "a100-sxm-80g"},
@@ -55,12 +66,12 @@ constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
     {"accelerate", "pytorch"},
     {"lightning", "pytorch"},
     {"megatron-core", "megatron_core"},
+    {"megatron-lm", "megatron_core"},
+    {"megatron_lm", "megatron_core"},
+    {"megatron-deepspeed", "deepspeed"},
     {"mcore", "megatron_core"},
     {"nemo", "megatron_core"},
     {"torch", "pytorch"},
-    {"torch.bfloat16", "bf16"},
-    {"torch.float16", "fp16"},
-    {"torch.float32", "fp32"},
     {"gpt2", "gpt2-124m"},
     {"gpt2-small", "gpt2-124m"},
     {"gpt2-medium", "gpt2-355m"},
@@ -81,6 +92,16 @@ constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
     {"measure", "calibrate"},
     {"tune", "search"},
     {"plan", "search"}};
+
+// "full_shard" of "shardingstrategy.full_shard", "cpuoffload" of "cpuoffload(offload_params=true)". A number
+// behind a dot is part of the word: "qwen2.5-7b".
+std::string_view WithoutModuleAndArguments(std::string_view word) {
+  word = word.substr(0, word.find('('));
+  const size_t dot = word.rfind('.');
+  const char next = dot + 1 < word.size() ? word[dot + 1] : '0';
+  const bool begins_name = (next >= 'a' && next <= 'z') || next == '_';
+  return dot != std::string_view::npos && begins_name ? word.substr(dot + 1) : word;
+}
 
 }  // namespace
 
@@ -139,7 +160,18 @@ std::string MeantWord(std::string_view word, const std::vector<std::string>& kno
   if (known.empty()) return "";
   const std::string nearest = Nearest(lower, known);
   const size_t letters = std::max(lower.size(), nearest.size());
-  return 5 * EditDistance(lower, nearest) < static_cast<int>(2 * letters) ? nearest : "";
+  if (5 * EditDistance(lower, nearest) < static_cast<int>(2 * letters)) return nearest;
+  const std::string_view bare = WithoutModuleAndArguments(lower);
+  return bare.size() < lower.size() ? MeantWord(bare, known) : "";
+}
+
+std::string_view AnswerTo(std::string_view key, std::string_view word) {
+  const std::string lower = LowerCase(word);
+  const std::string_view bare = WithoutModuleAndArguments(lower);
+  const auto* found =
+      std::find_if(std::begin(kOtherValues), std::end(kOtherValues),
+                   [&](const OtherValue& other) { return other.key == key && other.theirs == bare; });
+  return found == std::end(kOtherValues) ? std::string_view() : found->answer;
 }
 
 std::string JoinWithOr(const std::vector<std::string>& words) {

@@ -116,6 +116,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("training: {local_batch_size: 1, seq_len: 8, steps: 9}\n"),
                 "s.yaml:2:1: unknown key 'training', whose keys are elsewhere here: local_batch_size is "
                 "'batch.micro'; seq_len is 'model.seq_len'; steps is 'run.steps'"},
+        Mistake{
+            Mlp("search: {global_batch: [64]}\n"),
+            "s.yaml:2:10: unknown key 'search.global_batch', a search keeps the scenario's: batch.micro x "
+            "batch.accumulate x parallel.data.size"},
         Mistake{Mlp("search: {tp: [1, 2]}\n"),
                 "s.yaml:2:10: unknown key 'search.tp', did you mean 'search.tensor'?"},
         Mistake{Mlp("dropout: 0.1\n"), "s.yaml:2:1: unknown key 'dropout', did you mean 'model.dropout'?"},
@@ -123,6 +127,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "s.yaml:2:1: unknown key 'warmup_steps', did you mean 'lr_scheduler.warmup_steps'?"},
         Mistake{Mlp("run: {warmup_steps: 5}\n"),
                 "s.yaml:2:7: unknown key 'run.warmup_steps', did you mean 'run.warmup'?"},
+        Mistake{Mlp("loss_parallel: true\n"),
+                "s.yaml:2:1: unknown key 'loss_parallel', with tensor ranks, the vocabulary and the loss are "
+                "always divided among them"},
         Mistake{Mlp("batch: {recompute: full}\n"),
                 "s.yaml:2:9: unknown key 'batch.recompute', did you mean 'recompute'?"},
         Mistake{Mlp("batch: {micro: 1}\nbatch: {micro: 2}\n"),
@@ -216,6 +223,17 @@ INSTANTIATE_TEST_SUITE_P(
             Mlp("parallel: {data: {kind: DDP}}\n"),
             "s.yaml:2:25: parallel.data.kind is 'DDP', expected none, dp, ddp, zero1, zero2, zero3 or fsdp "
             "(did you mean 'ddp'?)"},
+        Mistake{
+            Mlp("parallel: {data: {kind: deepspeed}}\n"),
+            "s.yaml:2:25: parallel.data.kind is 'deepspeed', expected none, dp, ddp, zero1, zero2, zero3 or "
+            "fsdp (zero1, zero2 or zero3, after DeepSpeed's stage)"},
+        Mistake{Mlp("optimizer: {kind: Lion}\n"),
+                "s.yaml:2:19: optimizer.kind is 'Lion', expected sgd, adam, adamw or muon (not modelled; sgd "
+                "with momentum has as many states)"},
+        Mistake{Mlp("framework: megatron-lm\n"),
+                "s.yaml:2:12: framework is 'megatron-lm', expected windtunnel, pytorch, pytorch_compile, "
+                "megatron, megatron_core, deepspeed or a path that ends with .json (did you mean "
+                "'megatron_core'?)"},
         Mistake{Mlp("name: \"a\\e[31m\"\n"),
                 "s.yaml:2:7: name is 'a\\x1b[31m', expected text without control characters"},
         Mistake{Mlp("name: \"a\\nb\"\n"),
@@ -264,6 +282,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "omnipath or efa"},
         Mistake{Mlp("cluster: fast\n"),
                 "s.yaml:2:10: cluster is 'fast', expected a block such as {device: fast}"},
+        Mistake{Mlp("cluster: {slow_link: {from: 3, to: leaf0, factor: 0.5}}\n"),
+                "s.yaml:2:29: cluster.slow_link.from is '3', expected a name of cluster.topology, such as "
+                "node0, node0.nic1, leaf0 or spine"},
         Mistake{Mlp("cluster: {straggler: {rank: 0}}\n"),
                 "s.yaml:2:22: cluster.straggler.slowdown is missing, expected a value"}));
 

@@ -66,6 +66,49 @@ TEST(SuggestKey, KnowsOptionsAndWhatIsNotModelled) {
   EXPECT_EQ(none.not_modelled, "a shared expert beside the exchange of tokens is not modelled");
 }
 
+// Of DDP's hooks, of FSDP's and DTensor's arguments, of optimizers, of amp.
+TEST(SuggestKey, KnowsWhatPyTorchsScriptsPass) {
+  const auto words = [](const std::string& path, const std::string& name) {
+    return SuggestKey(path, name, {"parallel", "framework"}).words;
+  };
+  EXPECT_EQ(words("", "fp16_compress_hook"), "'precision.reduce: fp16'");
+  EXPECT_EQ(words("", "bf16_compress_hook"), "'precision.reduce: bf16'");
+  const char* const kHooks = "'precision.reduce' (of hooks, only those that compress to bf16 or fp16)";
+  EXPECT_EQ(words("parallel.data", "ddp_comm_hook"), kHooks);
+  EXPECT_EQ(words("parallel.data", "register_comm_hook"), kHooks);
+  EXPECT_EQ(words("", "MixedPrecisionPolicy"), "'precision.param' (and precision.reduce)");
+  EXPECT_EQ(words("", "fsdp_transformer_layer_cls_to_wrap"), "'parallel.data.wrap: block'");
+  EXPECT_EQ(words("", "dp_mesh"), "'parallel.data.size'");
+  EXPECT_EQ(words("", "tp_mesh"), "'parallel.tensor.size'");
+  EXPECT_EQ(words("", "parallelize_plan"),
+            "'parallel.tensor.size' (the plan of each layer follows from the model)");
+  for (const char* name : {"dp_replicate", "num_replicate"})
+    EXPECT_EQ(SuggestKey("", name, {"name"}).key, "parallel.data.sharding") << name;
+  EXPECT_EQ(words("model", "nhead"), "'model.heads'");
+  EXPECT_EQ(words("batch", "global"),
+            "'batch.accumulate' (the global batch / (batch.micro x parallel.data.size))");
+  EXPECT_EQ(words("lr_scheduler", "kind"), "'lr_scheduler.decay'");
+  EXPECT_EQ(words("lr_scheduler", "name"), "'lr_scheduler.decay'");
+  EXPECT_EQ(words("lr_scheduler", "warmup_ratio"), "'lr_scheduler.warmup_steps' (that share of all steps)");
+  EXPECT_EQ(words("precision", "grad_scaler"), "'precision.loss_scale'");
+  EXPECT_EQ(words("optimizer", "zero_redundancy_optimizer"), "'optimizer.zero_redundancy: true'");
+  EXPECT_EQ(words("", "ZeroRedundancyOptimizer"), "'optimizer.zero_redundancy: true'");
+  EXPECT_EQ(words("", "parameters_as_bucket_view"), "'optimizer.parameters_as_bucket_view'");
+}
+
+TEST(SuggestKey, KnowsWhatPyTorchsScriptsPassInVain) {
+  const auto why = [](const std::string& name) {
+    return SuggestKey("", name, {"name", "parallel"}).not_modelled;
+  };
+  EXPECT_EQ(why("powersgd"), why("PowerSGD_hook"));
+  EXPECT_EQ(why("loss_parallel"), why("disable_loss_parallel"));
+  EXPECT_EQ(why("overlap_with_ddp"), "an update that overlaps with DDP's reductions is not modelled");
+  for (const char* name :
+       {"powersgd", "gradient_predivide_factor", "sync_module_states", "device_mesh", "mesh_dim_names",
+        "loss_parallel", "consolidate_state_dict", "amsgrad", "nesterov", "foreach", "use_reentrant"})
+    EXPECT_NE(why(name), "") << name;
+}
+
 // Several blocks have a `kind`; a word that only ends like a key is another word.
 TEST(SuggestKey, IsSilentWhereAnyOfSeveralCouldBeMeant) {
   EXPECT_EQ(SuggestKey("parallel.tensor", "kind", {"size", "sequence", "overlap"}).key, "");
@@ -118,8 +161,52 @@ TEST(MeantWord, IsTheSameInCapitalsAnotherSpellingABeginningOrNear) {
   EXPECT_EQ(MeantWord("fulll", {"none", "full"}), "full");
   EXPECT_EQ(MeantWord("dense_h_to_4h", {"gate_up", "up", "down"}), "up") << "of GPT-NeoX and Falcon";
   EXPECT_EQ(MeantWord("gate_up_proj", {"gate_up", "up"}), "gate_up");
+  EXPECT_EQ(MeantWord("DistributedDataParallel", {"dp", "ddp", "fsdp"}), "ddp");
+  EXPECT_EQ(MeantWord("FullyShardedDataParallel", {"dp", "ddp", "fsdp"}), "fsdp");
+  EXPECT_EQ(MeantWord("Megatron-LM", {"megatron", "megatron_core"}), "megatron_core");
+  EXPECT_EQ(MeantWord("megatron", {"megatron", "megatron_core"}), "megatron");
   EXPECT_EQ(MeantWord("warp", {"none", "full"}), "");
   EXPECT_EQ(MeantWord("x", {}), "");
+}
+
+TEST(MeantWord, MayHaveAModuleOrClassBeforeItAndArguments) {
+  const std::vector<std::string> shardings = {"full_shard", "shard_grad_op", "hybrid_shard_zero2"};
+  EXPECT_EQ(MeantWord("ShardingStrategy.FULL_SHARD", shardings), "full_shard");
+  EXPECT_EQ(MeantWord("ShardingStrategy._HYBRID_SHARD_ZERO2", shardings), "hybrid_shard_zero2");
+  EXPECT_EQ(MeantWord("BackwardPrefetch.BACKWARD_PRE", {"none", "backward_pre"}), "backward_pre");
+  EXPECT_EQ(MeantWord("CPUOffload(offload_params=True)", {"none", "optimizer", "param"}), "param");
+  EXPECT_EQ(MeantWord("torch.distributed.fsdp.CPUOffloadPolicy()", {"none", "param"}), "param");
+  EXPECT_EQ(MeantWord("torch.bfloat16", {"fp32", "bf16"}), "bf16");
+  EXPECT_EQ(MeantWord("torch.optim.AdamW", {"sgd", "adam", "adamw"}), "adamw");
+  EXPECT_EQ(MeantWord("llama9.5b", {"none", "full"}), "");
+  EXPECT_EQ(MeantWord("(", {"none", "full"}), "");
+  EXPECT_EQ(MeantWord(".", {"none", "full"}), "");
+}
+
+// The classes of torch.distributed.pipelining, and torchtitan's names, which leave out "Schedule".
+TEST(MeantWord, IsAScheduleOfPyTorchs) {
+  const std::vector<std::string> schedules = {"none",       "gpipe", "1f1b", "interleaved",
+                                              "looped_bfs", "zb_h1", "zb_v", "dualpipe_v"};
+  for (const auto& [theirs, ours] :
+       {std::pair("GPipe", "gpipe"), std::pair("1F1B", "1f1b"), std::pair("Interleaved1F1B", "interleaved"),
+        std::pair("LoopedBFS", "looped_bfs"), std::pair("ZBVZeroBubble", "zb_v"),
+        std::pair("DualPipeV", "dualpipe_v")}) {
+    EXPECT_EQ(MeantWord(theirs, schedules), ours);
+    EXPECT_EQ(MeantWord(std::string("Schedule") + theirs, schedules), ours);
+  }
+  for (const char* theirs : {"InterleavedZeroBubble", "ScheduleInterleavedZeroBubble"})
+    EXPECT_EQ(AnswerTo("parallel.pipeline.schedule", theirs),
+              "a .csv file can have it; zb_h1 is a zero-bubble schedule of one stage per rank");
+}
+
+TEST(AnswerTo, IsForValuesThatNoWordStandsFor) {
+  EXPECT_EQ(AnswerTo("optimizer.kind", "torch.optim.RMSprop"),
+            "not modelled; sgd with momentum has as many states");
+  EXPECT_EQ(AnswerTo("optimizer.kind", "adamw"), "");
+  EXPECT_EQ(AnswerTo("recompute", "lion"), "");
+  const std::vector<std::string> keys = ScenarioKeys();
+  for (const OtherValue& other : kOtherValues)
+    EXPECT_NE(std::find(keys.begin(), keys.end(), other.key), keys.end()) << other.theirs;
 }
 
 TEST(JoinWithOr, ReadsAsASentence) {
