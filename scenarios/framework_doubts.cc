@@ -59,8 +59,8 @@ void AddZero(const Scenario& s, Lines& lines) {
   const DataParallelKind kind = s.parallel.data.kind;
   if (IsPytorch(s.framework) && IsZero(kind))
     lines.push_back(fmt::format(
-        "PyTorch has no strategy like kind: {}: it is taken as DeepSpeed's, with PyTorch's kernels (the "
-        "ZeroRedundancyOptimizer all-reduces gradients and broadcasts values; FSDP shards as much or more)",
+        "PyTorch has no strategy like kind: {}: it is taken as DeepSpeed's, with PyTorch's kernels (its "
+        "ZeroRedundancyOptimizer is optimizer.zero_redundancy; FSDP shards as much or more)",
         WordOf(kind)));
   const bool has_16_bits = s.precision.param == Precision::kBf16 || s.precision.param == Precision::kFp16;
   const bool reduces_wider = has_16_bits && s.precision.reduce == Precision::kFp32;

@@ -293,6 +293,18 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{Gpt("optimizer: {kind: muon}\nparallel: {data: {kind: zero1, size: 2}}\n"),
                  "s.yaml:2:19: optimizer.kind is muon, which updates whole matrices; expected "
                  "parallel.data.kind none, ddp or dp, not zero1, which shards them"},
+        Conflict{
+            Gpt("optimizer: {zero_redundancy: true}\nparallel: {data: {kind: fsdp, size: 2}}\n"),
+            "s.yaml:2:30: optimizer.zero_redundancy is true, expected parallel.data.kind: ddp, not fsdp, "
+            "which shards optimizer states itself"},
+        Conflict{
+            Gpt("optimizer: {zero_redundancy: true}\nframework: megatron_core\n"),
+            "s.yaml:2:30: optimizer.zero_redundancy is true, expected framework pytorch, pytorch_compile or "
+            "windtunnel, not megatron_core: PyTorch's ZeroRedundancyOptimizer is not used there"},
+        Conflict{
+            Gpt("optimizer: {zero_redundancy: true}\nparallel: {data: {size: 2}, tensor: {size: 2}}\n"),
+            "s.yaml:2:30: optimizer.zero_redundancy is true, expected parallel.tensor.size: 1, not 2: all "
+            "ranks share the parameters"},
         Conflict{Gpt("optimizer: {kind: muon, fused: true}\nframework: pytorch\n"),
                  "s.yaml:2:32: optimizer.fused is true, expected false for muon, which torch.optim has no "
                  "fused form of"},

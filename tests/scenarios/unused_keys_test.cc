@@ -46,6 +46,11 @@ TEST(KeysWithoutEffect, AreThoseOfAnotherOptimizer) {
   EXPECT_EQ(Unused("{}", "optimizer: {ns_steps: 4, adjust_lr: original}\n"),
             "optimizer.ns_steps, optimizer.adjust_lr have no effect with optimizer.kind: adamw");
   EXPECT_EQ(Unused("{}", "optimizer: {kind: muon, ns_steps: 4, adjust_lr: original}\n"), "");
+  EXPECT_EQ(Unused("{}", "optimizer: {parameters_as_bucket_view: true}\n"),
+            "optimizer.parameters_as_bucket_view has no effect with optimizer.zero_redundancy: false");
+  EXPECT_EQ(Unused("{}", "optimizer: {zero_redundancy: true}\n"),
+            "optimizer.zero_redundancy has no effect with one data-parallel rank");
+  EXPECT_EQ(Unused("{data: {size: 2}}", "optimizer: {zero_redundancy: true}\n"), "");
 }
 
 TEST(KeysWithoutEffect, SayThatAnMlpHasNoMatrixForMuon) {

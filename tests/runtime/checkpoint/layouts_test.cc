@@ -49,6 +49,12 @@ std::vector<Layout> Layouts() {
       {"Device", Changed(TinyGpt(1), keep)},
       {"Ddp", Changed(TinyGpt(2), keep)},
       {"DdpBf16", Bf16(Changed(TinyGpt(2), keep))},
+      {"ZeroRedundancy", Changed(TinyGpt(2),
+                                 [](Scenario& s) {
+                                   s.optimizer.zero_redundancy = s.optimizer.parameters_as_bucket_view = true;
+                                 })},
+      {"ZeroRedundancyOf3Bf16",
+       Bf16(Changed(TinyGpt(3), [](Scenario& s) { s.optimizer.zero_redundancy = true; }))},
       {"Zero1", Changed(TinyGpt(2), kind(DataParallelKind::kZero1))},
       {"Zero2LateBf16", Bf16(Changed(TinyGpt(2),
                                      [](Scenario& s) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -40,21 +41,37 @@ TEST(RunCheckpoints, NamesTheRankThatWritesNothingOfItsPart) {
   });
 }
 
+// The keys that all ranks have set.
+class Keys {
+ public:
+  void Note(const std::string& key) {
+    std::lock_guard lock(mutex_);
+    keys_.insert(key);
+  }
+  std::set<std::string> all() const {
+    std::lock_guard lock(mutex_);
+    return keys_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<std::string> keys_;
+};
+
 // Notes the keys that are set in another store.
 class NotingStore : public Store {
  public:
-  explicit NotingStore(Store& store) : store_(store) {}
-  const std::set<std::string>& keys() const { return keys_; }
+  NotingStore(Store& store, Keys& keys) : store_(store), keys_(keys) {}
 
   Status Set(const std::string& key, const std::string& value) override {
-    keys_.insert(key);
+    keys_.Note(key);
     return store_.Set(key, value);
   }
   Result<std::string> Get(const std::string& key, std::chrono::milliseconds timeout) override {
     return store_.Get(key, timeout);
   }
   Result<int64_t> Add(const std::string& key, int64_t amount) override {
-    keys_.insert(key);
+    keys_.Note(key);
     return store_.Add(key, amount);
   }
   Status WaitForCount(const std::string& key, int64_t count, std::chrono::milliseconds timeout) override {
@@ -62,31 +79,33 @@ class NotingStore : public Store {
   }
   Result<bool> Has(const std::string& key) override { return store_.Has(key); }
   Status Bequeath(const std::string& key, const std::string& value) override {
-    keys_.insert(key);
+    keys_.Note(key);
     return store_.Bequeath(key, value);
   }
 
  private:
   Store& store_;
-  std::set<std::string> keys_;
+  Keys& keys_;
 };
 
-// The store keeps every key until the run ends.
+// The store keeps every key until the run ends. Which rank comes last, and then sets what the others wait for,
+// differs from save to save.
 TEST(RunCheckpoints, SetNoFurtherKeysAfterTheFirstSave) {
   const std::string path = EmptyDirectory("keys");
+  Keys keys;
   WithRanks(CompilePlan(TinyGpt(2)).value(), [&](RankSession& session, Store& store) -> Status {
-    NotingStore noting(store);
+    NotingStore noting(store, keys);
     const RunOptions options{.checkpoints = path, .checkpoint_every = 1};
     RunCheckpoints checkpoints(session, noting, options, /*steps=*/3);
     WT_RETURN_IF_ERROR(checkpoints.Begin());
     std::set<std::string> after_first;
     for (int step = 0; step < 3; ++step) {
-      WT_RETURN_IF_ERROR(session.Step());
+      WT_RETURN_IF_ERROR(session.Step());  // all ranks have left the last save
+      if (step == 1) after_first = keys.all();
       WT_RETURN_IF_ERROR(checkpoints.AfterStep());
-      if (step == 0) after_first = noting.keys();
     }
     EXPECT_EQ(checkpoints.saves().size(), 3u);
-    EXPECT_EQ(noting.keys(), after_first);
+    EXPECT_EQ(keys.all(), after_first);
     return Ok();
   });
 }
@@ -94,7 +113,7 @@ TEST(RunCheckpoints, SetNoFurtherKeysAfterTheFirstSave) {
 // Lets a rank go on from a meeting only after something else.
 class LateStore : public NotingStore {
  public:
-  LateStore(Store& store, const std::atomic<bool>& go) : NotingStore(store), go_(go) {}
+  LateStore(Store& store, Keys& keys, const std::atomic<bool>& go) : NotingStore(store, keys), go_(go) {}
   Status WaitForCount(const std::string& key, int64_t count, std::chrono::milliseconds timeout) override {
     WT_RETURN_IF_ERROR(NotingStore::WaitForCount(key, count, timeout));
     while (!go_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -108,10 +127,11 @@ class LateStore : public NotingStore {
 // Rank 0 fails, and takes the unfinished directory away before rank 1 has written its part into it.
 TEST(RunCheckpoints, ThatOneRankCannotSaveFailInAllWithItsReason) {
   std::atomic<bool> has_failed = false;
+  Keys keys;
   const std::string path = EmptyDirectory("diverged");
   const Plan plan = *CompilePlan(Changed(TinyGpt(2), [](Scenario& it) { it.optimizer.lr = 1e30; }));
   WithRanks(plan, [&](RankSession& session, Store& store) -> Status {
-    LateStore late(store, has_failed);
+    LateStore late(store, keys, has_failed);
     RunCheckpoints checkpoints(session, session.rank() == 1 ? late : store, {.checkpoints = path},
                                /*steps=*/3);
     for (int step = 0; step < 3; ++step) WT_RETURN_IF_ERROR(session.Step());
