@@ -65,6 +65,19 @@ std::vector<std::string> AttentionInDoubt(const Scenario& scenario, const Device
   return {fmt::format("how fast {} computes attention is a guess (cost_models/README.md)", device.name)};
 }
 
+// Notes on products that are much slower on some machines.
+std::vector<std::string> GemmsInDoubt(const DeviceSpec& device) {
+  const GemmSpec& gemm = device.gemm;
+  if (gemm.slowest_ceiling == 0) return {};
+  return {fmt::format(
+      "large GEMMs are taken to reach {:.0f} % of {}'s peak; on some machines they reach {:.0f} %, and a "
+      "step "
+      "of GEMMs alone takes {:.0f} % longer: measure one, and give gemm.ceiling in a device of your own "
+      "(cost_models/README.md)",
+      100 * gemm.ceiling, device.name, 100 * gemm.slowest_ceiling,
+      100 * (gemm.ceiling / gemm.slowest_ceiling - 1))};
+}
+
 // Whether the step, or any of a search's, updates parameters on the host.
 bool Offloads(const Scenario& scenario) {
   if (scenario.parallel.data.offload != Offload::kNone) return true;
@@ -104,6 +117,7 @@ void NoteCosts(const Options& options, const Costs& costs, const Scenario& scena
     Note(options, fmt::format("costs are {}'s, which --profile names, and the cluster's device is {}",
                               profile.name, device));
   for (const std::string& line : NodesInDoubt(scenario, *profile.hardware)) Note(options, line);
+  for (const std::string& line : GemmsInDoubt(*profile.hardware)) Note(options, line);
   for (const std::string& line : AttentionInDoubt(scenario, *profile.hardware)) Note(options, line);
   for (const std::string& line : FrameworkDoubts(scenario)) Note(options, line);
   if (Offloads(scenario))

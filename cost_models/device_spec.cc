@@ -45,6 +45,8 @@ GemmSpec ReadGemm(Fields& fields) {
   spec.fp8_precise_share = fields.Has("fp8_precise_share")
                                ? fields.Number("fp8_precise_share", 1e-3, spec.fp8_share)
                                : spec.fp8_share;
+  if (fields.Has("slowest_ceiling"))
+    spec.slowest_ceiling = fields.Number("slowest_ceiling", 1e-3, spec.ceiling);
   if (fields.Has("fp32_ceiling")) spec.fp32_ceiling = fields.Number("fp32_ceiling", 1e-3, 1);
   if (fields.Has("mxfp8_share")) spec.mxfp8_share = fields.Number("mxfp8_share", 1e-3, 1 / spec.ceiling);
   if (fields.Has("fp4_share")) spec.fp4_share = fields.Number("fp4_share", 1e-3, 1 / spec.ceiling);
@@ -248,7 +250,7 @@ double RatioAt(const char* pointer, const nlohmann::json& device, const nlohmann
 
 // `changes` over the base that they name. Attention that they do not give keeps its share: of the peak in
 // bf16 (fp16 if one of them has no bf16), unfused of memory's bandwidth. Collectives that were measured are
-// not those of other links.
+// not those of other links. A ceiling of one's own is that of one machine.
 nlohmann::json OverBase(const nlohmann::json& base, const nlohmann::json& changes) {
   nlohmann::json device = base;
   device.update(changes, /*merge_objects=*/true);
@@ -262,6 +264,9 @@ nlohmann::json OverBase(const nlohmann::json& base, const nlohmann::json& change
     for (const auto& rates : attention.items())
       if (!given.contains(rates.key())) Scale(rates.value(), rates.key() == "eager" ? of_memory : of_peak);
   }
+  const nlohmann::json products = changes.value("gemm", nlohmann::json::object());
+  if (products.contains("ceiling") && !products.contains("slowest_ceiling"))
+    device["gemm"].erase("slowest_ceiling");
   const bool has_other_links = changes.contains("intra_node") || changes.contains("collectives");
   if (has_other_links && !changes.contains("measured_collectives")) device.erase("measured_collectives");
   return device;

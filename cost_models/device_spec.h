@@ -32,6 +32,8 @@ struct GemmTile {
 // in waves; less on smaller tiles (cost_models/kernel_roofline.h).
 struct GemmSpec {
   double ceiling = 0;  // (0, 1]; on a device with a power limit, what products sustain when they run alone
+  // The ceiling of the slowest machine with such devices that is known (optional; 0: none differs much).
+  double slowest_ceiling = 0;
   int64_t tile_m = 0, tile_n = 0;
   std::vector<GemmTile> tiles =
       {};                       // for which the device has kernels besides those of all devices (optional)

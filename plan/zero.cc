@@ -1,7 +1,13 @@
 #include "plan/zero.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/format.h"
 #include "plan/gradient_buckets.h"
 #include "plan/model.h"
 #include "scenarios/derived.h"
@@ -38,6 +44,7 @@ Zero::Zero(const StrategyContext& context)
   slot_holds_.resize(parameters);
   MakeBuckets(context);
   MakeFrozen(context);
+  if (framework_ == Framework::kMegatronCore) MakePlaceholders();
 }
 
 Zero::Launches Zero::LaunchesOf(const StrategyContext& context) const {
@@ -175,8 +182,36 @@ void Zero::MakeFrozen(const StrategyContext& context) {
   }
 }
 
+namespace {
+
+// Of a linear layer of a block. Experts' weights have placeholders of a single expert's shape, which is small
+// and often another layer's.
+bool IsOfLinearLayer(const Parameter& parameter) {
+  return parameter.layer >= 0 && parameter.shape.size() == 2 &&
+         parameter.name.find(".experts.") == std::string::npos && !parameter.name.ends_with(".router.weight");
+}
+
+}  // namespace
+
+void Zero::MakePlaceholders() {
+  placeholder_of_.assign(role_.parameters.size(), -1);
+  std::map<std::vector<int64_t>, BufferId> by_shape;
+  for (const int index : trained_) {
+    const Parameter& parameter = role_.parameters[index];
+    if (!IsOfLinearLayer(parameter)) continue;
+    const auto [of_shape, is_new] = by_shape.try_emplace(parameter.shape, -1);
+    if (is_new) {
+      const std::string name = fmt::format("gradient placeholder {}", FormatShape(parameter.shape));
+      of_shape->second = NewBuffer(role_, name, parameter.elements, Category::kGradients, type_).buffer;
+      placeholders_.push_back(of_shape->second);
+    }
+    placeholder_of_[index] = of_shape->second;
+  }
+}
+
 void Zero::Initialize(ProgramBuilder& b) {
   for (ZeroBucket& bucket : buckets_) InitializeBucket(b, bucket);
+  for (const BufferId placeholder : placeholders_) b.Alloc(placeholder);
   for (const Slice& bucket : reduce_buckets_) b.Alloc(bucket.buffer);
   for (size_t i = 0; i < frozen_.size(); ++i) {
     const auto& [values, all] = frozen_[i];

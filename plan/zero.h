@@ -35,6 +35,9 @@
 // scaling, which has them from earlier steps), and each converts its shard, which is gathered in fp8. mxfp8
 // needs two forms, so shards are gathered in 16 bits into the gradients' buffers, and converted whole
 // (reuse_grad_buf_for_mxfp8_param_ag).
+// Transformer Engine (megatron_core) sums gradients of its weights into the bucket within the product, and hands
+// autograd a placeholder in their place, of which it keeps one for each shape of weight for good
+// (pytorch/module/base.py, get_dummy_wgrad).
 // Frozen parameters are in no bucket: every rank has them whole, in the type that the model computes with.
 // With 16-bit parameters the optimizer's fp32 masters are sharded as well. offload: optimizer keeps masters
 // and state in host memory: the gradients' shard is copied there, and the new values are copied back.
@@ -124,6 +127,7 @@ class Zero : public DataParallel {
   std::vector<std::vector<int>> InBuckets(Bytes cap) const;
   void MakeBuckets(const StrategyContext& context);
   void MakeFrozen(const StrategyContext& context);
+  void MakePlaceholders();
   void MakeBuffers(ZeroBucket& bucket, const std::string& name);
   void InitializeBucket(ProgramBuilder& b, ZeroBucket& bucket);
   void BeginValues(bool are_gathered);
@@ -156,6 +160,7 @@ class Zero : public DataParallel {
   // They live all the time here; there, from the beginning of backward, which is when memory is fullest, to
   // its end.
   std::vector<Slice> reduce_buckets_;
+  std::vector<BufferId> placeholders_, placeholder_of_;  // by shape; by parameter, -1: none (empty: no such)
   Launches launches_;
   bool is_aligned_ = false;
   int pipeline_rank_;

@@ -36,8 +36,10 @@ Slice Zero::Gradient(int index) {
   if (writes_into_bucket()) return SliceOf(WholeGradient(Of(index)), index);
   if (gradient_[index].buffer < 0) {
     const Parameter& parameter = role_.parameters[index];
-    gradient_[index] =
-        b_->Temporary(parameter.name + ".grad", parameter.elements, Category::kGradients, type_);
+    const BufferId placeholder = placeholder_of_.empty() ? -1 : placeholder_of_[index];
+    gradient_[index] = placeholder >= 0 ? Slice{placeholder, 0, parameter.elements}
+                                        : b_->Temporary(parameter.name + ".grad", parameter.elements,
+                                                        Category::kGradients, type_);
   }
   return gradient_[index];
 }

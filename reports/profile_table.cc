@@ -117,6 +117,8 @@ std::string HardwareTable(const DeviceSpec& device, Ink ink) {
   for (const auto& [type, peak] : device.peaks)
     if (peak > FlopRate()) row(fmt::format("peak {}", type).c_str(), FormatFlopRate(peak));
   row("GEMM ceiling", FormatPercent(device.gemm.ceiling));
+  if (device.gemm.slowest_ceiling > 0)
+    row("GEMM ceiling of the slowest machine", FormatPercent(device.gemm.slowest_ceiling));
   if (device.PeakFor(DType::kFloat8) > FlopRate())
     row("GEMM ceiling in fp8", fmt::format("{:.1f} %, {:.1f} % with sums carried over to fp32",
                                            100 * device.gemm.ceiling * device.gemm.fp8_share,

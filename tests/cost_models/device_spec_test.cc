@@ -139,6 +139,21 @@ TEST(DeviceSpec, ADeviceCanBeChangesOfAnother) {
   EXPECT_EQ(again.flash[3].forward, h20.flash[3].forward) << "what results store is whole";
 }
 
+TEST(DeviceSpec, AMachinesOwnCeilingReplacesThatOfTheSlowest) {
+  const DeviceSpec b200 = ParseDeviceSpec(*EmbeddedProfile("b200-sxm-180g"), "b200").value();
+  EXPECT_LT(b200.gemm.slowest_ceiling, b200.gemm.ceiling);
+  const auto over_b200 = [](const std::string& gemm) {
+    return ParseDeviceSpec(R"({"schema": "windtunnel/device/1", "base": "b200-sxm-180g", "name": "mine", )"
+                           R"("description": "mine", "gemm": {)" +
+                               gemm + R"(}, "sources": {"gemm": "x"}})",
+                           "x.json")
+        ->gemm;
+  };
+  EXPECT_EQ(over_b200(R"("ceiling": 0.45)").slowest_ceiling, 0);
+  EXPECT_EQ(over_b200(R"("ceiling": 0.6, "slowest_ceiling": 0.5)").slowest_ceiling, 0.5);
+  EXPECT_EQ(over_b200(R"("fp8_share": 0.9)").slowest_ceiling, b200.gemm.slowest_ceiling);
+}
+
 TEST(DeviceSpec, CollectivesThatWereMeasuredAreNotThoseOfOtherLinks) {
   const auto rows = [](const std::string& changes, const std::string& sources) {
     const std::string json = R"({"schema": "windtunnel/device/1", "base": "a100-sxm-80g", "name": "mine", )" +

@@ -1,8 +1,11 @@
 // ZeRO as each framework implements it: how long gradients stay, what sums them, and when new values are
 // gathered.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "plan/gradient_buckets.h"
 #include "plan/plan.h"
@@ -55,6 +58,37 @@ TEST(Zero, OtherFrameworksGatherBehindTheWholeUpdate) {
     }
     EXPECT_EQ(first_gather > last_update, framework != Framework::kWindtunnel) << static_cast<int>(framework);
   }
+}
+
+// The bytes of Transformer Engine's placeholders, by shape.
+std::map<std::string, int64_t> PlaceholdersOf(const Scenario& s) {
+  const Plan plan = *CompilePlan(s);
+  const Role& role = plan.roles[0];
+  std::map<std::string, int64_t> bytes;
+  for (const MemoryOp& op : role.initialize.memory) {
+    const Buffer& buffer = role.buffers[op.buffer];
+    if (op.allocates() && buffer.name.starts_with("gradient placeholder"))
+      bytes[buffer.name.substr(buffer.name.rfind('[') + 1)] += buffer.bytes.count();
+  }
+  return bytes;
+}
+
+// One for each shape of weight, whatever the layers' number; none of embeddings, the head, routers and experts.
+TEST(Zero, MegatronCoreKeepsAPlaceholderForEachShapeOfWeight) {
+  Scenario s = Zero(DataParallelKind::kZero1, Framework::kMegatronCore);
+  s.precision.param = s.precision.compute = Precision::kBf16;
+  const int64_t h = s.model.hidden, f = s.model.ffn;
+  const std::map<std::string, int64_t> expected = {{fmt::format("{} x {}]", 3 * h, h), 2 * 3 * h * h},
+                                                   {fmt::format("{} x {}]", h, h), 2 * h * h},
+                                                   {fmt::format("{} x {}]", f, h), 2 * f * h},
+                                                   {fmt::format("{} x {}]", h, f), 2 * h * f}};
+  EXPECT_EQ(PlaceholdersOf(s), expected);
+  s.model.layers = 5;
+  EXPECT_EQ(PlaceholdersOf(s), expected);
+  s.model.experts = ExpertsSpec{.count = 4, .top_k = 1};
+  EXPECT_EQ(PlaceholdersOf(s).size(), 2u);
+  s.framework = Framework::kMegatron;
+  EXPECT_TRUE(PlaceholdersOf(s).empty());
 }
 
 // A pipeline rank's last backwards: "B2.3" is that of stage 2 and micro-batch 3, "-" a bucket's reduction.
