@@ -5,6 +5,7 @@
 //   for (int step = 0; step < n; ++step) execute(plan.roles[0].StepProgram(step));
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -77,6 +78,8 @@ struct Parameter {
   // and values; the experts' matrices). Empty for embeddings, the head, norms and biases, and with other
   // optimizers.
   std::vector<int64_t> matrices = {};
+  // Rows and columns of the rank's part, of a weight of a linear layer in a block (not of a router or experts).
+  std::array<int64_t, 2> linear_shape = {};
   // A weight of products in fp8 that is stored and gathered as their factor (precision.fp8_param_gather).
   bool is_factor = false;
   // A weight that is stored packed (kNf4, kNf4Double), in a buffer of its own, of which `values` counts the

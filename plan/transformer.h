@@ -235,6 +235,7 @@ class Transformer : public Model {
   Linear RegisterWhole(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out);
   LatentProjections RegisterLatents(Role& role, ModuleId module, const std::string& prefix);
   Linear RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in, bool bias);
+  void NoteShape(Role& role, const Linear& linear) const;
   void Pack(Role& role, const Linear& linear) const;
   Norm RegisterNorm(Role& role, ModuleId module, const std::string& name, int64_t columns);
   HeadNorm RegisterHeadNorm(Role& role, ModuleId module, const std::string& prefix);

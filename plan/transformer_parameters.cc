@@ -34,10 +34,17 @@ Linear Transformer::RegisterColumnParallel(Role& role, ModuleId module, const st
   linear.is_frozen = freezes_;
   linear.weight =
       AddParameter(role, module, name + ".weight", {out, in}, {Distribution::kNormal, kInitDeviation}, split);
+  NoteShape(role, linear);
   Pack(role, linear);
   if (bias) linear.bias = AddParameter(role, module, name + ".bias", {out}, {}, split);
   if (tensor_.splits()) linear.split = LinearSplit::kColumnParallel;
   return linear;
+}
+
+void Transformer::NoteShape(Role& role, const Linear& linear) const {
+  if (linear.weight < 0 || layer_ < 0) return;
+  Parameter& weight = role.parameters[linear.weight];
+  weight.linear_shape = {weight.shape[0], weight.shape[1]};
 }
 
 // Marks the weight of a layer, if it is in a block and to be stored in 4 bits. (bitsandbytes leaves the head.)
@@ -121,6 +128,7 @@ Linear Transformer::RegisterRowParallel(Role& role, ModuleId module, const std::
   linear.is_frozen = freezes_;
   linear.weight = AddParameter(role, module, name + ".weight", {spec_.hidden, in},
                                {Distribution::kNormal, deviation}, {ParameterSplit::By::kColumns});
+  NoteShape(role, linear);
   Pack(role, linear);
   if (bias) linear.bias = AddParameter(role, module, name + ".bias", {spec_.hidden}, {}, kOfOwnTokens);
   if (tensor_.splits()) linear.split = LinearSplit::kRowParallel;
@@ -144,6 +152,7 @@ Linear Transformer::RegisterWhole(Role& role, ModuleId module, const std::string
   Linear linear{name, in, out};
   linear.weight = AddParameter(role, module, name + ".weight", {out, in},
                                {Distribution::kNormal, kInitDeviation}, kOfOwnTokens);
+  NoteShape(role, linear);
   return linear;
 }
 

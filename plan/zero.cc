@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "base/format.h"
 #include "plan/gradient_buckets.h"
@@ -182,26 +182,18 @@ void Zero::MakeFrozen(const StrategyContext& context) {
   }
 }
 
-namespace {
-
-// Of a linear layer of a block. Experts' weights have placeholders of a single expert's shape, which is small
-// and often another layer's.
-bool IsOfLinearLayer(const Parameter& parameter) {
-  return parameter.layer >= 0 && parameter.shape.size() == 2 &&
-         parameter.name.find(".experts.") == std::string::npos && !parameter.name.ends_with(".router.weight");
-}
-
-}  // namespace
-
+// Experts' weights have placeholders of a single expert's shape, which is small and often another layer's. They
+// are left out.
 void Zero::MakePlaceholders() {
   placeholder_of_.assign(role_.parameters.size(), -1);
-  std::map<std::vector<int64_t>, BufferId> by_shape;
+  std::map<std::array<int64_t, 2>, BufferId> by_shape;
   for (const int index : trained_) {
     const Parameter& parameter = role_.parameters[index];
-    if (!IsOfLinearLayer(parameter)) continue;
-    const auto [of_shape, is_new] = by_shape.try_emplace(parameter.shape, -1);
+    const auto [rows, columns] = parameter.linear_shape;
+    if (rows == 0) continue;
+    const auto [of_shape, is_new] = by_shape.try_emplace(parameter.linear_shape, -1);
     if (is_new) {
-      const std::string name = fmt::format("gradient placeholder {}", FormatShape(parameter.shape));
+      const std::string name = fmt::format("gradient placeholder {}", FormatShape({rows, columns}));
       of_shape->second = NewBuffer(role_, name, parameter.elements, Category::kGradients, type_).buffer;
       placeholders_.push_back(of_shape->second);
     }
