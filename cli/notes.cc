@@ -71,8 +71,7 @@ std::vector<std::string> GemmsInDoubt(const DeviceSpec& device) {
   if (gemm.slowest_ceiling == 0) return {};
   return {fmt::format(
       "large GEMMs are taken to reach {:.0f} % of {}'s peak; on some machines they reach {:.0f} %, and a "
-      "step "
-      "of GEMMs alone takes {:.0f} % longer: measure one, and give gemm.ceiling in a device of your own "
+      "step of GEMMs alone takes {:.0f} % longer: measure one, and give gemm.ceiling in a device of your own "
       "(cost_models/README.md)",
       100 * gemm.ceiling, device.name, 100 * gemm.slowest_ceiling,
       100 * (gemm.ceiling / gemm.slowest_ceiling - 1))};

@@ -174,12 +174,11 @@ Status CheckSize(const Scenario& s) {
 
 // Each rank has a program of its own.
 Status CheckSharedUpdates(const Scenario& s) {
-  constexpr int64_t kMost = 256;
-  if (!SharesUpdates(s) || s.parallel.data.size <= kMost) return Ok();
+  if (!SharesUpdates(s) || s.parallel.data.size <= kMostUpdateRanks) return Ok();
   return Unsupported(
       "parallel.data.size is {}, expected at most {} with optimizer.zero_redundancy, since the program of "
       "every rank is simulated",
-      s.parallel.data.size, kMost);
+      s.parallel.data.size, kMostUpdateRanks);
 }
 
 Status CheckSupported(const Scenario& s) {

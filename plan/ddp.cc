@@ -126,8 +126,8 @@ void DdpReducer::BroadcastParameters(CollectiveStream& collectives, std::vector<
   const auto is_packed = [&](int index) { return role_.parameters[index].packed.has_value(); };
   for (const int index : parameters) {
     if (!is_packed(index)) continue;
-    const OpIndex broadcast = collectives.Broadcast(*builder_, 0, values_[index], role_.parameters[index].name,
-                                                    {builder_->LastCompute()});
+    const OpIndex broadcast = collectives.Broadcast(*builder_, 0, values_[index],
+                                                    role_.parameters[index].name, {builder_->LastCompute()});
     builder_->Carries(broadcast, {index});
   }
   std::erase_if(parameters, is_packed);

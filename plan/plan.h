@@ -78,7 +78,8 @@ struct Parameter {
   // and values; the experts' matrices). Empty for embeddings, the head, norms and biases, and with other
   // optimizers.
   std::vector<int64_t> matrices = {};
-  // Rows and columns of the rank's part, of a weight of a linear layer in a block (not of a router or experts).
+  // Rows and columns of the rank's part, of a weight of a linear layer in a block or a predictor of tokens
+  // (not of a router or experts).
   std::array<int64_t, 2> linear_shape = {};
   // A weight of products in fp8 that is stored and gathered as their factor (precision.fp8_param_gather).
   bool is_factor = false;

@@ -14,8 +14,8 @@ namespace windtunnel {
 
 class RoleCompiler {
  public:
-  // Compiles the role of pipeline rank `pipeline_rank`, or that of its data rank `data_rank` alone. `plan` and
-  // `axes` must outlive it.
+  // Compiles the role of pipeline rank `pipeline_rank`, or that of its data rank `data_rank` alone. `plan`
+  // and `axes` must outlive it.
   RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_rank,
                std::optional<int> data_rank = std::nullopt);
   // To be called once. Errors: those of the strategy.

@@ -41,8 +41,9 @@ Linear Transformer::RegisterColumnParallel(Role& role, ModuleId module, const st
   return linear;
 }
 
+// Of a layer in a block or a predictor: not of the head.
 void Transformer::NoteShape(Role& role, const Linear& linear) const {
-  if (linear.weight < 0 || layer_ < 0) return;
+  if (linear.weight < 0 || !is_hidden_) return;
   Parameter& weight = role.parameters[linear.weight];
   weight.linear_shape = {weight.shape[0], weight.shape[1]};
 }

@@ -28,9 +28,10 @@ WholeParameters::WholeParameters(Role& role, const Scenario& scenario, Collectiv
     Parameter& parameter = role_.parameters[i];
     if (values_[i].buffer < 0) values_[i] = ValuesBuffer(role_, parameter, type_);
     const bool has_masters_somewhere = has_masters() && !parameter.is_frozen;
-    masters_.push_back(has_masters_somewhere && is_own_[i]
-                           ? NewBuffer(role_, parameter.name + ".master", parameter.elements, Category::kOptimizer)
-                           : Slice());
+    masters_.push_back(
+        has_masters_somewhere && is_own_[i]
+            ? NewBuffer(role_, parameter.name + ".master", parameter.elements, Category::kOptimizer)
+            : Slice());
     const Slice& updated = has_masters_somewhere ? masters_.back() : values_[i];
     parameter.values.buffer = updated.buffer;
     parameter.values.offset = updated.offset;
@@ -41,10 +42,9 @@ void WholeParameters::PlaceInBuckets() {
   for (size_t rank = 0; rank < shares_.size(); ++rank) {
     int64_t elements = 0;
     for (const int index : shares_[rank]) elements += role_.parameters[index].elements;
-    buckets_.push_back(
-        elements > 0
-            ? NewBuffer(role_, fmt::format("values of rank {}", rank), elements, Category::kParameters, type_)
-            : Slice());
+    buckets_.push_back(elements > 0 ? NewBuffer(role_, fmt::format("values of rank {}", rank), elements,
+                                                Category::kParameters, type_)
+                                    : Slice());
     int64_t offset = 0;
     for (const int index : shares_[rank]) {
       values_[index] = {buckets_[rank].buffer, offset, role_.parameters[index].elements};

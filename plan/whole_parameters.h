@@ -1,7 +1,7 @@
 // The parameters and the optimizer's state of a rank that holds all of them. With 16-bit parameters the
 // optimizer updates fp32 masters, which are converted to the parameters after each step; or, if
-// precision.optimizer says so, the parameters themselves. Frozen parameters have no masters. Ranks may share the
-// update (plan/zero_redundancy.h): then each has masters and states of its own share alone.
+// precision.optimizer says so, the parameters themselves. Frozen parameters have no masters. Ranks may share
+// the update (plan/zero_redundancy.h): then each has masters and states of its own share alone.
 #pragma once
 
 #include <vector>

@@ -182,8 +182,8 @@ void Zero::MakeFrozen(const StrategyContext& context) {
   }
 }
 
-// Experts' weights have placeholders of a single expert's shape, which is small and often another layer's. They
-// are left out.
+// Experts' weights have placeholders of a single expert's shape, which is small and often another layer's.
+// They are left out.
 void Zero::MakePlaceholders() {
   placeholder_of_.assign(role_.parameters.size(), -1);
   std::map<std::array<int64_t, 2>, BufferId> by_shape;

@@ -34,13 +34,12 @@
 // rounds its masters to 16 bits, all agree on the largest magnitudes in one all-reduce (except for delayed
 // scaling, which has them from earlier steps), and each converts its shard, which is gathered in fp8. mxfp8
 // needs two forms, so shards are gathered in 16 bits into the gradients' buffers, and converted whole
-// (reuse_grad_buf_for_mxfp8_param_ag).
-// Transformer Engine (megatron_core) sums gradients of its weights into the bucket within the product, and hands
-// autograd a placeholder in their place, of which it keeps one for each shape of weight for good
-// (pytorch/module/base.py, get_dummy_wgrad).
-// Frozen parameters are in no bucket: every rank has them whole, in the type that the model computes with.
-// With 16-bit parameters the optimizer's fp32 masters are sharded as well. offload: optimizer keeps masters
-// and state in host memory: the gradients' shard is copied there, and the new values are copied back.
+// (reuse_grad_buf_for_mxfp8_param_ag). Transformer Engine (megatron_core) sums gradients of its weights into
+// the bucket within the product, and hands autograd a placeholder in their place, of which it keeps one for
+// each shape of weight for good (pytorch/module/base.py, get_dummy_wgrad). Frozen parameters are in no
+// bucket: every rank has them whole, in the type that the model computes with. With 16-bit parameters the
+// optimizer's fp32 masters are sharded as well. offload: optimizer keeps masters and state in host memory:
+// the gradients' shard is copied there, and the new values are copied back.
 #pragma once
 
 #include <string>

@@ -102,6 +102,10 @@ Change ShardBy(DataParallelKind kind) {
     data.kind = is_fsdp && is_deepspeed ? DataParallelKind::kZero3 : kind;
     scenario.derived.kind = false;
     remedy.settings.push_back(fmt::format("parallel.data.kind={}", WordOf(data.kind)));
+    if (scenario.optimizer.zero_redundancy) {
+      scenario.optimizer.zero_redundancy = false;
+      remedy.settings.emplace_back("optimizer.zero_redundancy=false");
+    }
     if (data.kind == DataParallelKind::kZero3 && data.sync == GradientSync::kLastMicroBatch &&
         !scenario.derived.sync) {
       data.sync = GradientSync::kEveryMicroBatch;

@@ -53,6 +53,8 @@ constexpr bool HasOverlapKey(DataParallelKind kind) {
   return IsZero(kind) || kind == DataParallelKind::kZero3 || kind == DataParallelKind::kDdp;
 }
 
+// The most data-parallel ranks that share an update, since the program of each is simulated.
+inline constexpr int64_t kMostUpdateRanks = 256;
 // Whether ranks share the optimizer's update, parameter by parameter (plan/zero_redundancy.h).
 inline bool SharesUpdates(const Scenario& scenario) {
   const DataParallelSpec& data = scenario.parallel.data;

@@ -273,8 +273,8 @@ void Describe(V& v, OptimizerSpec& optimizer) {
          "which compute in fp32 (default precision.optimizer)");
   v.Number("clip_norm", optimizer.clip_norm, AtLeast(0), "largest gradient norm; 0 does not clip (default)");
   v.Flag("zero_redundancy", optimizer.zero_redundancy,
-         "kind: ddp of windtunnel, pytorch and pytorch_compile: PyTorch's ZeroRedundancyOptimizer, each rank updates "
-         "some of the parameters and broadcasts them (default false)");
+         "kind: ddp of windtunnel, pytorch and pytorch_compile: PyTorch's ZeroRedundancyOptimizer, each rank "
+         "updates some of the parameters and broadcasts them (default false)");
   v.Flag("parameters_as_bucket_view", optimizer.parameters_as_bucket_view,
          "zero_redundancy: a rank's parameters lie in one buffer and are broadcast together (default false)");
   v.Flag("fused", optimizer.fused,

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "scenarios/derived.h"
 #include "scenarios/words.h"
 
 namespace windtunnel {
@@ -76,6 +77,10 @@ void CheckZeroRedundancy(const Scenario& scenario, Checker& check) {
                "ZeroRedundancyOptimizer is not used there",
                key, WordOf(scenario.framework));
   const ParallelSpec& parallel = scenario.parallel;
+  check.Expect(
+      parallel.data.size <= kMostUpdateRanks, {"parallel.data.size", key},
+      "parallel.data.size is {}, expected at most {} with {}, since the program of every rank is simulated",
+      parallel.data.size, kMostUpdateRanks, key);
   const auto expect_one = [&](const char* axis, int64_t size) {
     check.Expect(size == 1, {key, axis}, "{} is true, expected {}: 1, not {}: all ranks share the parameters",
                  key, axis, size);

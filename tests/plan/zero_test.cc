@@ -73,7 +73,8 @@ std::map<std::string, int64_t> PlaceholdersOf(const Scenario& s) {
   return bytes;
 }
 
-// One for each shape of weight, whatever the layers' number; none of embeddings, the head, routers and experts.
+// One for each shape of weight, whatever the layers' number; none of embeddings, the head, routers and
+// experts.
 TEST(Zero, MegatronCoreKeepsAPlaceholderForEachShapeOfWeight) {
   Scenario s = Zero(DataParallelKind::kZero1, Framework::kMegatronCore);
   s.precision.param = s.precision.compute = Precision::kBf16;
@@ -85,8 +86,20 @@ TEST(Zero, MegatronCoreKeepsAPlaceholderForEachShapeOfWeight) {
   EXPECT_EQ(PlaceholdersOf(s), expected);
   s.model.layers = 5;
   EXPECT_EQ(PlaceholdersOf(s), expected);
-  s.model.experts = ExpertsSpec{.count = 4, .top_k = 1};
-  EXPECT_EQ(PlaceholdersOf(s).size(), 2u);
+  Scenario experts = s;
+  experts.model.experts = ExpertsSpec{.count = 4, .top_k = 1};
+  const std::map<std::string, int64_t> of_attention = {{fmt::format("{} x {}]", 3 * h, h), 2 * 3 * h * h},
+                                                       {fmt::format("{} x {}]", h, h), 2 * h * h}};
+  EXPECT_EQ(PlaceholdersOf(experts), of_attention);
+  Scenario predicts = s;
+  predicts.model.mtp = TokenPredictionSpec{.layers = 1};
+  std::map<std::string, int64_t> with_projection = expected;
+  with_projection[fmt::format("{} x {}]", h, 2 * h)] = 2 * 2 * h * h;
+  EXPECT_EQ(PlaceholdersOf(predicts), with_projection);
+  Scenario tensor = s;
+  tensor.parallel.tensor.size = 2;
+  tensor.cluster.devices_per_node = 4;
+  EXPECT_EQ(PlaceholdersOf(tensor).at(fmt::format("{} x {}]", f / 2, h)), 2 * f / 2 * h);
   s.framework = Framework::kMegatron;
   EXPECT_TRUE(PlaceholdersOf(s).empty());
 }

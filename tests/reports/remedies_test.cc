@@ -62,6 +62,15 @@ TEST(RemediesFor, LeaveOutWhatTheScenarioHas) {
   EXPECT_THAT(SettingsOf(s), ElementsAre());
 }
 
+// Both shard what it shards, and refuse it.
+TEST(RemediesFor, LeaveTheZeroRedundancyOptimizerWhereTheyShard) {
+  Scenario s = Replicated();
+  s.optimizer.zero_redundancy = true;
+  EXPECT_THAT(SettingsOf(s),
+              AllOf(Contains(ElementsAre("parallel.data.kind=fsdp", "optimizer.zero_redundancy=false")),
+                    Not(Contains(ElementsAre("parallel.data.kind=fsdp")))));
+}
+
 TEST(RemediesFor, PackWhatIsFrozen) {
   Scenario s = Replicated(1);
   s.batch.micro = 1;

@@ -88,8 +88,8 @@ class NotingStore : public Store {
   Keys& keys_;
 };
 
-// The store keeps every key until the run ends. Which rank comes last, and then sets what the others wait for,
-// differs from save to save.
+// The store keeps every key until the run ends. Which rank comes last, and then sets what the others wait
+// for, differs from save to save.
 TEST(RunCheckpoints, SetNoFurtherKeysAfterTheFirstSave) {
   const std::string path = EmptyDirectory("keys");
   Keys keys;
