@@ -65,7 +65,7 @@ TEST(OptimizerMemory, MegatronsReplicasHaveOneBufferOfGradients) {
   const auto bytes_a_parameter = [](DataParallelKind kind, Precision reduce,
                                     MomentsType moments = MomentsType::kFp32) {
     Scenario s = TinyGpt(2);
-    s.model.layers = 8;  // so that one parameter's gradient in flight is little
+    s.model.layers = 16;  // so that the placeholders of gradients, as large as those of a layer, are little
     s.model.hidden = 512;
     s.model.head_dim = s.model.hidden / s.model.heads;
     s.model.ffn = 2048;
