@@ -1,7 +1,9 @@
 #include "scenarios/importers/shell_arithmetic.h"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstddef>
 #include <string_view>
 
 namespace windtunnel {
@@ -137,10 +139,85 @@ class Evaluator {
   int nested_ = 0;  // signs and parentheses so far
 };
 
+bool IsNameChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+size_t SkipSpace(std::string_view text, size_t at) {
+  while (at < text.size() && std::isspace(static_cast<unsigned char>(text[at])) != 0) ++at;
+  return at;
+}
+size_t SkipName(std::string_view text, size_t at) {
+  while (at < text.size() && IsNameChar(text[at])) ++at;
+  return at;
+}
+
+// "++", "=", "<<=" and their like, if one begins `text`; else empty. The longer of two comes first.
+std::string_view AssigningSign(std::string_view text) {
+  constexpr std::string_view kSigns[] = {
+      "<<=", ">>=", "++", "--", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "="};
+  if (text.starts_with("==")) return "";
+  for (const std::string_view sign : kSigns)
+    if (text.starts_with(sign)) return sign;
+  return "";
+}
+
+bool Counts(std::string_view sign) { return sign == "++" || sign == "--"; }
+
 }  // namespace
 
 std::optional<int64_t> EvaluateShellArithmetic(const std::string& expression, const ShellLookup& lookup) {
   return Evaluator(expression, lookup).Value();
+}
+
+std::optional<ShellAssignment> AsShellAssignment(const std::string& expression) {
+  const std::string_view text = expression;
+  size_t at = SkipSpace(text, 0);
+  std::string_view sign = AssigningSign(text.substr(at));
+  const bool is_prefix = Counts(sign);
+  if (is_prefix) at = SkipSpace(text, at + sign.size());
+  const size_t end = SkipName(text, at);
+  const std::string name(text.substr(at, end - at));
+  if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0) return std::nullopt;
+  at = SkipSpace(text, end);
+  if (!is_prefix) {
+    sign = AssigningSign(text.substr(at));
+    at += sign.size();
+  }
+  const std::string right(text.substr(at));
+  if (Counts(sign)) {
+    if (SkipSpace(right, 0) != right.size()) return std::nullopt;
+    return ShellAssignment{name, name + " " + sign[0] + " 1", !is_prefix};
+  }
+  if (sign == "=") return ShellAssignment{name, right};
+  if (sign == "<<=") return ShellAssignment{name, name + " * 2 ** (" + right + ")"};
+  if (sign.size() != 2 || std::string_view("+-*/%").find(sign[0]) == std::string_view::npos)
+    return std::nullopt;
+  return ShellAssignment{name, name + " " + sign[0] + " (" + right + ")"};
+}
+
+std::vector<std::string> NamesAssignedIn(const std::string& expression) {
+  const std::string_view text = expression;
+  std::vector<std::string> names;
+  std::string_view before;  // the last two signs, without blanks
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = SkipName(text, at);
+    if (end == at) {
+      const bool twice = at > 0 && text[at - 1] == text[at];
+      if (std::isspace(static_cast<unsigned char>(text[at])) == 0)
+        before = twice ? text.substr(at - 1, 2) : text.substr(at, 1);
+      ++at;
+      continue;
+    }
+    size_t behind = SkipSpace(text, end);
+    if (behind < text.size() && text[behind] == '[')  // an element's
+      behind = SkipSpace(text, std::min(text.find(']', behind), text.size() - 1) + 1);
+    const bool is_name = std::isdigit(static_cast<unsigned char>(text[at])) == 0;
+    const bool is_assigned =
+        Counts(before) || (behind < text.size() && !AssigningSign(text.substr(behind)).empty());
+    if (is_name && is_assigned) names.emplace_back(text.substr(at, end - at));
+    before = "";
+    at = end;
+  }
+  return names;
 }
 
 }  // namespace windtunnel

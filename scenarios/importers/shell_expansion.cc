@@ -24,6 +24,16 @@ bool IsKnown(const std::vector<std::string>& words) {
                       [](const std::string& word) { return word.find(kUnknown) != std::string::npos; });
 }
 
+// Whether it is not known if the text is empty.
+bool MayBeEmpty(std::string_view text) {
+  bool is_unknown = false;
+  for (const char c : text) {
+    if (!is_unknown && c != kUnknown) return false;
+    is_unknown = c != kUnknownEnd;
+  }
+  return !text.empty();
+}
+
 // The number of "[3]"; nothing for other texts.
 std::optional<size_t> IndexIn(std::string_view brackets) {
   size_t index = 0;
@@ -141,7 +151,7 @@ void ShellExpansion::Expand(WordBuilder& builder, bool in_quotes) {
     const size_t end = Closing('(', ')');
     const std::string inside = text_.substr(at_ + 2, end - at_ - 3);
     at_ = std::min(end + 1, text_.size());
-    const std::optional<int64_t> value = Arithmetic(inside);
+    const std::optional<int64_t> value = Evaluate(inside);
     if (!value) return builder.AddQuoted(Unknown("((" + inside + "))"));
     return add(std::to_string(*value));
   }
@@ -216,6 +226,7 @@ std::string ShellExpansion::WithDefault(const std::string& name, const std::stri
   const std::string value = ValueOf(name);
   const bool has_value = variables_.contains(name) && !(with_colon && value.empty());
   if (sign == '?' || (has_value && sign != '+')) return value;
+  if (sign == '+' && (!variables_.contains(name) || MayBeEmpty(value))) return Unknown(name + operation);
   if (sign == '+' && !has_value) return "";
   const std::string word = Expanded(operation.substr(with_colon ? 2 : 1));
   if (sign == '=') AssignDefault(name, word);

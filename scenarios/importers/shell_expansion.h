@@ -39,6 +39,8 @@ class ShellExpansion {
  protected:
   // What ${NAME=word} does to a variable without a value.
   virtual void AssignDefault(const std::string& /*name*/, const std::string& /*value*/) {}
+  // The value of $((…)), which may assign.
+  virtual std::optional<int64_t> Evaluate(const std::string& expression) { return Arithmetic(expression); }
 
   bool AtEnd() const { return at_ >= text_.size(); }
   // Whether `word` stands at `at_`.

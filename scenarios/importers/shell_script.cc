@@ -8,9 +8,11 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "scenarios/importers/settings.h"
+#include "scenarios/importers/shell_arithmetic.h"
 #include "scenarios/importers/shell_branches.h"
 #include "scenarios/importers/shell_condition.h"
 #include "scenarios/importers/shell_expansion.h"
@@ -51,7 +53,7 @@ class Shell : ShellExpansion {
     Command command;
     WordBuilder builder;
     bool is_first = true;
-    in_declaration_ = is_integer_ = false;
+    in_declaration_ = is_integer_ = names_function_ = false;
     while (!AtEnd()) {
       const char c = text_[at_];
       const bool may_begin = is_first && !builder.exists();
@@ -78,9 +80,14 @@ class Shell : ShellExpansion {
       } else if (c == '\n' || c == ';' || c == '&' || c == '|') {
         break;
       } else if (c == '(' || c == ')' || ((c == '{' || c == '}') && IsAlone())) {
+        const bool is_definition = c == '(' && IsBehindBlanks(at_ + 1, ')');
         ++at_;  // subshells and functions: as if they stood there without
         if (may_begin && (c == '{' || c == '}')) Group(c);
-        if (c == '(' && is_first) builder = {};  // a function's name
+        if (c == '(' && (is_first || is_definition)) builder = {};  // a function's name
+        if (is_definition) {
+          is_first = true;
+          names_function_ = false;
+        }
       } else if (c == '<' || c == '>') {
         Redirect(builder);
       } else {
@@ -102,6 +109,7 @@ class Shell : ShellExpansion {
       is_integer_ = is_integer_ || (word.starts_with('-') && word.find('i') != std::string::npos);
       return true;
     }
+    if (std::exchange(names_function_, word == "function")) return true;
     if (word == "!") command.is_negated = !command.is_negated;
     else if (!IsKeyword(word)) return false;
     in_declaration_ = IsAny(word, {"export", "local", "declare", "readonly", "typeset"});
@@ -133,6 +141,8 @@ class Shell : ShellExpansion {
     if (!branches_.MayRun() || (words.empty() && !is_assignment && !command.is_test)) return;
     auto [is_test, truth] = command.is_test ? std::pair(true, command.truth) : OfWords(words);
     if (is_assignment) truth = true;
+    if (!words.empty() && words[0] == "let") std::tie(is_test, truth) = std::pair(true, Let(words));
+    else AssignByBuiltin(words);
     if (command.is_negated && truth) truth = !*truth;
     if (!is_test && !skips_ && !branches_.InCondition() && !is_assignment) script_.commands.push_back(words);
     const Truth before = joined_by_ == '&' && succeeds_ ? Truth(true) : status_;
@@ -143,6 +153,7 @@ class Shell : ShellExpansion {
   // One value makes the body of a loop a part of the script. Else it is not known how often it runs.
   void LoopHeader(const std::vector<std::string>& words) {
     if (branches_.empty() || words.empty() || !branches_.MayRun()) return;
+    AssignByBuiltin(words);
     // The script is taken to have no arguments.
     if (words[0] == "getopts" && !definitions_.contains("1")) branches_.Innermost().taken = false;
     if (words.size() < 2 || words[1] != "in" || definitions_.contains(words[0])) return;
@@ -151,6 +162,30 @@ class Shell : ShellExpansion {
     if (has_one) branches_.Innermost().taken = true;
     Store(words[0], {has_one ? words[2] : Unknown(words[0])}, /*appends=*/false, /*is_array=*/false);
   }
+
+  // let A=1 "B *= 2"; it holds as the last one does.
+  Truth Let(const std::vector<std::string>& words) {
+    std::optional<int64_t> value;
+    for (size_t i = 1; i < words.size(); ++i) value = Evaluate(words[i]);
+    return value ? Truth(*value != 0) : std::nullopt;
+  }
+
+  // What a command of these names gives to variables is not known.
+  void AssignByBuiltin(const std::vector<std::string>& words) {
+    if (words.empty() || !IsAny(words[0], {"read", "mapfile", "readarray", "printf", "unset"})) return;
+    const bool is_printf = words[0] == "printf", is_unset = words[0] == "unset";
+    if (is_unset && words.size() > 1 && words[1] == "-f") return;  // functions
+    for (size_t i = 1; i < words.size(); ++i) {
+      if (is_printf && words[i - 1] != "-v") continue;
+      const std::string name = words[i].substr(0, words[i].find('['));
+      if (name.empty() || !std::all_of(name.begin(), name.end(), IsNameChar) || IsDigit(name[0])) continue;
+      if (is_unset && name == words[i] && IsCertain() && MayStore() && !definitions_.contains(name))
+        variables_.erase(name);
+      else Forget(name);
+    }
+  }
+
+  static bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
   // Whether these words are a test, and what it says.
   static std::pair<bool, Truth> OfWords(const std::vector<std::string>& words) {
@@ -188,6 +223,12 @@ class Shell : ShellExpansion {
             text_[at_ + 1] == ';');
   }
 
+  // Whether `c` stands at `at` or behind blanks there.
+  bool IsBehindBlanks(size_t at, char c) const {
+    while (at < text_.size() && (text_[at] == ' ' || text_[at] == '\t')) ++at;
+    return at < text_.size() && text_[at] == c;
+  }
+
   void Keyword(std::string_view word) {
     if (word == "if") {
       branches_.Open({.kind = BranchKind::kIf});
@@ -215,8 +256,9 @@ class Shell : ShellExpansion {
   }
 
   void BeginCondition() {
-    branches_.Innermost().in_condition = true;
-    branches_.Innermost().taken = true;
+    Branch& branch = branches_.Innermost();
+    branch.in_condition = true;
+    branch.taken = branch.any_before ? Truth(!*branch.any_before) : std::nullopt;
     status_ = true;
     BeginList();
   }
@@ -353,33 +395,24 @@ class Shell : ShellExpansion {
     const size_t end = EndOfArithmetic();
     const std::string inside = text_.substr(at_ + 2, end - at_ - 3);
     at_ = std::min(end + 1, text_.size());
-    const std::optional<int64_t> value = AssignedByArithmetic(inside);
+    const std::optional<int64_t> value = Evaluate(inside);
     return value ? Truth(*value != 0) : std::nullopt;
   }
 
-  // The value of ((N = 4)), ((N *= 2)) and ((N++)), which N gets, or of an expression without an assignment.
-  std::optional<int64_t> AssignedByArithmetic(const std::string& inside) {
-    size_t at = 0;
-    const auto skip = [&](auto&& belongs) {
-      const size_t begin = at;
-      while (at < inside.size() && belongs(inside[at])) ++at;
-      return inside.substr(begin, at - begin);
-    };
-    skip(IsSpace);
-    const std::string name = skip(IsNameChar);
-    skip(IsSpace);
-    const std::string sign =
-        skip([](char c) { return std::string_view("+-*/%=").find(c) != std::string_view::npos; });
-    const bool counts = sign == "++" || sign == "--";
-    const bool is_assignment =
-        !name.empty() && (counts || (sign.ends_with('=') && sign.size() <= 2 && sign != "=="));
-    if (!is_assignment) return Arithmetic(inside);
-    const std::string right = counts ? "1" : "(" + inside.substr(at) + ")";
-    const std::optional<int64_t> value =
-        Arithmetic(sign == "=" ? right : name + " " + sign.substr(0, 1) + " " + right);
-    if (MayStore())
-      Store(name, {value ? std::to_string(*value) : Unknown(name)}, /*appends=*/false, /*is_array=*/false);
-    return value;
+  // Of several assignments, and of one that is not known, what the names get is not known.
+  std::optional<int64_t> Evaluate(const std::string& expression) override {
+    const std::string expanded = Expanded(expression);
+    const std::vector<std::string> names = NamesAssignedIn(expanded);
+    if (names.empty()) return Arithmetic(expanded);
+    const std::optional<ShellAssignment> assignment =
+        names.size() == 1 ? AsShellAssignment(expanded) : std::nullopt;
+    const std::optional<int64_t> value = assignment ? Arithmetic(assignment->value) : std::nullopt;
+    const std::optional<int64_t> old =
+        assignment && assignment->yields_old ? Arithmetic(assignment->name) : value;
+    for (const std::string& name : names)
+      if (value) StoreText(name, std::to_string(*value));
+      else Forget(name);
+    return old;
   }
 
   void Comment() {
@@ -446,21 +479,35 @@ class Shell : ShellExpansion {
     here_documents_.clear();
   }
 
-  // Whether NAME=, NAME+= or their like stands here.
+  // Whether NAME=, NAME+=, NAME[I]= or their like stands here.
   bool IsAssignment() const {
     size_t end = at_;
     while (end < text_.size() && IsNameChar(text_[end])) ++end;
-    if (end == at_ || std::isdigit(static_cast<unsigned char>(text_[at_])) != 0) return false;
+    if (end == at_ || IsDigit(text_[at_])) return false;
     if (at_ > 0 && (IsNameChar(text_[at_ - 1]) || text_[at_ - 1] == '-')) return false;
+    end = BehindSubscript(end);
     if (end < text_.size() && text_[end] == '+') ++end;
     return end < text_.size() && text_[end] == '=' && (end + 1 >= text_.size() || text_[end + 1] != '=');
   }
 
+  // The end of the "[…]" at `at`; `at` if there is none in the line.
+  size_t BehindSubscript(size_t at) const {
+    int depth = 0;
+    for (size_t end = at; end < text_.size() && text_[at] == '[' && text_[end] != '\n'; ++end) {
+      depth += text_[end] == '[' ? 1 : text_[end] == ']' ? -1 : 0;
+      if (depth == 0) return end + 1;
+    }
+    return at;
+  }
+
   void Assign() {
-    const size_t equals = text_.find('=', at_);
-    const bool appends = text_[equals - 1] == '+';
-    const std::string name = text_.substr(at_, equals - at_ - (appends ? 1 : 0));
-    at_ = equals + 1;
+    const size_t begin = at_;
+    while (IsNameChar(text_[at_])) ++at_;
+    const std::string name = text_.substr(begin, at_ - begin);
+    const size_t end = BehindSubscript(at_);
+    const std::string subscript = end == at_ ? "" : text_.substr(at_ + 1, end - at_ - 2);
+    const bool is_element = end != at_, appends = text_[end] == '+';
+    at_ = end + (appends ? 2 : 1);
     std::vector<std::string> value;
     const bool is_array = at_ < text_.size() && text_[at_] == '(';
     if (is_array) {
@@ -475,14 +522,40 @@ class Shell : ShellExpansion {
       const std::optional<int64_t> number = is_integer_ ? Arithmetic(builder.word()) : std::nullopt;
       value = {number ? std::to_string(*number) : builder.word()};
     }
-    if (MayStore()) Store(name, std::move(value), appends, is_array);
+    if (!MayStore()) return;
+    if (is_element && is_array) Forget(name);
+    else if (is_element) StoreElement(name, subscript, value[0], appends);
+    else Store(name, std::move(value), appends, is_array);
   }
 
-  void AssignDefault(const std::string& name, const std::string& value) override {
+  void StoreElement(const std::string& name, const std::string& subscript, const std::string& value,
+                    bool appends) {
+    const auto found = variables_.find(name);
+    std::vector<std::string> elements =
+        found == variables_.end() ? std::vector<std::string>{} : found->second;
+    const std::optional<int64_t> index = Arithmetic(subscript);
+    const bool is_known = index && *index >= 0 && static_cast<size_t>(*index) <= elements.size() &&
+                          Joined(elements).find(kUnknown) == std::string::npos;
+    if (!is_known) return Forget(name);
+    const auto at = static_cast<size_t>(*index);
+    if (at == elements.size()) elements.emplace_back();
+    elements[at] = appends ? elements[at] + value : value;
+    Store(name, std::move(elements), /*appends=*/false, /*is_array=*/true);
+  }
+
+  void AssignDefault(const std::string& name, const std::string& value) override { StoreText(name, value); }
+
+  void StoreText(const std::string& name, const std::string& value) {
     if (MayStore()) Store(name, {value}, /*appends=*/false, /*is_array=*/false);
   }
+  // The variable gets a value that is not known.
+  void Forget(const std::string& name) { StoreText(name, Unknown(name)); }
 
-  bool MayStore() const { return branches_.MayRun() && !skips_ && !branches_.InCondition(); }
+  bool MayStore() const { return branches_.MayRun() && !skips_; }
+  // Whether it is known that the command runs. What && and || join in a condition is not told apart.
+  bool IsCertain() const {
+    return certain_ && branches_.SurelyRuns() && (joined_by_ == ' ' || !branches_.InCondition());
+  }
 
   void Store(const std::string& name, std::vector<std::string> value, bool appends, bool is_array) {
     if (definitions_.contains(name)) return;
@@ -494,9 +567,14 @@ class Shell : ShellExpansion {
       else longer.back() += value.empty() ? "" : value[0];
       value = std::move(longer);
     }
+    constexpr size_t kLongest = 64 << 10;  // in bytes: texts may double from line to line
+    size_t length = 0;
+    for (const std::string& element : value) length += element.size() + 1;
+    if (length > kLongest) value = {Unknown(name)};
     const bool is_same = found != variables_.end() && found->second == value;
-    if (!(certain_ && branches_.SurelyRuns()) && !is_same) {
-      if (found != variables_.end() && NoteAddition(Joined(found->second), Joined(value))) return;
+    if (!IsCertain() && !is_same) {
+      const bool are_words = is_array || (found != variables_.end() && found->second.empty());
+      if (found != variables_.end() && NoteAddition(Joined(found->second), Joined(value), are_words)) return;
       value = {Unknown(name)};
     }
     variables_[name] = std::move(value);
@@ -508,15 +586,32 @@ class Shell : ShellExpansion {
     return text;
   }
 
-  // Whether `after` is `before` with more behind it, or before it: what a condition adds that is not known.
-  bool NoteAddition(const std::string& before, const std::string& after) {
-    const size_t at = after.find(before);
+  // Whether `after` is `before` with more words behind it, or before it: what a condition adds that is not
+  // known. To an empty text that is flags, if they are not an array's `are_words`: another value is no addition.
+  bool NoteAddition(const std::string& before, const std::string& after, bool are_words) {
+    const size_t first = after.find_first_not_of(" \t\n");
+    if (before.empty() && !are_words && first != std::string::npos && after.compare(first, 2, "--") != 0)
+      return false;
+    const size_t at = FindWords(before, after);
     if (at == std::string::npos) return false;
     std::string added = after.substr(0, at) + " " + after.substr(at + before.size());
     std::string note;
     for (const std::string& word : SplitWords(added)) note += (note.empty() ? "" : " ") + word;
     if (!note.empty()) script_.conditional.push_back(note);
     return true;
+  }
+
+  // Where `words` are in `text` with a blank or an end of it on both sides, outside of what is not known.
+  static size_t FindWords(const std::string& words, const std::string& text) {
+    for (size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) {
+      const size_t end = at + words.size();
+      const size_t opened = at == 0 ? std::string::npos : text.rfind(kUnknown, at - 1);
+      const bool is_outside = opened == std::string::npos || text.find(kUnknownEnd, opened) < at;
+      const bool begins = at == 0 || words.empty() || IsSpace(text[at - 1]) || IsSpace(words.front());
+      const bool ends = end == text.size() || words.empty() || IsSpace(text[end]) || IsSpace(words.back());
+      if (is_outside && begins && ends) return at;
+    }
+    return std::string::npos;
   }
 
   std::vector<std::string> ReadArray() {
@@ -548,6 +643,7 @@ class Shell : ShellExpansion {
   bool certain_ = true;     // it is known whether it does
   bool is_header_ = false;  // of a loop: its words are no command
   bool in_declaration_ = false, is_integer_ = false;  // behind `declare`, `declare -i`
+  bool names_function_ = false;                       // behind `function`
   ShellBranches branches_;
   std::vector<std::string> here_documents_;
   ShellScript script_;

@@ -5,14 +5,24 @@
 namespace windtunnel {
 namespace {
 
+std::string Shown(const ShellCommand& command) {
+  std::string text;
+  for (const std::string& word : command) text += (text.empty() ? "[" : " [") + word + "]";
+  for (char& c : text) c = c == '\x01' ? '<' : c == '\x02' ? '>' : c;
+  return text;
+}
+
 // The words of the only command that would run, with spaces between them and what is not known as "<NAME>".
 std::string CommandOf(const std::string& script, const std::map<std::string, std::string>& definitions = {}) {
   const ShellScript read = ReadShellScript(script, definitions);
   if (read.commands.size() != 1) return std::to_string(read.commands.size()) + " commands";
-  std::string text;
-  for (const std::string& word : read.commands[0]) text += (text.empty() ? "[" : " [") + word + "]";
-  for (char& c : text) c = c == '\x01' ? '<' : c == '\x02' ? '>' : c;
-  return text;
+  return Shown(read.commands[0]);
+}
+
+// The words of the last command, as CommandOf()'s.
+std::string LastOf(const std::string& script) {
+  const std::vector<ShellCommand> commands = ReadShellScript(script, {}).commands;
+  return commands.empty() ? "" : Shown(commands.back());
 }
 
 TEST(ShellScript, ExpandsVariablesAsShellsDo) {
@@ -100,6 +110,33 @@ TEST(ShellScript, DecidesArithmeticConditions) {
   EXPECT_EQ(CommandOf("N=4\n((N *= 2))\n((N++))\nrun $N"), "[run] [9]");
 }
 
+TEST(ShellScript, KnowsTheAssignmentsOfArithmetic) {
+  EXPECT_EQ(CommandOf("N=4\n((++N))\n((N <<= 1))\n((M = -N))\nrun $N $M"), "[run] [10] [-10]");
+  EXPECT_EQ(CommandOf("N=4\nM=$((N++)) K=$((--N))\nrun $N $M $K"), "[run] [4] [4] [4]");
+  EXPECT_EQ(CommandOf("N=4\nlet N=N+1 \"N *= 2\"\nlet N-- || N=0\nrun $N"), "[run] [9]");
+  EXPECT_EQ(CommandOf("N=0\n((N++)) || N=8\nrun $N"), "[run] [8]") << "what N was before is the truth";
+  EXPECT_EQ(CommandOf("N=0\n((++N)) || N=8\nrun $N"), "[run] [1]");
+  EXPECT_EQ(CommandOf("N=0\nif ((N += 1)); then M=2; fi\nrun $N $M"), "[run] [1] [2]");
+  EXPECT_EQ(CommandOf("N=0\nif true; then :; elif ((N += 1)); then :; fi\nrun $N"), "[run] [0]");
+}
+
+TEST(ShellScript, ForgetsWhatIsAssignedInWaysThatItDoesNotKnow) {
+  EXPECT_EQ(CommandOf("N=4 M=4\n((N |= 1, M = 2))\nrun $N $M"), "[run] [<N>] [<M>]");
+  EXPECT_EQ(CommandOf("N=4 M=4\n((N == 4 && (M = 8)))\nrun $N $M"), "[run] [4] [<M>]");
+  EXPECT_EQ(CommandOf("N=4\nif [ $U = 1 ] && ((N++)); then :; fi\nrun $N"), "[run] [<N>]");
+  EXPECT_EQ(CommandOf("N=4\nwhile ((N++ < 8)); do :; done\nrun $N"), "[run] [<N>]");
+  EXPECT_EQ(LastOf("N=4 M=2\nread -r N M < file\nrun $N $M"), "[run] [<N>] [<M>]");
+  EXPECT_EQ(LastOf("A=(1 2)\nmapfile -t A < file\nrun ${A[@]}"), "[run] [<A>]");
+  EXPECT_EQ(LastOf("N=4 M=2\nprintf -v N '%d' M\nrun $N $M"), "[run] [<N>] [2]");
+  EXPECT_EQ(LastOf("N=4 M=2\nunset N\n[ $U = 1 ] && unset M\nrun ${N:-3} $N $M"), "[run] [3] [<N>] [<M>]");
+}
+
+TEST(ShellScript, AssignsToElementsOfArrays) {
+  EXPECT_EQ(CommandOf("A=(1 2)\nA[1]=8\nA[2]=9\nA[0]+=0\nrun ${A[@]}"), "[run] [10] [8] [9]");
+  EXPECT_EQ(CommandOf("A=(1 2)\nA[$U]=8\nrun ${A[@]}"), "[run] [<A>]");
+  EXPECT_EQ(CommandOf("A=(1 2)\nA[7]=8\nrun ${A[@]}"), "[run] [<A>]");
+}
+
 TEST(ShellScript, KnowsTheOperatorsOfArithmetic) {
   EXPECT_EQ(CommandOf("run $((2 ** 10)) $((2 ** 3 ** 2)) $((-2 ** 2)) $((3 * 2 ** 2))"),
             "[run] [1024] [512] [4] [12]");
@@ -115,6 +152,15 @@ TEST(ShellScript, EndsListsThatAndJoinsAtTheFirstFailure) {
   EXPECT_EQ(CommandOf("A=1 B=1\n[ a = b ] && { A=2; B=2; }\nrun $A $B"), "[run] [1] [1]");
   EXPECT_EQ(CommandOf("A=1\n[ a = b ] || {\n  A=2\n}\nrun $A"), "[run] [2]");
   EXPECT_EQ(CommandOf("A=1\n[ $U = b ] && { A=2; } || A=3\nrun $A"), "[run] [<A>]");
+}
+
+TEST(ShellScript, TellsTheBracesOfFunctionsFromThoseOfGroups) {
+  for (const char* function :
+       {"function f {\n:\n}", "f () {\n:\n}", "f() {\n:\n}", "function f () {\n:\n}", "function f\n{\n:\n}"})
+    EXPECT_EQ(CommandOf(std::string("A=1 N=2\n[ $A = 2 ] && {\n") + function + "\nN=4\n}\nrun $N"),
+              "[run] [2]")
+        << function;
+  EXPECT_EQ(CommandOf("function f {\n  run 1\n}"), "[run] [1]");
 }
 
 TEST(ShellScript, TakesTheBranchOfACase) {
@@ -169,6 +215,17 @@ TEST(ShellScript, TakesALoopOverOneValueAsAPartOfTheScript) {
       << "the script is taken to have no arguments";
 }
 
+TEST(ShellScript, DoesNotKnowWhatDependsOnWhetherAVariableIsSet) {
+  EXPECT_EQ(CommandOf("X=1 E=\nrun ${U:+--a} ${X:+--b} ${E:+--c} ${E+--d}"), "[run] [<U:+--a>] [--b] [--d]");
+  EXPECT_EQ(CommandOf("A=$U B=x$U\nrun ${A:+--a} ${B:+--b}"), "[run] [<A:+--a>] [--b]");
+}
+
+TEST(ShellScript, DoesNotKeepTextsThatDouble) {
+  std::string script = "A=12345678\n";
+  for (int i = 0; i < 40; ++i) script += "A=$A$A\n";
+  EXPECT_LT(CommandOf(script + "run $A").size(), size_t{1} << 20);
+}
+
 TEST(ShellScript, MakesNoWordOfNoArguments) {
   EXPECT_EQ(CommandOf("E=()\nrun --a 1 \"$@\" \"${E[@]}\" \"${@}\" $@ ${E[@]}"), "[run] [--a] [1]");
   EXPECT_EQ(CommandOf("E=() X=\nrun \"$X\" \"\" '' \"$*\" a\"$@\""), "[run] [] [] [] [] [a]");
@@ -186,6 +243,23 @@ TEST(ShellScript, LeavesOutWhatUnknownConditionsAddAndSaysSo) {
   ASSERT_EQ(read.commands.size(), 1u);
   EXPECT_EQ(read.commands[0], (ShellCommand{"run", "--a", "1"}));
   EXPECT_EQ(read.conditional, std::vector<std::string>{"--profile"});
+}
+
+TEST(ShellScript, TakesNoOtherValueForAnAddition) {
+  const auto after = [](const std::string& before, const std::string& assignment) {
+    const ShellScript read =
+        ReadShellScript(before + "\nif [ -f hosts ]; then " + assignment + "; fi\nrun \"${N[@]}\"", {});
+    return Shown(read.commands.back()) + (read.conditional.empty() ? "" : " + " + read.conditional[0]);
+  };
+  EXPECT_EQ(after("N=1", "N=16"), "[run] [<N>]");
+  EXPECT_EQ(after("N=2", "N=20"), "[run] [<N>]");
+  EXPECT_EQ(after("N='--n 1'", "N='--n 16'"), "[run] [<N>]");
+  EXPECT_EQ(after("N=4", "N=$(echo 2 4 8)"), "[run] [<N>]");
+  EXPECT_EQ(after("N='--n 1'", "N=\"$N --a\""), "[run] [--n 1] + --a");
+  EXPECT_EQ(after("N=--a", "N=\"--b $N\""), "[run] [--a] + --b");
+  EXPECT_EQ(after("N=", "N=16"), "[run] [<N>]");
+  EXPECT_EQ(after("N=", "N=\"$N --a\""), "[run] [] + --a");
+  EXPECT_EQ(after("N=()", "N+=(a b)"), "[run] + a b");
 }
 
 TEST(ShellScript, MarksWhatItCannotKnow) {
@@ -271,6 +345,25 @@ TEST(ShellScript, EndsOnAnyInput) {
                              "declare -",
                              "((++",
                              "((=))",
+                             "((N++",
+                             "((A[))",
+                             "((A[ ++))",
+                             "let",
+                             "let A[",
+                             "read",
+                             "unset",
+                             "printf -v",
+                             "A[",
+                             "A[0",
+                             "A[0]",
+                             "A[0]=",
+                             "A[]=",
+                             "A[0]=(",
+                             "A[0]+=",
+                             "function",
+                             "function f",
+                             "f (",
+                             "f ()",
                              "$*"})
     ReadShellScript(script, {});
   std::string nested;
