@@ -462,7 +462,7 @@ inline constexpr NotModelled kNotModelled[] = {
     {"async_mode", "predictions have no checkpoints; live runs write them between steps"},
     {"async_save", "predictions have no checkpoints; live runs write them between steps"},
     {"enable_checkpoint", "predictions have no checkpoints; live runs have `run --checkpoint-every`"},
-    {"comm_hook", "communication hooks other than 'precision.reduce: bf16' are not modelled"},
+    {"comm_hook", "communication hooks other than 'precision.reduce: bf16' and 'fp16' are not modelled"},
     {"powersgd", "communication hooks other than 'precision.reduce: bf16' and 'fp16' are not modelled"},
     {"powersgd_hook", "communication hooks other than 'precision.reduce: bf16' and 'fp16' are not modelled"},
     {"gradient_predivide_factor", "it changes nothing in a step's time or memory"},

@@ -26,7 +26,7 @@ TEST(NoteRest, TellsWhatHasNoEffectFromWhatIsNotModelledOrNotKnown) {
   NoteRest(settings, "data_* seed", draft);
   EXPECT_EQ(draft.notes(),
             (std::vector<std::string>{"Not modelled: --comm-hook powersgd (communication hooks other than "
-                                      "'precision.reduce: bf16' are not modelled).",
+                                      "'precision.reduce: bf16' and 'fp16' are not modelled).",
                                       "Not known, and left out: --strange 1.",
                                       "Without effect here: --data-path."}));
 }
