@@ -279,13 +279,20 @@ class Importer : MegatronFlags {
                    flags_.Shown("num_distributed_optimizer_instances"));
       Bucket();
     }
-    if (flags_.Has("optimizer_offload_fraction") && flags_.Number("optimizer_offload_fraction") != 1.0)
+    Offload();
+    Batch(data);
+  }
+
+  // --optimizer-offload-fraction says nothing without --optimizer-cpu-offload.
+  void Offload() {
+    if (!flags_.Flag("optimizer_cpu_offload")) return flags_.Ignore({"optimizer_offload_fraction"});
+    const double fraction = flags_.Number("optimizer_offload_fraction").value_or(1);
+    if (fraction == 0) return;
+    if (fraction != 1)
       draft_.Note(fmt::format(
           "All of the optimizer's states are on the host here: a share of them ({}) is not modelled.",
           flags_.Shown("optimizer_offload_fraction")));
-    if (flags_.Flag("optimizer_cpu_offload"))
-      draft_.Set("parallel.data.offload", "optimizer", flags_.Shown("optimizer_cpu_offload"));
-    Batch(data);
+    draft_.Set("parallel.data.offload", "optimizer", flags_.Shown("optimizer_cpu_offload"));
   }
 
   // --ddp-bucket-size counts parameters, whose gradients are reduced in fp32 or 16 bits.

@@ -393,6 +393,21 @@ TEST(ImportMegatron, RefusesVirtualStagesThatDoNotDivideTheLayers) {
   EXPECT_NE(MistakesOfScript("--pipeline-model-parallel-size 900000000000000" + huge), "");
 }
 
+TEST(ImportMegatron, OffloadsTheOptimizerWhereItsFlagSaysSo) {
+  const auto yaml = [](const std::string& flags) {
+    return Import("train.sh", Script("--use-distributed-optimizer --optimizer-offload-fraction " + flags),
+                  kOneNode)
+        .value_or("");
+  };
+  EXPECT_EQ(yaml("0.5").find("on the host"), std::string::npos) << yaml("0.5");
+  EXPECT_EQ(yaml("0.5").find("offload: optimizer"), std::string::npos) << yaml("0.5");
+  const std::string none = yaml("0 --optimizer-cpu-offload"), all = yaml("1 --optimizer-cpu-offload");
+  EXPECT_EQ(none.find("on the host"), std::string::npos) << none;
+  EXPECT_EQ(none.find("offload: optimizer"), std::string::npos) << none;
+  EXPECT_EQ(all.find("on the host"), std::string::npos) << all;
+  EXPECT_NE(all.find("offload: optimizer"), std::string::npos) << all;
+}
+
 TEST(ImportMegatron, KnowsWhichFlagsAreNotModelled) {
   const std::string yaml =
       Import("train.sh",
