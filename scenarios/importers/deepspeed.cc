@@ -17,10 +17,7 @@ constexpr char kDefault[] = "DeepSpeed's default";
 constexpr std::string_view kWithoutEffect =
     "activation_checkpointing.contiguous_memory_optimization activation_checkpointing.number_checkpoints "
     "activation_checkpointing.profile activation_checkpointing.synchronize_checkpoint_boundary aio* amp* "
-    "bf16.* "
-    "checkpoint* comms_logger* csv_monitor* curriculum_learning* "
-    "dump_state "
-    "flops_profiler* fp16.* "
+    "bf16.* checkpoint* comms_logger* csv_monitor* curriculum_learning* dump_state flops_profiler* fp16.* "
     "gradient_predivide_factor "
     "load_universal_checkpoint "
     "optimizer.params.bias_correction optimizer.params.freeze_step optimizer.params.torch_adam "
@@ -194,8 +191,7 @@ class Importer {
     if (Flag("activation_checkpointing.cpu_checkpointing"))
       draft_.Note(
           "activation_checkpointing.cpu_checkpointing is of models that call DeepSpeed's checkpointing; for "
-          "these "
-          "give --set recompute=full --set activation_offload=true.");
+          "these give --set recompute=full --set activation_offload=true.");
   }
 
   void Batch(int64_t data) {

@@ -69,17 +69,15 @@ Result<LaunchCommand> ReadModelArguments(const std::string& text, const std::str
 Status RefuseOtherFiles(const Settings& settings) {
   const std::vector<Setting> all = settings.All();
   const bool is_scenario = std::any_of(all.begin(), all.end(), [](const Setting& setting) {
-    return setting.name.starts_with("cluster.") || setting.name.starts_with("parallel.") ||
-           setting.name.starts_with("model.");
+    return setting.name.starts_with("cluster.") || setting.name.starts_with("parallel.");
   });
   if (is_scenario)
     return InvalidInput("{}: this is a scenario already, expected what another program is told to train",
                         settings.source());
   if (settings.Holds("num_hidden_layers") || settings.Holds("n_layer"))
     return InvalidInput(
-        "{}: this is the configuration of a model, which --set model.config=FILE takes; expected what says "
-        "how "
-        "it is trained",
+        "{}: this is the configuration of a model, which --set model.config=FILE takes; expected what "
+        "says how it is trained",
         settings.source());
   return Ok();
 }

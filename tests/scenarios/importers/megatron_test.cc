@@ -345,6 +345,10 @@ TEST(ImportMegatron, SaysWhichOtherFilesItWasGiven) {
   EXPECT_EQ(MistakesOf("s.yaml", "model: {preset: llama3-8b}\ncluster: {device: h100-sxm-80g}\n", kOneNode),
             "s.yaml: this is a scenario already, expected what another program is told to train");
   EXPECT_EQ(
+      MistakesOf("tune.yaml", "model: {_component_: torchtune.models.llama3.llama3_8b}\nseed: 1\n", kOneNode),
+      "tune.yaml: has no MODEL_ARGS, expected a launch script or these")
+      << "torchtune's";
+  EXPECT_EQ(
       MistakesOf("config.json", R"({"model_type": "llama", "num_hidden_layers": 32})", kOneNode),
       "config.json: this is the configuration of a model, which --set model.config=FILE takes; expected what "
       "says how it is trained");
