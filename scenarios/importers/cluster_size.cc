@@ -66,19 +66,19 @@ Hosts HostsIn(const std::string& text, char between, bool lists) {
 
 // From `deepspeed --include worker-0:0,1@worker-1:0,1` and `mpirun -np 16 -H a:8,b:8`.
 void SetByHosts(Settings& settings, Draft& draft) {
-  for (const char* name : {"include", "host"}) {
+  for (const char* name : {"deepspeed_include", "mpirun_hosts"}) {
     if (!settings.Holds(name)) continue;
     const std::string value = settings.Word(name), shown = settings.Shown(name);
-    const bool is_deepspeeds = std::string_view(name) == "include";
+    const bool is_deepspeeds = std::string_view(name) == "deepspeed_include";
     if (value.empty() || value.find(kUnknown) != std::string::npos) continue;
     const Hosts hosts = HostsIn(value, is_deepspeeds ? '@' : ',', is_deepspeeds);
     draft.Set("cluster.nodes", hosts.nodes, shown);
     if (hosts.devices) draft.Set("cluster.devices_per_node", *hosts.devices, shown);
   }
   const std::optional<int64_t> nodes = draft.FindInteger("cluster.nodes");
-  const std::optional<int64_t> ranks = WholeNumber(settings.Word("np"));
+  const std::optional<int64_t> ranks = WholeNumber(settings.Word("mpirun_np"));
   if (nodes && ranks && *nodes > 0 && *ranks > 0 && *ranks % *nodes == 0)
-    draft.Set("cluster.devices_per_node", *ranks / *nodes, settings.Shown("np"));
+    draft.Set("cluster.devices_per_node", *ranks / *nodes, settings.Shown("mpirun_np"));
 }
 
 // The first of `names` that is given sets `path`.

@@ -109,20 +109,53 @@ std::vector<Setting> TakeSrunOptions(ShellCommand& words) {
   return std::move(options.settings);
 }
 
-// The options of mpirun that say how many ranks there are and where, as those of long names.
-std::vector<Setting> MpirunOptions(const ShellCommand& words) {
+// Where the options of a launcher end: at what it launches.
+bool IsLaunched(const std::string& word) {
+  const bool is_python = word.find('=') == std::string::npos && BaseName(word).starts_with("python");
+  return IsProgram(word) || IsNamedProgram(word) || is_python;
+}
+
+// The options of mpirun that say how many ranks there are and where, and that of deepspeed, which are taken
+// out of `words`. Those of the program that is launched may have the same names.
+std::vector<Setting> TakeHostOptions(ShellCommand& words) {
   struct Option {
     std::string_view shown, name;
+    bool is_deepspeeds = false;
   };
-  constexpr Option kOptions[] = {{"-np", "np"},  {"--np", "np"},    {"-n", "np"},
-                                 {"-H", "host"}, {"-host", "host"}, {"--host", "host"}};
+  constexpr Option kOptions[] = {{"-np", "mpirun_np"},
+                                 {"--np", "mpirun_np"},
+                                 {"-n", "mpirun_np"},
+                                 {"-H", "mpirun_hosts"},
+                                 {"-host", "mpirun_hosts"},
+                                 {"--host", "mpirun_hosts"},
+                                 {"-i", "deepspeed_include", true},
+                                 {"--include", "deepspeed_include", true}};
+  const auto is_mpiruns = [](const std::string& word) {
+    return BaseName(word) == "mpirun" || BaseName(word) == "mpiexec";
+  };
+  const auto is_deepspeeds = [](const std::string& word) {
+    return BaseName(word) == "deepspeed" || word == "deepspeed.launcher.runner";
+  };
   std::vector<Setting> options;
-  auto word = std::find_if(words.begin(), words.end(), [](const std::string& one) {
-    return BaseName(one) == "mpirun" || BaseName(one) == "mpiexec";
+  auto word = std::find_if(words.begin(), words.end(), [&](const std::string& one) {
+    return IsProgram(one) || is_mpiruns(one) || is_deepspeeds(one);
   });
-  for (; word != words.end() && word + 1 != words.end() && !IsProgram(*word); ++word)
-    for (const Option& option : kOptions)
-      if (*word == option.shown) options.push_back({std::string(option.name), *word, {word[1]}});
+  const bool of_deepspeed = word != words.end() && is_deepspeeds(*word);
+  while (word != words.end() && !IsLaunched(*word)) {
+    const size_t equals = std::min(word->find('='), word->size());
+    const auto option = std::find_if(std::begin(kOptions), std::end(kOptions), [&](const Option& one) {
+      return one.is_deepspeeds == of_deepspeed && one.shown == word->substr(0, equals);
+    });
+    const bool is_joined = equals < word->size();
+    if (option == std::end(kOptions) || (!is_joined && word + 1 == words.end())) {
+      ++word;
+      continue;
+    }
+    options.push_back({std::string(option->name),
+                       word->substr(0, equals),
+                       {is_joined ? word->substr(equals + 1) : word[1]}});
+    word = words.erase(word, word + (is_joined ? 1 : 2));
+  }
   return options;
 }
 
@@ -147,11 +180,11 @@ Result<LaunchCommand> ReadLaunchCommand(const ShellCommand& words, const std::st
     command.program += " " + trl[1];
   command.file = ConfigurationIn(flat);
   for (const Setting& option : TakeSrunOptions(flat)) command.settings.Add(option);
+  for (const Setting& option : TakeHostOptions(flat)) command.settings.Add(option);
   // Variables before the first flag may stand for flags, too.
   std::copy_if(flat.begin(), std::find_if(flat.begin(), flat.end(), IsFlag),
                std::back_inserter(command.left_out), IsUnknown);
   AddFlags(flat, command.settings, command.left_out);
-  for (const Setting& option : MpirunOptions(flat)) command.settings.Add(option);
   if (command.settings.empty() && command.file.empty())
     return InvalidInput("{}: no flags (--num-layers …) are there, expected the command of a training",
                         source);

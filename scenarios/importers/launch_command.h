@@ -12,7 +12,8 @@
 namespace windtunnel {
 
 // The program that trains, "pretrain_gpt.py" or "trl sft", and its settings, those of launchers among them.
-// Names are in lower case with underscores: "tensor_model_parallel_size", "nproc_per_node".
+// Names are in lower case with underscores: "tensor_model_parallel_size", "nproc_per_node". The launchers'
+// "mpirun_np", "mpirun_hosts" and "deepspeed_include" are not the program's --np, --host and --include.
 struct LaunchCommand {
   std::string program;
   std::string

@@ -369,6 +369,14 @@ TEST(ImportMegatron, ReadsTheFormsOfLaunchers) {
   EXPECT_EQ(size("deepspeed --include=a:0,1@b:2,3"), "2 x 2");
   EXPECT_EQ(size("mpirun -np 16 -H a:8,b:8 python"), "2 x 8");
   EXPECT_EQ(size("mpirun -np 4 --host a,b python"), "2 x 2");
+  EXPECT_EQ(Imported("train.sh", command + " --host 0.0.0.0 --include a@b --np 3", kOneNode).cluster.nodes,
+            1);
+  EXPECT_EQ(
+      RemarkOf("nodes:",
+               Import("train.sh", "torchrun --nproc_per_node 8" + behind + " --host 0.0.0.0,1.1.1.1", sets)
+                   .value_or("")),
+      "torchrun's default")
+      << "the program's --host";
   EXPECT_EQ(
       RemarkOf("nodes:",
                Import("train.sh", "torchrun --nnodes 1:4 --nproc-per-node 8" + behind, sets).value_or("")),
