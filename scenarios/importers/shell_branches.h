@@ -28,6 +28,7 @@ class ShellBranches {
   bool empty() const { return branches_.empty(); }
   // The last one that was opened. REQUIRES: there is one.
   Branch& Innermost() { return branches_.back(); }
+  const Branch& Innermost() const { return branches_.back(); }
   bool IsIn(BranchKind kind) const { return !branches_.empty() && branches_.back().kind == kind; }
   bool InCondition() const { return !branches_.empty() && branches_.back().in_condition; }
   // Whether a command here is not known to be skipped; and whether it is known to run.

@@ -13,10 +13,12 @@
 
 #include "scenarios/importers/settings.h"
 #include "scenarios/importers/shell_arithmetic.h"
-#include "scenarios/importers/shell_branches.h"
 #include "scenarios/importers/shell_condition.h"
 #include "scenarios/importers/shell_expansion.h"
+#include "scenarios/importers/shell_flow.h"
 #include "scenarios/importers/shell_pattern.h"
+#include "scenarios/importers/shell_reader.h"
+#include "scenarios/importers/shell_variables.h"
 #include "scenarios/importers/shell_words.h"
 #include "scenarios/importers/slurm_options.h"
 
@@ -27,14 +29,15 @@ bool IsAny(std::string_view word, std::initializer_list<std::string_view> words)
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-class Shell : ShellExpansion {
+class Shell : ShellReader {
  public:
-  Shell(const std::string& text, const std::map<std::string, std::string>& definitions,
-        ShellVariables& variables)
-      : ShellExpansion(text, variables), definitions_(definitions), variables_(variables) {}
+  // `text` and `variables` must outlive it.
+  Shell(const std::string& text, ScriptVariables& variables)
+      : ShellReader(text, variables.values()), variables_(variables) {}
 
   ShellScript Read() {
     while (!AtEnd()) ReadCommand();
+    script_.conditional = variables_.additions();
     return std::move(script_);
   }
 
@@ -57,24 +60,24 @@ class Shell : ShellExpansion {
     while (!AtEnd()) {
       const char c = text_[at_];
       const bool may_begin = is_first && !builder.exists();
-      if (may_begin && branches_.IsIn(BranchKind::kCase) && branches_.Innermost().at_pattern) {
-        ReadCasePatterns();
+      if (may_begin && flow_.AtPatterns()) {
+        BeginCaseBranch();
       } else if (IsAt("\\\r\n")) {
         at_ += 3;
       } else if (IsAt("\\\n")) {
         at_ += 2;
       } else if (c == '#' && !builder.exists()) {
-        Comment();
+        SkipComment();
       } else if (c == ' ' || c == '\t' || c == '\r') {
         builder.End();
         ++at_;
       } else if (may_begin && IsAssignment()) {
         Assign();
         command.assigns = true;
-      } else if (may_begin && !in_declaration_ && EndOfArithmetic() < text_.size()) {
-        command.truth = ReadArithmetic();
+      } else if (may_begin && !in_declaration_ && IsArithmetic()) {
+        command.truth = TruthOf(Evaluate(ReadArithmetic()));
         command.is_test = true;
-      } else if (may_begin && IsAt("[[") && at_ + 2 < text_.size() && IsSpace(text_[at_ + 2])) {
+      } else if (may_begin && IsDoubleBrackets()) {
         command.truth = ReadDoubleBrackets();
         command.is_test = true;
       } else if (c == '\n' || c == ';' || c == '&' || c == '|') {
@@ -82,14 +85,15 @@ class Shell : ShellExpansion {
       } else if (c == '(' || c == ')' || ((c == '{' || c == '}') && IsAlone())) {
         const bool is_definition = c == '(' && IsBehindBlanks(at_ + 1, ')');
         ++at_;  // subshells and functions: as if they stood there without
-        if (may_begin && (c == '{' || c == '}')) Group(c);
+        if (may_begin && c == '{') flow_.OpenGroup();
+        if (may_begin && c == '}') flow_.CloseGroup();
         if (c == '(' && (is_first || is_definition)) builder = {};  // a function's name
         if (is_definition) {
           is_first = true;
           names_function_ = false;
         }
       } else if (c == '<' || c == '>') {
-        Redirect(builder);
+        SkipRedirection(builder);
       } else {
         ReadPart(builder);
         if (!is_first || !EndsWord()) continue;
@@ -121,54 +125,51 @@ class Shell : ShellExpansion {
     if (AtEnd()) return;
     const char c = text_[at_];
     const bool twice = at_ + 1 < text_.size() && text_[at_ + 1] == c;
-    const bool ends_branch = c == ';' && branches_.IsIn(BranchKind::kCase) && (twice || IsAt(";&"));
+    const bool ends_branch = c == ';' && flow_.InCase() && (twice || IsAt(";&"));
     at_ += (c == '&' || c == '|' || c == ';') && twice ? 2 : 1;
     if (c == '\n') SkipHereDocuments();
     if (ends_branch) EndCaseBranch();
     // A line may end behind && and ||.
     if (c == '\n' && is_behind_nothing) return;
-    // `[ … ] && command` and `[ … ] || command` are an if of one command.
-    joined_by_ = twice && (c == '&' || c == '|') ? c : ' ';
-    const bool is_joined = joined_by_ != ' ' && !branches_.InCondition();
-    skips_ = is_joined && status_ && *status_ != (c == '&');
-    certain_ = !is_joined || status_ || (succeeds_ && c == '&');
+    flow_.Join(twice && (c == '&' || c == '|') ? c : ' ');
   }
 
   void Finish(const Command& command) {
     const std::vector<std::string>& words = command.words;
     if (std::exchange(is_header_, false)) return LoopHeader(words);
     const bool is_assignment = words.empty() && command.assigns && !command.is_test;
-    if (!branches_.MayRun() || (words.empty() && !is_assignment && !command.is_test)) return;
+    if (!flow_.MayEnter() || (words.empty() && !is_assignment && !command.is_test)) return;
     auto [is_test, truth] = command.is_test ? std::pair(true, command.truth) : OfWords(words);
     if (is_assignment) truth = true;
     if (!words.empty() && words[0] == "let") std::tie(is_test, truth) = std::pair(true, Let(words));
     else AssignByBuiltin(words);
     if (command.is_negated && truth) truth = !*truth;
-    if (!is_test && !skips_ && !branches_.InCondition() && !is_assignment) script_.commands.push_back(words);
-    const Truth before = joined_by_ == '&' && succeeds_ ? Truth(true) : status_;
-    if (!skips_) status_ = joined_by_ == ' ' ? truth : Combined(before, joined_by_, truth);
-    succeeds_ = !status_ && !is_test && !command.is_negated && certain_ && !branches_.InCondition();
+    if (!is_test && !flow_.skips() && !flow_.InCondition() && !is_assignment)
+      script_.commands.push_back(words);
+    flow_.EndCommand(truth, /*mostly_succeeds=*/!is_test && !command.is_negated);
   }
 
   // One value makes the body of a loop a part of the script. Else it is not known how often it runs.
   void LoopHeader(const std::vector<std::string>& words) {
-    if (branches_.empty() || words.empty() || !branches_.MayRun()) return;
+    if (!flow_.HasOpen() || words.empty() || !flow_.MayEnter()) return;
     AssignByBuiltin(words);
     // The script is taken to have no arguments.
-    if (words[0] == "getopts" && !definitions_.contains("1")) branches_.Innermost().taken = false;
-    if (words.size() < 2 || words[1] != "in" || definitions_.contains(words[0])) return;
+    if (words[0] == "getopts" && !variables_.IsDefined("1")) flow_.DecideLoop(false);
+    if (words.size() < 2 || words[1] != "in" || variables_.IsDefined(words[0])) return;
     const bool has_one = words.size() == 3 && words[2].find_first_of("*?[{") == std::string::npos &&
                          words[2].find(kUnknown) == std::string::npos;
-    if (has_one) branches_.Innermost().taken = true;
-    Store(words[0], {has_one ? words[2] : Unknown(words[0])}, /*appends=*/false, /*is_array=*/false);
+    if (has_one) flow_.DecideLoop(true);
+    variables_.Set(words[0], {has_one ? words[2] : Unknown(words[0])}, {.is_certain = flow_.IsCertain()});
   }
 
   // let A=1 "B *= 2"; it holds as the last one does.
   Truth Let(const std::vector<std::string>& words) {
     std::optional<int64_t> value;
     for (size_t i = 1; i < words.size(); ++i) value = Evaluate(words[i]);
-    return value ? Truth(*value != 0) : std::nullopt;
+    return TruthOf(value);
   }
+
+  static Truth TruthOf(std::optional<int64_t> value) { return value ? Truth(*value != 0) : std::nullopt; }
 
   // What a command of these names gives to variables is not known.
   void AssignByBuiltin(const std::vector<std::string>& words) {
@@ -179,9 +180,9 @@ class Shell : ShellExpansion {
       if (is_printf && words[i - 1] != "-v") continue;
       const std::string name = words[i].substr(0, words[i].find('['));
       if (name.empty() || !std::all_of(name.begin(), name.end(), IsNameChar) || IsDigit(name[0])) continue;
-      if (is_unset && name == words[i] && IsCertain() && MayStore() && !definitions_.contains(name))
-        variables_.erase(name);
-      else Forget(name);
+      if (!flow_.MayRun()) continue;
+      if (is_unset && name == words[i] && flow_.IsCertain()) variables_.Unset(name);
+      else variables_.Forget(name, flow_.IsCertain());
     }
   }
 
@@ -207,196 +208,43 @@ class Shell : ShellExpansion {
                         "function", "time", "exec", "eval", "nohup",  "typeset", "select"});
   }
 
-  // Whether the text goes on with something that cannot belong to a word.
-  bool EndsWord() const {
-    return at_ >= text_.size() || std::isspace(static_cast<unsigned char>(text_[at_])) != 0 ||
-           text_[at_] == ';';
-  }
-  // As EndsWord(), where another redirection or command may follow at once: <<EOF>hosts, >log|tee.
-  bool EndsTarget() const {
-    return EndsWord() || std::string_view("<>&|").find(text_[at_]) != std::string_view::npos;
-  }
-  bool IsAlone() const {
-    return (at_ == 0 || std::isspace(static_cast<unsigned char>(text_[at_ - 1])) != 0 ||
-            text_[at_ - 1] == ')') &&
-           (at_ + 1 >= text_.size() || std::isspace(static_cast<unsigned char>(text_[at_ + 1])) != 0 ||
-            text_[at_ + 1] == ';');
-  }
-
-  // Whether `c` stands at `at` or behind blanks there.
-  bool IsBehindBlanks(size_t at, char c) const {
-    while (at < text_.size() && (text_[at] == ' ' || text_[at] == '\t')) ++at;
-    return at < text_.size() && text_[at] == c;
-  }
-
   void Keyword(std::string_view word) {
     if (word == "if") {
-      branches_.Open({.kind = BranchKind::kIf});
-      BeginCondition();
+      flow_.OpenIf();
     } else if (IsAny(word, {"for", "while", "until", "select"})) {
-      branches_.Open({.kind = BranchKind::kLoop, .taken = std::nullopt});
+      flow_.OpenLoop();
       is_header_ = true;
     } else if (word == "case") {
       BeginCase();
-    } else if (branches_.empty()) {
-      return;
     } else if (word == "then") {
-      branches_.Enter(status_);
+      flow_.Then();
     } else if (word == "elif") {
-      branches_.Leave();
-      BeginCondition();
+      flow_.ElseIf();
     } else if (word == "else") {
-      branches_.Leave();
-      branches_.Enter(true);
+      flow_.Else();
     } else if (IsAny(word, {"fi", "done", "esac"})) {
-      branches_.Close();
-      status_ = std::nullopt;
-      succeeds_ = true;
+      flow_.Close();
     }
   }
 
-  void BeginCondition() {
-    Branch& branch = branches_.Innermost();
-    branch.in_condition = true;
-    branch.taken = branch.any_before ? Truth(!*branch.any_before) : std::nullopt;
-    status_ = true;
-    BeginList();
-  }
-  // What comes next does not depend on what came before.
-  void BeginList() {
-    joined_by_ = ' ';
-    skips_ = false;
-    certain_ = true;
-  }
-
-  // { group; } behind && or || runs as a whole.
-  void Group(char brace) {
-    if (brace == '{') {
-      const Truth taken = skips_ ? Truth(false) : certain_ ? Truth(true) : std::nullopt;
-      branches_.Open({.kind = BranchKind::kGroup, .taken = taken});
-      BeginList();
-    } else if (branches_.IsIn(BranchKind::kGroup)) {
-      if (!branches_.Innermost().taken) {
-        status_ = std::nullopt;
-        succeeds_ = false;
-      }
-      branches_.CloseGroup();
-    }
-  }
-
-  // --- case ---
-
-  void SkipSpace() {
-    while (!AtEnd() && (IsSpace(text_[at_]) || text_[at_] == '#')) {
-      if (text_[at_] == '#') Comment();
-      else ++at_;
-    }
-  }
-
-  // What follows the word `case`, up to `in`.
   void BeginCase() {
-    while (!AtEnd() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
-    WordBuilder subject;
-    splits_ = false;
-    while (!EndsWord()) ReadPart(subject);
-    splits_ = true;
-    SkipSpace();
-    branches_.Open({.kind = BranchKind::kCase, .subject = subject.word()});
-    Branch& branch = branches_.Innermost();
-    branch.at_pattern = IsAt("in");
-    if (branch.at_pattern) at_ += 2;
-    else branch.taken = std::nullopt;
+    std::string subject = ReadCaseSubject();
+    const bool has_branches = IsAt("in");
+    if (has_branches) at_ += 2;
+    flow_.OpenCase(std::move(subject), has_branches);
   }
 
-  // "7b | 13b)", or `esac`, which is left.
-  void ReadCasePatterns() {
-    branches_.Innermost().at_pattern = false;
+  void BeginCaseBranch() {
+    const std::string subject = flow_.BeginPatterns();
     SkipSpace();
-    if (AtEnd() || (IsAt("esac") && (at_ + 4 == text_.size() || !IsNameChar(text_[at_ + 4])))) return;
-    if (text_[at_] == '(') ++at_;
-    const std::string subject = branches_.Innermost().subject;
-    Truth matches = false;
-    std::string text, pattern;
-    int depth = 0;  // of @(a|b) and its like
-    while (!AtEnd()) {
-      const char c = text_[at_];
-      if (depth == 0 && (c == '|' || c == ')')) {
-        const bool is_known = (subject + text).find(kUnknown) == std::string::npos;
-        matches = Combined(matches, '|', is_known ? MatchesShellPattern(subject, pattern) : std::nullopt);
-        text = pattern = "";
-        ++at_;
-        if (c == ')') break;
-      } else if (IsSpace(c)) {
-        ++at_;
-      } else {
-        depth += c == '(' ? 1 : c == ')' ? -1 : 0;
-        ReadPatternPart(text, pattern);
-      }
-    }
-    branches_.Enter(matches);
-    BeginList();
+    if (!AtEnd() && !IsAtEsac()) flow_.EnterCaseBranch(ReadCasePatterns(subject));
   }
 
-  // Behind ;; and, where the next branch may run as well, ;& or ;;&.
+  // Behind ;; or ;, where & may follow.
   void EndCaseBranch() {
-    branches_.Leave();
     const bool goes_on = IsAt("&");
     if (goes_on) ++at_;
-    Branch& branch = branches_.Innermost();
-    if (goes_on && branch.taken != Truth(false)) branch.any_before = std::nullopt;
-    branch.at_pattern = true;
-  }
-
-  // --- [[ … ]] and ((…)) ---
-
-  Truth ReadDoubleBrackets() {
-    at_ += 2;
-    std::vector<TestWord> words;
-    bool in_word = false, has_groups = false;
-    Truth any = false, all = true;  // of the tests so far that || and, more tightly, && join
-    const auto end_test = [&] {
-      all = Combined(all, '&', DecideTest(std::exchange(words, {})));
-      in_word = false;
-    };
-    while (!AtEnd()) {
-      const char c = text_[at_];
-      const bool is_or = IsAt("||");
-      if (!in_word && IsAt("]]")) break;
-      if (IsSpace(c) || IsAt("\\\n")) {
-        in_word = false;
-        at_ += c == '\\' ? 2 : 1;
-      } else if (is_or || IsAt("&&")) {
-        end_test();
-        if (is_or) any = Combined(any, '|', std::exchange(all, true));
-        at_ += 2;
-      } else if (!in_word && (c == '(' || c == ')')) {
-        has_groups = true;
-        ++at_;
-      } else {
-        if (!in_word) words.emplace_back();
-        in_word = true;
-        ReadPatternPart(words.back().text, words.back().pattern);
-      }
-    }
-    at_ = std::min(at_ + 2, text_.size());
-    end_test();
-    return has_groups ? std::nullopt : Combined(any, '|', all);
-  }
-
-  // Where the ((…)) that stands here ends; the text's end if it does not.
-  size_t EndOfArithmetic() const {
-    constexpr size_t kMost = 2000;
-    if (!IsAt("((")) return text_.size();
-    const size_t end = Closing('(', ')', at_ + kMost);
-    return end < text_.size() && end > at_ + 2 && text_[end - 1] == ')' ? end : text_.size();
-  }
-
-  Truth ReadArithmetic() {
-    const size_t end = EndOfArithmetic();
-    const std::string inside = text_.substr(at_ + 2, end - at_ - 3);
-    at_ = std::min(end + 1, text_.size());
-    const std::optional<int64_t> value = Evaluate(inside);
-    return value ? Truth(*value != 0) : std::nullopt;
+    flow_.LeaveCaseBranch(goes_on);
   }
 
   // Of several assignments, and of one that is not known, what the names get is not known.
@@ -409,20 +257,15 @@ class Shell : ShellExpansion {
     const std::optional<int64_t> value = assignment ? Arithmetic(assignment->value) : std::nullopt;
     const std::optional<int64_t> old =
         assignment && assignment->yields_old ? Arithmetic(assignment->name) : value;
-    for (const std::string& name : names)
-      if (value) StoreText(name, std::to_string(*value));
-      else Forget(name);
+    for (const std::string& name : names) Store(name, value ? std::to_string(*value) : Unknown(name));
     return old;
   }
 
-  void Comment() {
-    const size_t end = std::min(text_.find('\n', at_), text_.size());
+  void TakeComment(std::string_view comment) override {
     constexpr std::string_view kSlurm = "#SBATCH";
-    if (text_.compare(at_, kSlurm.size(), kSlurm) == 0) {
-      const std::string options = text_.substr(at_ + kSlurm.size(), end - at_ - kSlurm.size());
-      TakeSlurmOptions(SplitWords(options.substr(0, options.find(" #"))));
-    }
-    at_ = end;
+    if (!comment.starts_with(kSlurm)) return;
+    const std::string_view options = comment.substr(kSlurm.size());
+    TakeSlurmOptions(SplitWords(std::string(options.substr(0, options.find(" #")))));
   }
 
   // Slurm gives some options to the script as variables.
@@ -438,8 +281,8 @@ class Shell : ShellExpansion {
       SlurmOptions options = ReadSlurmOptions(words);
       for (Setting& option : options.settings) {
         for (const auto& [name, variable] : kVariables)
-          if (option.name == name && !option.values.empty() && !definitions_.contains(std::string(variable)))
-            variables_[std::string(variable)] = option.values;
+          if (option.name == name && !option.values.empty())
+            variables_.Set(std::string(variable), option.values, {});
         script_.slurm_options.push_back(std::move(option));
       }
       // What follows that is none may be the rest of a quoted text: --job-name="my job" --nodes=2
@@ -447,213 +290,32 @@ class Shell : ShellExpansion {
     }
   }
 
-  void Redirect(WordBuilder& builder) {
-    // The number of a stream is no word.
-    if (builder.exists() && std::all_of(builder.word().begin(), builder.word().end(), ::isdigit))
-      builder.Drop();
-    if (text_.compare(at_, 2, "<<") == 0 && text_.compare(at_, 3, "<<<") != 0) {
-      at_ += 2;
-      if (at_ < text_.size() && text_[at_] == '-') ++at_;
-      WordBuilder delimiter;
-      while (at_ < text_.size() && text_[at_] == ' ') ++at_;
-      while (!EndsTarget()) ReadPart(delimiter);
-      here_documents_.push_back(delimiter.word());
-      return;
-    }
-    while (at_ < text_.size() && (text_[at_] == '<' || text_[at_] == '>' || text_[at_] == '&')) ++at_;
-    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
-    WordBuilder target;
-    while (!EndsTarget()) ReadPart(target);
-  }
-
-  void SkipHereDocuments() {
-    for (const std::string& delimiter : here_documents_) {
-      while (at_ < text_.size()) {
-        const size_t end = std::min(text_.find('\n', at_), text_.size());
-        std::string line = text_.substr(at_, end - at_);
-        at_ = std::min(end + 1, text_.size());
-        line.erase(0, line.find_first_not_of('\t') == std::string::npos ? 0 : line.find_first_not_of('\t'));
-        if (line == delimiter) break;
-      }
-    }
-    here_documents_.clear();
-  }
-
-  // Whether NAME=, NAME+=, NAME[I]= or their like stands here.
-  bool IsAssignment() const {
-    size_t end = at_;
-    while (end < text_.size() && IsNameChar(text_[end])) ++end;
-    if (end == at_ || IsDigit(text_[at_])) return false;
-    if (at_ > 0 && (IsNameChar(text_[at_ - 1]) || text_[at_ - 1] == '-')) return false;
-    end = BehindSubscript(end);
-    if (end < text_.size() && text_[end] == '+') ++end;
-    return end < text_.size() && text_[end] == '=' && (end + 1 >= text_.size() || text_[end + 1] != '=');
-  }
-
-  // The end of the "[…]" at `at`; `at` if there is none in the line.
-  size_t BehindSubscript(size_t at) const {
-    int depth = 0;
-    for (size_t end = at; end < text_.size() && text_[at] == '[' && text_[end] != '\n'; ++end) {
-      depth += text_[end] == '[' ? 1 : text_[end] == ']' ? -1 : 0;
-      if (depth == 0) return end + 1;
-    }
-    return at;
-  }
-
   void Assign() {
-    const size_t begin = at_;
-    while (IsNameChar(text_[at_])) ++at_;
-    const std::string name = text_.substr(begin, at_ - begin);
-    const size_t end = BehindSubscript(at_);
-    const std::string subscript = end == at_ ? "" : text_.substr(at_ + 1, end - at_ - 2);
-    const bool is_element = end != at_, appends = text_[end] == '+';
-    at_ = end + (appends ? 2 : 1);
-    std::vector<std::string> value;
-    const bool is_array = at_ < text_.size() && text_[at_] == '(';
-    if (is_array) {
-      ++at_;
-      value = ReadArray();
-    } else {
-      WordBuilder builder;
-      splits_ = false;
-      while (at_ < text_.size() && !EndsWord() && text_[at_] != '&' && text_[at_] != '|' && text_[at_] != ')')
-        ReadPart(builder);
-      splits_ = true;
-      const std::optional<int64_t> number = is_integer_ ? Arithmetic(builder.word()) : std::nullopt;
-      value = {number ? std::to_string(*number) : builder.word()};
-    }
-    if (!MayStore()) return;
-    if (is_element && is_array) Forget(name);
-    else if (is_element) StoreElement(name, subscript, value[0], appends);
-    else Store(name, std::move(value), appends, is_array);
+    WrittenAssignment assignment = ReadAssignment();
+    const auto& [name, subscript, appends, is_array, value] = assignment;
+    if (is_integer_ && !is_array)
+      if (const std::optional<int64_t> number = Arithmetic(value[0]))
+        assignment.value = {std::to_string(*number)};
+    if (!flow_.MayRun()) return;
+    const AssignmentManner how{.is_certain = flow_.IsCertain(), .is_array = is_array, .appends = appends};
+    if (subscript && is_array) variables_.Forget(name, how.is_certain);
+    else if (subscript) variables_.SetElement(name, Arithmetic(*subscript), value[0], how);
+    else variables_.Set(name, std::move(assignment.value), how);
   }
 
-  void StoreElement(const std::string& name, const std::string& subscript, const std::string& value,
-                    bool appends) {
-    const auto found = variables_.find(name);
-    std::vector<std::string> elements =
-        found == variables_.end() ? std::vector<std::string>{} : found->second;
-    const std::optional<int64_t> index = Arithmetic(subscript);
-    const bool is_known = index && *index >= 0 && static_cast<size_t>(*index) <= elements.size() &&
-                          Joined(elements).find(kUnknown) == std::string::npos;
-    if (!is_known) return Forget(name);
-    const auto at = static_cast<size_t>(*index);
-    if (at == elements.size()) elements.emplace_back();
-    elements[at] = appends ? elements[at] + value : value;
-    Store(name, std::move(elements), /*appends=*/false, /*is_array=*/true);
+  void AssignDefault(const std::string& name, const std::string& value) override { Store(name, value); }
+
+  void Store(const std::string& name, const std::string& value) {
+    if (flow_.MayRun()) variables_.Set(name, {value}, {.is_certain = flow_.IsCertain()});
   }
 
-  void AssignDefault(const std::string& name, const std::string& value) override { StoreText(name, value); }
-
-  void StoreText(const std::string& name, const std::string& value) {
-    if (MayStore()) Store(name, {value}, /*appends=*/false, /*is_array=*/false);
-  }
-  // The variable gets a value that is not known.
-  void Forget(const std::string& name) { StoreText(name, Unknown(name)); }
-
-  bool MayStore() const { return branches_.MayRun() && !skips_; }
-  // Whether it is known that the command runs. What && and || join in a condition is not told apart.
-  bool IsCertain() const {
-    return certain_ && branches_.SurelyRuns() && (joined_by_ == ' ' || !branches_.InCondition());
-  }
-
-  void Store(const std::string& name, std::vector<std::string> value, bool appends, bool is_array) {
-    if (definitions_.contains(name)) return;
-    const auto found = variables_.find(name);
-    if (appends && found != variables_.end()) {
-      std::vector<std::string> longer = found->second;
-      if (is_array) longer.insert(longer.end(), value.begin(), value.end());
-      else if (longer.empty()) longer = value;
-      else longer.back() += value.empty() ? "" : value[0];
-      value = std::move(longer);
-    }
-    constexpr size_t kLongest = 64 << 10;  // in bytes: texts may double from line to line
-    size_t length = 0;
-    for (const std::string& element : value) length += element.size() + 1;
-    if (length > kLongest) value = {Unknown(name)};
-    const bool is_same = found != variables_.end() && found->second == value;
-    if (!IsCertain() && !is_same) {
-      const bool are_words = is_array || (found != variables_.end() && found->second.empty());
-      if (found != variables_.end() && NoteAddition(Joined(found->second), Joined(value), are_words)) return;
-      value = {Unknown(name)};
-    }
-    variables_[name] = std::move(value);
-  }
-
-  static std::string Joined(const std::vector<std::string>& words) {
-    std::string text;
-    for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-    return text;
-  }
-
-  // Whether `after` is `before` with more words behind it, or before it: what a condition adds that is not
-  // known. To an empty text that is flags, if they are not an array's `are_words`: another value is no addition.
-  bool NoteAddition(const std::string& before, const std::string& after, bool are_words) {
-    const size_t first = after.find_first_not_of(" \t\n");
-    if (before.empty() && !are_words && first != std::string::npos && after.compare(first, 2, "--") != 0)
-      return false;
-    const size_t at = FindWords(before, after);
-    if (at == std::string::npos) return false;
-    std::string added = after.substr(0, at) + " " + after.substr(at + before.size());
-    std::string note;
-    for (const std::string& word : SplitWords(added)) note += (note.empty() ? "" : " ") + word;
-    if (!note.empty()) script_.conditional.push_back(note);
-    return true;
-  }
-
-  // Where `words` are in `text` with a blank or an end of it on both sides, outside of what is not known.
-  static size_t FindWords(const std::string& words, const std::string& text) {
-    for (size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) {
-      const size_t end = at + words.size();
-      const size_t opened = at == 0 ? std::string::npos : text.rfind(kUnknown, at - 1);
-      const bool is_outside = opened == std::string::npos || text.find(kUnknownEnd, opened) < at;
-      const bool begins = at == 0 || words.empty() || IsSpace(text[at - 1]) || IsSpace(words.front());
-      const bool ends = end == text.size() || words.empty() || IsSpace(text[end]) || IsSpace(words.back());
-      if (is_outside && begins && ends) return at;
-    }
-    return std::string::npos;
-  }
-
-  std::vector<std::string> ReadArray() {
-    WordBuilder builder;
-    while (at_ < text_.size() && text_[at_] != ')') {
-      const char c = text_[at_];
-      if (std::isspace(static_cast<unsigned char>(c)) != 0) {
-        builder.End();
-        ++at_;
-      } else if (c == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n') {
-        builder.End();
-        at_ += 2;
-      } else if (c == '#' && !builder.exists()) {
-        Comment();
-      } else {
-        ReadPart(builder);
-      }
-    }
-    if (at_ < text_.size()) ++at_;
-    return builder.Take();
-  }
-
-  const std::map<std::string, std::string>& definitions_;
-  ShellVariables& variables_;
-  Truth status_;            // what the list of commands so far has come to
-  bool succeeds_ = true;    // whether it is taken to succeed where that is not known
-  char joined_by_ = ' ';    // what joins the next command to those before: "&", "|", or nothing
-  bool skips_ = false;      // the next command does not run
-  bool certain_ = true;     // it is known whether it does
+  ScriptVariables& variables_;
+  ShellFlow flow_;
   bool is_header_ = false;  // of a loop: its words are no command
   bool in_declaration_ = false, is_integer_ = false;  // behind `declare`, `declare -i`
   bool names_function_ = false;                       // behind `function`
-  ShellBranches branches_;
-  std::vector<std::string> here_documents_;
   ShellScript script_;
 };
-
-ShellVariables VariablesOf(const std::map<std::string, std::string>& definitions) {
-  ShellVariables variables;
-  for (const auto& [name, value] : definitions) variables[name] = {value};
-  return variables;
-}
 
 }  // namespace
 
@@ -664,13 +326,13 @@ std::vector<std::string> SplitWords(const std::string& text) {
 }
 
 std::string ExpandShellText(const std::string& text, const std::map<std::string, std::string>& definitions) {
-  const ShellVariables variables = VariablesOf(definitions);
-  return ShellExpansion(text, variables).Expanded(text);
+  const ScriptVariables variables(definitions);
+  return ShellExpansion(text, variables.values()).Expanded(text);
 }
 
 ShellScript ReadShellScript(const std::string& text, const std::map<std::string, std::string>& definitions) {
-  ShellVariables variables = VariablesOf(definitions);
-  return Shell(text, definitions, variables).Read();
+  ScriptVariables variables(definitions);
+  return Shell(text, variables).Read();
 }
 
 }  // namespace windtunnel
