@@ -1,15 +1,14 @@
 #include "runtime/executor.h"
 
-#include <fmt/ranges.h>
 #include <time.h>
 
-#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <variant>
 
 #include "base/clock.h"
 #include "runtime/imitation.h"
-#include "runtime/learning_rate.h"
 #include "runtime/queued_run.h"
-#include "runtime/run_length.h"
 
 namespace windtunnel {
 namespace {
@@ -42,78 +41,40 @@ struct Executor::RunState {
 
 Executor::Executor(const Plan& plan, int rank, Device& device, Communicators& communicators,
                    BatchLoader& loader, FlightRecorder& recorder)
-    : plan_(plan),
-      role_(plan.RoleOf(rank)),
-      rank_(rank),
-      device_(device),
-      communicators_(communicators),
-      loader_(loader),
-      recorder_(recorder),
+    : role_(plan.RoleOf(rank)),
       // Transfers may be under way when memory runs out: nothing here waits for them.
       memory_(device.memory(),
               [this] {
                 if (queued_ != nullptr) queued_->graphs.Flush();
               }),
-      pool_(role_.buffers, MemorySetup{.device = &memory_,
-                                       .host = device.queues() != nullptr ? &device.queues()->host_memory()
-                                                                          : &device.memory(),
-                                       .allocator = plan.scenario.allocator,
-                                       .can_wait = false}),
-      values_(plan, rank, device, pool_) {
-  for (const Buffer& buffer : role_.buffers) element_size_.push_back(SizeOf(buffer.dtype));
-  KeepTimesOfPrograms();
+      context_(plan, rank, device, memory_, communicators, loader, recorder),
+      values_(plan, rank, device, context_.pool()) {
   if (device.queues() != nullptr) queued_ = std::make_unique<QueuedState>(device);
 }
 
 Executor::~Executor() = default;
 
-// Keeps the times of a whole program, since they are asked for when it has ended.
-void Executor::KeepTimesOfPrograms() {
-  std::vector<const Program*> programs = {&role_.initialize, &role_.steady, &role_.restore, &role_.evaluate};
-  for (const Program& program : role_.startup) programs.push_back(&program);
-  std::vector<uint64_t> most(communicators_.size(), 0);  // by axis
-  for (const Program* program : programs) {
-    std::vector<uint64_t> submitted(communicators_.size(), 0);
-    for (const Op& op : program->ops) {
-      if (!IsCommunication(op.kind)) continue;
-      const AxisId axis = role_.streams[op.stream].axis;
-      most[axis] = std::max(most[axis], ++submitted[axis]);
-    }
-  }
-  for (size_t axis = 0; axis < most.size(); ++axis)
-    if (communicators_[axis] != nullptr) communicators_[axis]->KeepTimes(most[axis]);
-}
-
 Result<Timeline> Executor::Run(const Program& program, int64_t step, const ExecutionMode& mode) {
   const int64_t noted_step = &program == &role_.restore    ? FlightRecorder::kRestore
                              : &program == &role_.evaluate ? FlightRecorder::kEvaluation
                                                            : step;
-  if (device_.queues() != nullptr) return QueuedRun(*this, program, step, noted_step, mode).Run();
+  if (queued_ != nullptr) return QueuedRun(context_, *queued_, times_, program, step, noted_step, mode).Run();
   RunState run{program, step, mode, noted_step};
   run.tickets.assign(program.ops.size(), 0);
-  run.timeline.rank = rank_;
+  run.timeline.rank = context_.rank();
   run.timeline.spans.reserve(program.ops.size());
   run.timeline.memory.reserve(program.memory.size());
   if (mode.thread_time) run.thread_start = ThreadTime();
-  run.start = started_ = Clock::now();
+  run.start = times_.started = Clock::now();
   const auto on_memory = [&](int32_t index) { return ExecuteMemory(run, index); };
   const auto on_op = [&](OpIndex index) -> Status {
     const Status status = Execute(run, index);
-    if (status) return Ok();
-    const Op& op = program.ops[index];
-    return tl::unexpected(
-        Error{status.error().kind,
-              fmt::format("rank {}, {}, operator '{}' ({}): {}", rank_, DescribeStep(noted_step), op.name,
-                          OperatorName(op.kind), status.error().message)});
+    if (!status) return tl::unexpected(context_.Named(program.ops[index], noted_step, status.error()));
+    return Ok();
   };
   WT_RETURN_IF_ERROR(WalkProgram(program, on_memory, on_op));
   WT_RETURN_IF_ERROR(Finish(run));
   return std::move(run.timeline);
-}
-
-Error Executor::NameMemory(const MemoryOp& op, int64_t noted_step, const Error& error) const {
-  return Error{error.kind, fmt::format("rank {}, {}, operator '{}' ({}): {}", rank_, DescribeStep(noted_step),
-                                       role_.buffers[op.buffer].name, Name(op.kind), error.message)};
 }
 
 void Executor::ForgetBatches() {
@@ -123,7 +84,7 @@ void Executor::ForgetBatches() {
 
 Status Executor::Execute(RunState& run, OpIndex index) {
   const Op& op = run.program.ops[index];
-  recorder_.Note(run.noted_step, index);
+  context_.recorder().Note(run.noted_step, index);
   const ExecutionMode& mode = run.mode;
   if (index == mode.submit_before) WT_RETURN_IF_ERROR(SubmitCommunication(run, mode.only));
   if (!IsCommunication(op.kind)) return Compute(run, index);
@@ -135,28 +96,20 @@ Status Executor::Execute(RunState& run, OpIndex index) {
 void Executor::ImitateCommunication(RunState& run, OpIndex index) {
   const Op& op = run.program.ops[index];
   const Duration before = run.Time();
-  Resolve(op.reads, reads_);
-  Resolve(op.writes, writes_);
-  const Axis& axis = plan_.axes[role_.streams[op.stream].axis];
-  Imitate(op.kind, axis.position_of_rank[rank_], axis.size(), plan_.scenario.model.vocab, reads_, writes_);
+  context_.Resolve(op, operands_);
+  const Axis& axis = context_.AxisOf(op.stream);
+  Imitate(op.kind, context_.PositionOn(axis), axis.size(), context_.plan().scenario.model.vocab,
+          operands_.reads, operands_.writes);
   run.uncounted += run.Time() - before;
 }
 
 Status Executor::ExecuteMemory(RunState& run, int32_t index) {
   const MemoryOp& op = run.program.memory[index];
-  if (const Status status = pool_.Execute(run.program, op); !status)
-    return tl::unexpected(NameMemory(op, run.noted_step, status.error()));
-  run.timeline.memory.push_back(MemorySample{index, run.now, pool_.allocated(), pool_.reserved()});
+  if (const Status status = context_.pool().Execute(run.program, op); !status)
+    return tl::unexpected(context_.Named(op, run.noted_step, status.error()));
+  run.timeline.memory.push_back(
+      MemorySample{index, run.now, context_.pool().allocated(), context_.pool().reserved()});
   return Ok();
-}
-
-void Executor::Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>& refs) const {
-  refs.clear();
-  for (const Slice& slice : slices) {
-    const auto [first, elements] = Locate(slice, PositionOn(slice.axis));
-    const uint64_t address = pool_.address(slice.buffer) + first * element_size_[slice.buffer].count();
-    refs.push_back(TensorRef{reinterpret_cast<void*>(address), elements});
-  }
 }
 
 // The stream waits for what the operator depends on, not the host. That is collectives of other streams only,
@@ -166,17 +119,17 @@ Status Executor::SubmitCommunication(RunState& run, OpIndex index) {
   std::vector<Prerequisite> after;
   for (OpIndex dependency : op.dependencies) {
     if (!IsPending(run, dependency)) continue;
-    after.push_back({&CommunicatorOf(run.program.ops[dependency].stream), run.tickets[dependency]});
+    after.push_back({&context_.CommunicatorOf(run.program.ops[dependency].stream), run.tickets[dependency]});
   }
   if (index == run.mode.only) {
-    reads_.assign(run.mode.reads.begin(), run.mode.reads.end());
-    writes_.assign(run.mode.writes.begin(), run.mode.writes.end());
+    operands_.reads.assign(run.mode.reads.begin(), run.mode.reads.end());
+    operands_.writes.assign(run.mode.writes.begin(), run.mode.writes.end());
   } else {
-    Resolve(op.reads, reads_);
-    Resolve(op.writes, writes_);
+    context_.Resolve(op, operands_);
   }
-  run.tickets[index] = CommunicatorOf(op.stream).Submit(op.kind, reads_, writes_, op.name, after);
-  recorder_.NoteSubmitted(run.noted_step, index, run.tickets[index]);
+  run.tickets[index] =
+      context_.CommunicatorOf(op.stream).Submit(op.kind, operands_.reads, operands_.writes, op.name, after);
+  context_.recorder().NoteSubmitted(run.noted_step, index, run.tickets[index]);
   run.submitted.push_back(index);
   return Ok();
 }
@@ -188,73 +141,45 @@ bool Executor::IsPending(const RunState& run, OpIndex dependency) const {
 
 Status Executor::WaitFor(RunState& run, OpIndex communication) {
   if (!IsPending(run, communication)) return Ok();
-  recorder_.NoteWaiting(run.noted_step, communication);
-  return Await(run.program.ops[communication].stream, run.tickets[communication]);
-}
-
-Status Executor::Await(StreamId stream, uint64_t ticket) {
-  Status status = CommunicatorOf(stream).Wait(ticket);
-  if (status) return status;
-  const Group& group = plan_.axes[role_.streams[stream].axis].GroupOf(rank_);
-  constexpr size_t kMost = 16;  // ranks that a line names
-  if (group.ranks.size() == static_cast<size_t>(plan_.world_size) || group.ranks.size() > kMost)
-    return status;
-  status.error().message += fmt::format(" (ranks of group '{}', from 0 on: {} of the job)", group.name,
-                                        fmt::join(group.ranks, ", "));
-  return status;
+  context_.recorder().NoteWaiting(run.noted_step, communication);
+  return context_.Await(run.program.ops[communication].stream, run.tickets[communication]);
 }
 
 Status Executor::Compute(RunState& run, OpIndex index) {
   const Op& op = run.program.ops[index];
   for (OpIndex dependency : op.dependencies) WT_RETURN_IF_ERROR(WaitFor(run, dependency));
   if (std::holds_alternative<HostWait>(op.kind)) {
-    pool_.NoteHostWait(run.program, index);
+    context_.pool().NoteHostWait(run.program, index);
     return Ok();
   }
-  Resolve(op.reads, reads_);
-  Resolve(op.writes, writes_);
+  context_.Resolve(op, operands_);
   const Duration start = run.Time();
   if (const auto* load = std::get_if<LoadBatch>(&op.kind)) {
-    const int context_rank = plan_.mesh.PlaceOf(rank_).context;
-    if (run.noted_step == FlightRecorder::kEvaluation)
-      loader_.LoadHeldOut(*load, run.step, context_rank, writes_);
-    else loader_.Load(*load, run.step, context_rank, writes_);
+    context_.Load(*load, run.step, run.noted_step, operands_.writes);
   } else {
-    WT_RETURN_IF_ERROR(device_.Launch(op.kind, reads_, writes_, ContextOf(run.step)));
+    WT_RETURN_IF_ERROR(
+        context_.device().Launch(op.kind, operands_.reads, operands_.writes, context_.ContextOf(run.step)));
   }
   run.now = run.Time();
   run.timeline.spans.push_back(Span{index, op.stream, start, run.now});
   return Ok();
 }
 
-KernelContext Executor::ContextOf(int64_t step) const {
-  const MeshPlace place = plan_.mesh.PlaceOf(rank_);
-  return {
-      .step = step - skipped_before_,
-      .seed = plan_.scenario.run.seed,
-      .tensor = {place.tensor, plan_.mesh.tensor()},
-      .context = {place.context, plan_.mesh.context()},
-      .expert = {plan_.ExpertRankOf(rank_)},
-      .replica = {place.data, plan_.mesh.data(), plan_.scenario.parallel.data.kind == DataParallelKind::kDp},
-      .lr_factor = LearningRateFactor(plan_.scenario.lr_scheduler, LengthOf(plan_).steps, step),
-      .batch_step = step};
-}
-
 Status Executor::Finish(RunState& run) {
   for (OpIndex index : run.submitted) {
-    recorder_.NoteWaiting(run.noted_step, index);
+    context_.recorder().NoteWaiting(run.noted_step, index);
     const Op& op = run.program.ops[index];
-    WT_RETURN_IF_ERROR(Await(op.stream, run.tickets[index]));
+    WT_RETURN_IF_ERROR(context_.Await(op.stream, run.tickets[index]));
   }
   run.timeline.end = run.Time();
-  pool_.FinishProgram();
+  context_.pool().FinishProgram();
   for (OpIndex index : run.submitted) {
     const StreamId stream = run.program.ops[index].stream;
-    const auto times = CommunicatorOf(stream).TimesOf(run.tickets[index]);
+    const auto times = context_.CommunicatorOf(stream).TimesOf(run.tickets[index]);
     run.timeline.spans.push_back(
         Span{index, stream, Since(run.start, times.start), Since(run.start, times.end)});
   }
-  recorder_.NoteStepDone(run.noted_step);
+  context_.recorder().NoteStepDone(run.noted_step);
   return Ok();
 }
 
@@ -283,7 +208,7 @@ Result<std::optional<LossScaleState>> Executor::LossScale() const {
 
 Status Executor::SetLossScale(const LossScaleState& state) {
   if (!role_.loss_scaling) {
-    skipped_before_ = state.skipped_steps;
+    context_.SetSkippedBefore(state.skipped_steps);
     return Ok();
   }
   const double scale = state.scale > 0 ? state.scale : role_.loss_scaling->first;
@@ -295,7 +220,7 @@ Status Executor::SetLossScale(const LossScaleState& state) {
 
 Result<int64_t> Executor::SkippedSteps() const {
   WT_ASSIGN_OR_RETURN(const std::optional<LossScaleState> state, LossScale());
-  return state ? state->skipped_steps : skipped_before_;
+  return state ? state->skipped_steps : context_.skipped_before();
 }
 
 }  // namespace windtunnel

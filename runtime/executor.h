@@ -11,7 +11,7 @@
 
 #include <memory>
 #include <optional>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -24,12 +24,9 @@
 #include "runtime/device.h"
 #include "runtime/flight_recorder.h"
 #include "runtime/operator_graphs.h"
+#include "runtime/run_context.h"
 
 namespace windtunnel {
-
-// Indexed by axis. Null where the axis's groups have a single rank, or where the rank's
-// role has no stream on it.
-using Communicators = std::vector<std::unique_ptr<Communicator>>;
 
 struct QueuedState;
 
@@ -84,68 +81,54 @@ class Executor {
   // The number of steps whose gradients the optimizer has not seen.
   Result<int64_t> SkippedSteps() const;
 
-  BufferPool& pool() { return pool_; }
+  BufferPool& pool() { return context_.pool(); }
   const Role& role() const { return role_; }
   // BufferValues::Get and Set, between programs. Errors, here and above: the device's, when a copy fails.
   Result<std::span<const float>> Values(const Slice& slice) const { return values_.Get(slice); }
   Status SetValues(const Slice& slice, std::span<const float> values) { return values_.Set(slice, values); }
   // Called when the data position changes: drops what was loaded ahead of time for the next step.
   void ForgetBatches();
-  // The host's time for each operator that it issued outside graphs, in order: of the last
-  // Run, on a device with queues.
   struct HostTime {
     OpIndex op = -1;
     Duration host;
   };
-  const std::vector<HostTime>& host_times() const { return host_times_; }
-  // The same for each graph that it launched, with the number of its operators.
   struct GraphTime {
     int32_t operators = 0;
     Duration host;
   };
-  const std::vector<GraphTime>& graph_times() const { return graph_times_; }
+  // What a Run leaves beside its timeline.
+  struct RunTimes {
+    Communicator::Clock::time_point started{};
+    std::vector<HostTime> operators;
+    std::vector<GraphTime> graphs;
+  };
+  // The host's time for each operator that it issued outside graphs, in order: of the last
+  // Run, on a device with queues.
+  const std::vector<HostTime>& host_times() const { return times_.operators; }
+  // The same for each graph that it launched, with the number of its operators.
+  const std::vector<GraphTime>& graph_times() const { return times_.graphs; }
   // When the last Run began: the zero of its timeline's times.
-  Communicator::Clock::time_point started() const { return started_; }
+  Communicator::Clock::time_point started() const { return times_.started; }
 
  private:
-  friend class QueuedRun;
   struct RunState;  // the state of one Run
 
-  void KeepTimesOfPrograms();
   Status Execute(RunState& run, OpIndex index);
   Status ExecuteMemory(RunState& run, int32_t index);
-  Error NameMemory(const MemoryOp& op, int64_t noted_step, const Error& error) const;
   Status SubmitCommunication(RunState& run, OpIndex index);
   void ImitateCommunication(RunState& run, OpIndex index);
   Status Compute(RunState& run, OpIndex index);
   bool IsPending(const RunState& run, OpIndex dependency) const;
   Status WaitFor(RunState& run, OpIndex communication);
   Status Finish(RunState& run);
-  KernelContext ContextOf(int64_t step) const;  // of the step's operators
-  void Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>& refs) const;
-  int PositionOn(AxisId axis) const { return plan_.axes[axis].position_of_rank[rank_]; }
-  Communicator& CommunicatorOf(StreamId stream) { return *communicators_[role_.streams[stream].axis]; }
-  // Communicator::Wait. If it fails, the error also gives the job's numbers of the group's ranks.
-  Status Await(StreamId stream, uint64_t ticket);
 
-  const Plan& plan_;
   const Role& role_;
-  int rank_;
-  Device& device_;
-  Communicators& communicators_;
-  BatchLoader& loader_;
-  FlightRecorder& recorder_;
   std::unique_ptr<QueuedState> queued_;  // what stays between runs on a device with queues
   WatchedMemory memory_;                 // of the device
-  BufferPool pool_;
+  RunContext context_;
   BufferValues values_;
-  std::vector<Bytes> element_size_;  // by buffer
-  // Steps that an earlier job with loss scaling skipped, where this one does not scale the loss.
-  int64_t skipped_before_ = 0;
-  std::vector<TensorRef> reads_, writes_;
-  std::vector<HostTime> host_times_;
-  std::vector<GraphTime> graph_times_;
-  Communicator::Clock::time_point started_{};
+  Operands operands_;  // of the operator that is being executed
+  RunTimes times_;
 };
 
 }  // namespace windtunnel

@@ -30,35 +30,36 @@ bool IsPlainCrossing(const OpKind& kind) {
 
 }  // namespace
 
-QueuedRun::QueuedRun(Executor& executor, const Program& program, int64_t step, int64_t noted_step,
-                     const ExecutionMode& mode)
-    : executor_(executor),
+QueuedRun::QueuedRun(RunContext& context, QueuedState& state, Executor::RunTimes& times,
+                     const Program& program, int64_t step, int64_t noted_step, const ExecutionMode& mode)
+    : context_(context),
+      state_(state),
+      times_(times),
       program_(program),
       step_(step),
       noted_step_(noted_step),
       mode_(mode),
-      queues_(*executor.device_.queues()),
-      state_(*executor.queued_),
+      queues_(*context.device().queues()),
       tickets_(program.ops.size(), 0),
       events_(program.ops.size(), DeviceQueues::kNever),
       ordinals_(program.ops.size(), 0),
-      covered_(executor.role_.streams.size(), 0) {
-  state_.allocated_at.resize(executor.role_.buffers.size(), 0);
-  state_.queues.resize(executor.role_.streams.size(), -1);
-  timeline_.rank = executor.rank_;
+      covered_(context.role().streams.size(), 0) {
+  state_.allocated_at.resize(context.role().buffers.size(), 0);
+  state_.queues.resize(context.role().streams.size(), -1);
+  timeline_.rank = context.rank();
   timeline_.host_computes = false;
 }
 
 Result<Timeline> QueuedRun::Run() {
   NoteAwaited();
-  executor_.host_times_.clear();
-  executor_.graph_times_.clear();
+  times_.operators.clear();
+  times_.graphs.clear();
   // After a restore steps have other samples, so staged batches are dropped.
   if (noted_step_ == FlightRecorder::kRestore)
     for (StagedBatch& batch : state_.batches)
       batch = {.address = batch.address, .bytes = batch.bytes, .read = 0};
   WT_RETURN_IF_ERROR(queues_.Restart());
-  start_ = last_issue_ = executor_.started_ = Clock::now();
+  start_ = last_issue_ = times_.started = Clock::now();
   std::fill(covered_.begin(), covered_.end(), state_.issued);  // all queues are idle
   if (mode_.lead > Duration()) {
     WT_RETURN_IF_ERROR(queues_.Spin(DeviceQueues::kCompute, mode_.lead));
@@ -68,19 +69,12 @@ Result<Timeline> QueuedRun::Run() {
   const auto on_memory = [&](int32_t index) { return ExecuteMemory(index); };
   const auto on_op = [&](OpIndex index) -> Status {
     const Status status = Execute(index);
-    if (!status) return tl::unexpected(Name(index, status.error()));
+    if (!status) return tl::unexpected(context_.Named(program_.ops[index], noted_step_, status.error()));
     return Ok();
   };
   WT_RETURN_IF_ERROR(WalkProgram(program_, on_memory, on_op));
   WT_RETURN_IF_ERROR(Finish());
   return std::move(timeline_);
-}
-
-Error QueuedRun::Name(OpIndex index, const Error& error) const {
-  const Op& op = program_.ops[index];
-  return Error{error.kind,
-               fmt::format("rank {}, {}, operator '{}' ({}): {}", executor_.rank_, DescribeStep(noted_step_),
-                           op.name, OperatorName(op.kind), error.message)};
 }
 
 // Kept from one run to the next, since steady steps are the same program again and again.
@@ -94,7 +88,7 @@ void QueuedRun::NoteAwaited() {
 
 Status QueuedRun::Execute(OpIndex index) {
   const Op& op = program_.ops[index];
-  executor_.recorder_.Note(noted_step_, index);
+  context_.recorder().Note(noted_step_, index);
   if (index == mode_.submit_before) WT_RETURN_IF_ERROR(Communicate(mode_.only));
   if (std::holds_alternative<HostWait>(op.kind)) return AwaitOnHost(index);
   Status status = Ok();
@@ -112,10 +106,10 @@ Status QueuedRun::Execute(OpIndex index) {
     return Imitate(index);
   }
   const Clock::time_point now = Clock::now();
-  executor_.host_times_.push_back({index, Between(last_issue_, now)});
+  times_.operators.push_back({index, Between(last_issue_, now)});
   last_issue_ = now;
   if (!status || mode_.pause_every == 0) return status;
-  if (static_cast<int64_t>(executor_.host_times_.size()) % mode_.pause_every != 0) return status;
+  if (static_cast<int64_t>(times_.operators.size()) % mode_.pause_every != 0) return status;
   WT_RETURN_IF_ERROR(Drain(DeviceQueues::kCompute));
   last_issue_ = Clock::now();
   return Ok();
@@ -123,22 +117,22 @@ Status QueuedRun::Execute(OpIndex index) {
 
 Status QueuedRun::ExecuteMemory(int32_t index) {
   const MemoryOp& op = program_.memory[index];
-  if (const Status status = executor_.pool_.Execute(program_, op); !status)
-    return tl::unexpected(executor_.NameMemory(op, noted_step_, status.error()));
+  if (const Status status = context_.pool().Execute(program_, op); !status)
+    return tl::unexpected(context_.Named(op, noted_step_, status.error()));
   if (op.allocates()) state_.allocated_at[op.buffer] = state_.issued;
   // Of a step that is measured only the end is wanted, and the host must not be held up.
   if (!mode_.spans) return Ok();
-  timeline_.memory.push_back(MemorySample{index, Between(start_, Clock::now()), executor_.pool_.allocated(),
-                                          executor_.pool_.reserved()});
+  timeline_.memory.push_back(MemorySample{index, Between(start_, Clock::now()), context_.pool().allocated(),
+                                          context_.pool().reserved()});
   return Ok();
 }
 
 Result<DeviceQueues::Queue> QueuedRun::QueueOf(StreamId stream) {
   Queue& queue = state_.queues[stream];
   if (queue >= 0) return queue;
-  const Stream& of = executor_.role_.streams[stream];
+  const Stream& of = context_.role().streams[stream];
   if (of.kind == StreamKind::kCommunication) {
-    DeviceCommunicator* communicator = executor_.CommunicatorOf(stream).on_device();
+    DeviceCommunicator* communicator = context_.CommunicatorOf(stream).on_device();
     if (communicator == nullptr)
       return Unsupported("the communicator of stream '{}' does not work on the device's memory", of.name);
     queue = communicator->queue();
@@ -157,7 +151,7 @@ Status QueuedRun::LetWait(Queue queue, StreamId stream, OpIndex index) {
     const StreamId other = program_.ops[dependency].stream;
     if (tickets_[dependency] != 0) {
       if (mode_.communication == ExecutionMode::Communication::kOne) continue;  // waited for at the end
-      WT_RETURN_IF_ERROR(executor_.CommunicatorOf(other).on_device()->LetWait(queue, tickets_[dependency]));
+      WT_RETURN_IF_ERROR(context_.CommunicatorOf(other).on_device()->LetWait(queue, tickets_[dependency]));
     } else if (events_[dependency] != DeviceQueues::kNever) {
       WT_RETURN_IF_ERROR(queues_.WaitFor(queue, events_[dependency]));
       if (other == kComputeStream) covered_[stream] = std::max(covered_[stream], ordinals_[dependency]);
@@ -182,19 +176,18 @@ Status QueuedRun::Communicate(OpIndex index) {
   WT_ASSIGN_OR_RETURN(const Queue queue, QueueOf(op.stream));
   WT_RETURN_IF_ERROR(LetWait(queue, op.stream, index));
   if (index == mode_.only) {
-    executor_.reads_.assign(mode_.reads.begin(), mode_.reads.end());
-    executor_.writes_.assign(mode_.writes.begin(), mode_.writes.end());
+    state_.operands.reads.assign(mode_.reads.begin(), mode_.reads.end());
+    state_.operands.writes.assign(mode_.writes.begin(), mode_.writes.end());
     // As in the step, where it comes after what makes its operands.
     WT_ASSIGN_OR_RETURN(const Event now, queues_.Record(DeviceQueues::kCompute, DeviceQueues::Timing::kNone));
     WT_RETURN_IF_ERROR(queues_.WaitFor(queue, now));
   } else {
     WT_RETURN_IF_ERROR(LetWaitForMemory(queue, op.stream, op));
-    executor_.Resolve(op.reads, executor_.reads_);
-    executor_.Resolve(op.writes, executor_.writes_);
+    context_.Resolve(op, state_.operands);
   }
-  tickets_[index] =
-      executor_.CommunicatorOf(op.stream).Submit(op.kind, executor_.reads_, executor_.writes_, op.name);
-  executor_.recorder_.NoteSubmitted(noted_step_, index, tickets_[index]);
+  tickets_[index] = context_.CommunicatorOf(op.stream).Submit(op.kind, state_.operands.reads,
+                                                              state_.operands.writes, op.name);
+  context_.recorder().NoteSubmitted(noted_step_, index, tickets_[index]);
   submitted_.push_back(index);
   return Ok();
 }
@@ -217,14 +210,13 @@ Status QueuedRun::Imitate(OpIndex index) {
 
 Status QueuedRun::CopyAsImitation(const Op& op) {
   if (op.writes.empty()) return Ok();
-  executor_.Resolve(op.reads, executor_.reads_);
-  executor_.Resolve(op.writes, executor_.writes_);
-  const TensorRef& out = executor_.writes_[0];
-  const Axis& axis = executor_.plan_.axes[executor_.role_.streams[op.stream].axis];
-  const Imitation imitation = PlanImitation(op.kind, axis.position_of_rank[executor_.rank_], axis.size());
+  context_.Resolve(op, state_.operands);
+  const TensorRef& out = state_.operands.writes[0];
+  const Axis& axis = context_.AxisOf(op.stream);
+  const Imitation imitation = PlanImitation(op.kind, context_.PositionOn(axis), axis.size());
   for (const Imitation::Copy& copy : imitation.copies) {
     char* to = static_cast<char*>(out.data) + copy.to;
-    const char* from = static_cast<const char*>(executor_.reads_[0].data) + copy.from;
+    const char* from = static_cast<const char*>(state_.operands.reads[0].data) + copy.from;
     if (to != from && copy.bytes > 0)
       WT_RETURN_IF_ERROR(queues_.Copy(DeviceQueues::kCompute, to, from, Bytes(copy.bytes)));
   }
@@ -238,8 +230,8 @@ Status QueuedRun::CopyAsImitation(const Op& op) {
 Status QueuedRun::AwaitDependencies(OpIndex index) {
   for (OpIndex dependency : program_.ops[index].dependencies) {
     if (tickets_[dependency] != 0) {
-      executor_.recorder_.NoteWaiting(noted_step_, dependency);
-      WT_RETURN_IF_ERROR(executor_.Await(program_.ops[dependency].stream, tickets_[dependency]));
+      context_.recorder().NoteWaiting(noted_step_, dependency);
+      WT_RETURN_IF_ERROR(context_.Await(program_.ops[dependency].stream, tickets_[dependency]));
     } else if (events_[dependency] != DeviceQueues::kNever) {
       WT_RETURN_IF_ERROR(queues_.Await(events_[dependency]));
     }
@@ -250,7 +242,7 @@ Status QueuedRun::AwaitDependencies(OpIndex index) {
 Status QueuedRun::AwaitOnHost(OpIndex index) {
   WT_RETURN_IF_ERROR(AwaitDependencies(index));
   last_issue_ = Clock::now();
-  executor_.pool_.NoteHostWait(program_, index);
+  context_.pool().NoteHostWait(program_, index);
   return Ok();
 }
 
@@ -273,19 +265,18 @@ Status QueuedRun::Compute(OpIndex index) {
   MakeRoomFor(queue);
   WT_RETURN_IF_ERROR(LetWait(queue, op.stream, index));
   WT_RETURN_IF_ERROR(LetWaitForMemory(queue, op.stream, op));
-  executor_.Resolve(op.reads, executor_.reads_);
-  executor_.Resolve(op.writes, executor_.writes_);
+  context_.Resolve(op, state_.operands);
   if (mode_.keep_busy) WT_RETURN_IF_ERROR(KeepBusy(queue));
   Issued issued{index, Clock::now(), last_[queue]};
   if (const auto* load = std::get_if<LoadBatch>(&op.kind)) {
     WT_RETURN_IF_ERROR(Load(*load, queue));
   } else if (IsPlainCrossing(op.kind)) {
-    const TensorRef& from = executor_.reads_[0];
-    WT_RETURN_IF_ERROR(queues_.Copy(queue, executor_.writes_[0].data, from.data,
+    const TensorRef& from = state_.operands.reads[0];
+    WT_RETURN_IF_ERROR(queues_.Copy(queue, state_.operands.writes[0].data, from.data,
                                     SizeOf(std::get<Copy>(op.kind).from) * from.elements));
   } else {
     WT_RETURN_IF_ERROR(
-        executor_.device_.Launch(op.kind, executor_.reads_, executor_.writes_, ContextOn(queue)));
+        context_.device().Launch(op.kind, state_.operands.reads, state_.operands.writes, ContextOn(queue)));
   }
   if (queue == DeviceQueues::kCompute) ordinals_[index] = ++state_.issued;
   if (!mode_.spans && !state_.is_awaited[index]) return Ok();
@@ -307,21 +298,20 @@ Status QueuedRun::ComputeInGraph(OpIndex index) {
     state_.graphs.Begin(program_, index, ContextOn(DeviceQueues::kCompute));
     left_of_graph_ = graph_size_ = op.graph;
   }
-  executor_.Resolve(op.reads, executor_.reads_);
-  executor_.Resolve(op.writes, executor_.writes_);
-  state_.graphs.Add(op, executor_.reads_, executor_.writes_);
+  context_.Resolve(op, state_.operands);
+  state_.graphs.Add(op, state_.operands.reads, state_.operands.writes);
   ordinals_[index] = ++state_.issued;
   if (--left_of_graph_ > 0) return Ok();
   WT_ASSIGN_OR_RETURN(const bool is_graph, state_.graphs.Issue());
   last_issue_ = Clock::now();
-  if (is_graph) executor_.graph_times_.push_back({graph_size_, Between(graph_begun_, last_issue_)});
+  if (is_graph) times_.graphs.push_back({graph_size_, Between(graph_begun_, last_issue_)});
   if (!state_.is_awaited[index]) return Ok();
   WT_ASSIGN_OR_RETURN(events_[index], queues_.Record(DeviceQueues::kCompute, DeviceQueues::Timing::kNone));
   return Ok();
 }
 
 KernelContext QueuedRun::ContextOn(Queue queue) const {
-  KernelContext context = executor_.ContextOf(step_);
+  KernelContext context = context_.ContextOf(step_);
   context.queue = queue;
   return context;
 }
@@ -343,17 +333,16 @@ Status QueuedRun::ComputeOnHost(OpIndex index) {
   WT_RETURN_IF_ERROR(LetWaitForMemory(queue, op.stream, op));
   WT_RETURN_IF_ERROR(Drain(queue));
   const Clock::time_point start = Clock::now();
-  executor_.Resolve(op.reads, executor_.reads_);
-  executor_.Resolve(op.writes, executor_.writes_);
-  std::vector<TensorRef> reads = executor_.reads_, writes = executor_.writes_;
+  context_.Resolve(op, state_.operands);
+  std::vector<TensorRef> reads = state_.operands.reads, writes = state_.operands.writes;
   WT_RETURN_IF_ERROR(Borrow(op, reads, writes, queue));
   WT_RETURN_IF_ERROR(Drain(queue));
   if (state_.host == nullptr) state_.host = MakeCpuDevice();
   WT_RETURN_IF_ERROR(state_.host->Launch(op.kind, reads, writes, ContextOn(queue)));
   for (size_t i = 0; i < op.writes.size(); ++i) {
-    if (writes[i].data == executor_.writes_[i].data) continue;
-    WT_RETURN_IF_ERROR(
-        queues_.Copy(queue, executor_.writes_[i].data, writes[i].data, BytesOf(op.writes[i], writes[i])));
+    if (writes[i].data == state_.operands.writes[i].data) continue;
+    WT_RETURN_IF_ERROR(queues_.Copy(queue, state_.operands.writes[i].data, writes[i].data,
+                                    BytesOf(op.writes[i], writes[i])));
   }
   WT_RETURN_IF_ERROR(Drain(queue));
   ordinals_[index] = ++state_.issued;
@@ -370,7 +359,7 @@ Status QueuedRun::ComputeOnHost(OpIndex index) {
 Status QueuedRun::Borrow(const Op& op, std::vector<TensorRef>& reads, std::vector<TensorRef>& writes,
                          Queue queue) {
   const auto is_borrowed = [this](const Slice& slice) {
-    return executor_.role_.buffers[slice.buffer].space != MemorySpace::kHost;
+    return context_.role().buffers[slice.buffer].space != MemorySpace::kHost;
   };
   Bytes bytes;
   const auto add = [&](const std::vector<Slice>& slices, const std::vector<TensorRef>& refs) {
@@ -401,7 +390,7 @@ Status QueuedRun::Borrow(const Op& op, std::vector<TensorRef>& reads, std::vecto
 }
 
 Bytes QueuedRun::BytesOf(const Slice& slice, const TensorRef& located) const {
-  return SizeOf(executor_.role_.buffers[slice.buffer].dtype) * located.elements;
+  return SizeOf(context_.role().buffers[slice.buffer].dtype) * located.elements;
 }
 
 // ---- batches: made ahead of time in memory that the device reads by itself --------------------------------
@@ -431,9 +420,7 @@ Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::sp
     staged.push_back({reinterpret_cast<void*>(at), tensor.elements});
     at += static_cast<uint64_t>(Aligned(BytesOfBatch(tensor)).count());
   }
-  const int context_rank = executor_.plan_.mesh.PlaceOf(executor_.rank_).context;
-  if (held_out) executor_.loader_.LoadHeldOut(op, step, context_rank, staged);
-  else executor_.loader_.Load(op, step, context_rank, staged);
+  context_.Load(op, step, noted_step_, staged);
   free->step = step;
   free->held_out = held_out;
   free->micro_batch = op.micro_batch;
@@ -442,9 +429,9 @@ Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::sp
 }
 
 Status QueuedRun::Load(const LoadBatch& op, Queue queue) {
-  WT_ASSIGN_OR_RETURN(StagedBatch * batch, Stage(op, step_, executor_.writes_));
+  WT_ASSIGN_OR_RETURN(StagedBatch * batch, Stage(op, step_, state_.operands.writes));
   uint64_t at = batch->address;
-  for (const TensorRef& tensor : executor_.writes_) {
+  for (const TensorRef& tensor : state_.operands.writes) {
     WT_RETURN_IF_ERROR(
         queues_.Copy(queue, tensor.data, reinterpret_cast<const void*>(at), BytesOfBatch(tensor)));
     at += static_cast<uint64_t>(Aligned(BytesOfBatch(tensor)).count());
@@ -472,7 +459,7 @@ Status QueuedRun::StageNextStep() {
 Status QueuedRun::Finish() {
   std::vector<Event> ends;
   for (size_t stream = 0; stream < state_.queues.size(); ++stream) {
-    const StreamKind kind = executor_.role_.streams[stream].kind;
+    const StreamKind kind = context_.role().streams[stream].kind;
     if (stream != kComputeStream && (kind != StreamKind::kCopy || state_.queues[stream] < 0)) continue;
     const Queue queue = stream == kComputeStream ? DeviceQueues::kCompute : state_.queues[stream];
     WT_ASSIGN_OR_RETURN(const Event end, queues_.Record(queue, DeviceQueues::Timing::kTimed));
@@ -493,18 +480,18 @@ Status QueuedRun::Finish() {
     WT_ASSIGN_OR_RETURN(const Duration begun, TimeOf(led_));
     timeline_.end -= std::min(begun, timeline_.end);
   }
-  WT_RETURN_IF_ERROR(executor_.device_.Fault());
-  executor_.pool_.FinishProgram();
+  WT_RETURN_IF_ERROR(context_.device().Fault());
+  context_.pool().FinishProgram();
   if (mode_.spans) WT_RETURN_IF_ERROR(CollectSpans());
-  executor_.recorder_.NoteStepDone(noted_step_);
+  context_.recorder().NoteStepDone(noted_step_);
   return Ok();
 }
 
 Status QueuedRun::WaitForAll() {
   for (OpIndex index : submitted_) {
-    executor_.recorder_.NoteWaiting(noted_step_, index);
-    if (auto status = executor_.Await(program_.ops[index].stream, tickets_[index]); !status)
-      return tl::unexpected(Name(index, status.error()));
+    context_.recorder().NoteWaiting(noted_step_, index);
+    if (auto status = context_.Await(program_.ops[index].stream, tickets_[index]); !status)
+      return tl::unexpected(context_.Named(program_.ops[index], noted_step_, status.error()));
   }
   return Ok();
 }
@@ -516,7 +503,7 @@ Result<Duration> QueuedRun::TimeOf(Event event) {
 
 Result<Duration> QueuedRun::EndOf(OpIndex index) {
   if (tickets_[index] != 0) {
-    const auto times = executor_.CommunicatorOf(program_.ops[index].stream).TimesOf(tickets_[index]);
+    const auto times = context_.CommunicatorOf(program_.ops[index].stream).TimesOf(tickets_[index]);
     return std::max(Between(start_, times.end), Duration());
   }
   if (events_[index] == DeviceQueues::kNever) return Duration();
@@ -544,7 +531,7 @@ Status QueuedRun::CollectSpans() {
   }
   for (OpIndex index : submitted_) {
     const StreamId stream = program_.ops[index].stream;
-    const auto times = executor_.CommunicatorOf(stream).TimesOf(tickets_[index]);
+    const auto times = context_.CommunicatorOf(stream).TimesOf(tickets_[index]);
     timeline_.spans.push_back(Span{index, stream, std::max(Between(start_, times.start), Duration()),
                                    std::max(Between(start_, times.end), Duration())});
   }

@@ -17,12 +17,14 @@
 // waits for is done. It ends when the operator is done.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "runtime/executor.h"
 #include "runtime/operator_graphs.h"
+#include "runtime/run_context.h"
 
 namespace windtunnel {
 
@@ -48,15 +50,17 @@ struct QueuedState {
   int64_t issued = 0;                   // operators issued to the compute queue, in all runs
   // The cpu device that runs the host's operators; made when it is first needed.
   std::unique_ptr<Device> host = nullptr;
+  Operands operands = {};  // of the operator that is being issued
   uint64_t borrowed = 0;  // host memory for copies of their operands that are in the device's
   Bytes borrowed_bytes = {};
 };
 
 class QueuedRun {
  public:
-  // `noted_step`: the number under which the flight recorder knows the program.
-  QueuedRun(Executor& executor, const Program& program, int64_t step, int64_t noted_step,
-            const ExecutionMode& mode);
+  // `state` is that of all runs in `context`. Writes `times`. `noted_step`: the number under which the flight
+  // recorder knows the program.
+  QueuedRun(RunContext& context, QueuedState& state, Executor::RunTimes& times, const Program& program,
+            int64_t step, int64_t noted_step, const ExecutionMode& mode);
   Result<Timeline> Run();
 
  private:
@@ -110,14 +114,14 @@ class QueuedRun {
   Result<Duration> EndOf(OpIndex index);
   Result<Duration> TimeOf(Event event);
   void NoteAwaited();
-  Error Name(OpIndex index, const Error& error) const;
 
-  Executor& executor_;
+  RunContext& context_;
+  QueuedState& state_;
+  Executor::RunTimes& times_;
   const Program& program_;
   const int64_t step_, noted_step_;
   const ExecutionMode& mode_;
   DeviceQueues& queues_;
-  QueuedState& state_;
 
   Clock::time_point start_{}, last_issue_{};
   Event led_ = DeviceQueues::kNever;  // behind ExecutionMode::lead

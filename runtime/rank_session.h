@@ -12,6 +12,7 @@
 #include "plan/plan.h"
 #include "runtime/executor.h"
 #include "runtime/flight_recorder.h"
+#include "runtime/run_context.h"
 #include "runtime/store.h"
 #include "runtime/thread_communicator.h"
 
