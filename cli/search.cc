@@ -193,6 +193,9 @@ std::vector<std::string_view> SlowSteps(const Scenario& scenario) {
   if (pipelines && Has(kinds, DataParallelKind::kFsdp)) slow.push_back("FSDP in a pipeline");
   if (Has(kinds, DataParallelKind::kZero2)) slow.push_back("zero2");
   if (Has(kinds, DataParallelKind::kZero3)) slow.push_back("zero3");
+  if (scenario.model.encoder) slow.push_back("model.encoder");
+  if (!scenario.model.encoder && scenario.model.position == PositionKind::kRelative)
+    slow.push_back("model.position: relative");
   if (scenario.optimizer.zero_redundancy) slow.push_back("optimizer.zero_redundancy");
   std::vector<Offload> offload = scenario.search->offload;
   if (offload.empty()) offload.push_back(scenario.parallel.data.offload);

@@ -162,6 +162,19 @@ double LayersWeights(const ModelSpec& model) {
          modules * 2 * h * h;  // eh_proj: 2 hidden -> hidden
 }
 
+// The same with an encoder, of the mean token of a sample. Tokens of the source go through the encoder and
+// through cross-attention's keys and values, others through what else the decoder has.
+double LayersWeightsWithEncoder(const ModelSpec& model) {
+  const double h = static_cast<double>(model.hidden), matrices = IsGated(model.activation) ? 3 : 2;
+  const double attention = AttentionWeights(model), mlp = matrices * h * static_cast<double>(model.ffn);
+  const double keys = 2 * h * static_cast<double>(model.kv_heads * model.head_dim);
+  const double layers = static_cast<double>(model.layers);
+  const double of_source = static_cast<double>(model.encoder->layers) * (attention + mlp) + layers * keys;
+  const double of_sequence = layers * (2 * attention - keys + mlp);
+  const double share = static_cast<double>(model.seq_len) / static_cast<double>(model.SampleTokens());
+  return of_source * (1 - share) + of_sequence * share;
+}
+
 // The number of passes over the layers' GEMMs and over attention, in units of 2 FLOPs per weight: one
 // forward, and two for backward.
 struct Passes {
@@ -206,10 +219,12 @@ Flops FlopsPerToken(const Plan& plan, FlopsConvention convention) {
   if (convention == FlopsConvention::kPalm || model.kind != ModelKind::kTransformer)
     return plan.model.flops_per_token;
   const Passes passes = PassesOf(plan.scenario, convention);
-  const double weights = 2 * passes.layers * LayersWeights(model);
+  const double weights =
+      2 * passes.layers * (model.encoder ? LayersWeightsWithEncoder(model) : LayersWeights(model));
   const double attention = 2 * passes.attention * model.AttentionTokens() *
                            static_cast<double>(model.heads * (model.head_dim + model.ValueDim()));
-  const double head = 6 * static_cast<double>((1 + model.MtpLayers()) * model.hidden * model.vocab);
+  const double share = static_cast<double>(model.seq_len) / static_cast<double>(model.SampleTokens());
+  const double head = 6 * share * static_cast<double>((1 + model.MtpLayers()) * model.hidden * model.vocab);
   return Flops(weights + attention + head);
 }
 

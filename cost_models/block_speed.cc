@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <variant>
 
 #include "base/ceil_divide.h"
@@ -44,6 +45,7 @@ Scenario FewBlocksOf(const Scenario& scenario) {
   Scenario few;
   few.model = scenario.model;
   few.model.layers = LastPeriodOf(scenario.model).model;
+  if (few.model.encoder) few.model.encoder->layers = std::exchange(few.model.layers, 1);
   few.model.mtp.reset();
   few.batch = {.micro = scenario.batch.micro, .accumulate = std::min<int64_t>(scenario.batch.accumulate, 2)};
   few.precision = scenario.precision;

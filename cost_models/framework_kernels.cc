@@ -41,14 +41,14 @@ double LaunchesOf(const FrameworkKernel& kernel, const OperatorShape& shape) {
 
 constexpr Bytes kTensorCoreRows(16);
 
-// Scores or context of eager attention: products over the full square of scores.
+// Scores or context of eager attention: products over all scores, seen or not.
 Result<Duration> AttentionProduct(const OpKind& kind, Work work, const FrameworkProfile& framework,
                                   const DeviceSpec& device, const ArithmeticContext& context) {
   const auto product = [&](const auto& a) -> Result<Duration> {
     const int64_t width = work == Work::kContext ? a.values() : a.head_dim;
-    BatchedGemm one_pass{a.batch * a.heads, a.seq, a.seq, width, a.dtype};
+    BatchedGemm one_pass{a.batch * a.heads, a.seq, a.keys(), width, a.dtype};
     if (work == Work::kContext) std::swap(one_pass.n, one_pass.k);
-    one_pass.row_divisor = CommonPowerOfTwo(a.seq, width);
+    one_pass.row_divisor = CommonPowerOfTwo(a.keys(), width);
     const bool is_aligned = SizeOf(a.dtype) * one_pass.row_divisor >= kTensorCoreRows;
     if (framework.aligned_batches_only && !is_aligned && SizeOf(a.dtype) == Bytes(2)) {
       // (Not fp32_ceiling: these are other kernels than those of products in fp32.)

@@ -173,8 +173,9 @@ const std::vector<AttentionRate>& RatesOf(const Attention& a, const DeviceSpec& 
   return device.flash;
 }
 
-// How the time of attention with a window, or to all keys, follows from rates of causal attention: fused
-// kernels skip tiles of scores of which nothing is seen, and compute the others whole.
+// How the time of attention with a window, or to all keys (which may be another sequence's), follows from rates
+// of causal attention: fused kernels skip tiles of scores of which nothing is seen, and compute the others
+// whole.
 struct CausalWork {
   int64_t seq = 0;   // of causal attention that works on as many key tiles per query tile
   double share = 1;  // the time per FLOP over that attention's
@@ -182,14 +183,15 @@ struct CausalWork {
 template <typename Attention>
 CausalWork CausalWorkOf(const Attention& a) {
   if (a.window == 0 && a.causal) return {a.seq, 1};
-  const int64_t tiles = CeilDivide(a.seq, kQueryBlock);
+  const int64_t tiles = CeilDivide(a.seq, kQueryBlock), key_tiles = CeilDivide(a.keys(), kQueryBlock);
   const int64_t window = a.window == 0 ? 0 : CeilDivide(a.window - 1, kQueryBlock) + 1;  // in tiles
-  const double worked = SeenPairs(tiles, window, a.causal);
+  const double worked =
+      a.causal ? SeenPairs(tiles, window) : static_cast<double>(tiles) * static_cast<double>(key_tiles);
   const double alike = std::max(2 * worked / static_cast<double>(tiles) - 1, 1.0);  // tiles of that sequence
   const int64_t longest = a.causal ? a.seq : std::numeric_limits<int64_t>::max();
   const int64_t seq = std::min<int64_t>(longest, std::llround(alike * static_cast<double>(kQueryBlock)));
   const double tile = static_cast<double>(kQueryBlock * kQueryBlock);
-  const double useful = SeenPairs(a.seq, a.window, a.causal) / (worked * tile);
+  const double useful = SeenPairsOf(a) / (worked * tile);
   const double useful_alike = SeenPairs(seq, 0) / (alike * (alike + 1) / 2 * tile);
   return {seq, useful_alike / useful};
 }
@@ -198,11 +200,11 @@ template <typename Attention>
 Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
                                const KernelOptions& options) {
   const auto& rates = RatesOf(a, device, options.flash);
-  // Eager attention computes the full square of scores, and masks what is not seen.
+  // Eager attention computes all scores, and masks what is not seen. A causal kernel would count half of them.
   const bool is_eager = a.kind == AttentionKind::kEager;
-  const CausalWork work = is_eager
-                              ? CausalWork{a.seq, SeenPairs(a.seq, 0) / SeenPairs(a.seq, a.window, a.causal)}
-                              : CausalWorkOf(a);
+  const double rows = static_cast<double>(a.seq) / static_cast<double>(a.keys());
+  const CausalWork work =
+      is_eager ? CausalWork{a.keys(), rows * SeenPairs(a.keys(), 0) / SeenPairsOf(a)} : CausalWorkOf(a);
   flops = flops * work.share;
   // FlashAttention has kernels for heads of 32, 64, 96, … (csrc/flash_attn/src).
   const bool is_padded = !is_eager && (options.flash == FlashKernels::kFlashAttention1 ||

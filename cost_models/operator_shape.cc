@@ -90,6 +90,15 @@ class Shaper {
   }
   void operator()(const AttentionForward& a) { OfAttention(a, false); }
   void operator()(const AttentionBackward& a) { OfAttention(a, true); }
+  void operator()(const RelativeBias& r) {
+    Main("pairs", Product(r.heads, r.seq * r.seq), r.dtype);
+    Issued(/*is_backward=*/false, /*is_in_block=*/false);
+  }
+  void operator()(const RelativeBiasBackward& r) {
+    Main("scores", Product(r.batch * r.heads, r.seq * r.seq), r.dtype);
+    Tensor("pairs", Product(r.heads, r.seq * r.seq));
+    Issued(/*is_backward=*/true);
+  }
   void operator()(const Rope& r) {
     Main("rotated", Product(r.batch * r.seq, (r.heads + r.kv_heads) * r.rotated_columns()), r.dtype);
     Tensor("heads", Product(r.batch * r.seq, (r.heads + r.kv_heads) * r.head_dim));
@@ -171,7 +180,9 @@ class Shaper {
     Says("widened", SizeOf(c.to) > SizeOf(c.from));
     Says("crosses", c.crosses != Copy::Crosses::kNothing);
   }
-  void operator()(const LoadBatch& l) { Main("tokens", Product(l.rows, l.columns), DType::kInt32); }
+  void operator()(const LoadBatch& l) {
+    Main("tokens", Product(l.rows, l.columns + l.source), DType::kInt32);
+  }
   template <typename Other>
   void operator()(const Other&) {}
 
@@ -214,11 +225,13 @@ class Shaper {
   template <typename Attention>
   void OfAttention(const Attention& a, bool is_backward) {
     Main("output", Product(a.batch * a.seq, a.heads * a.values()), a.dtype);
-    Tensor("scores", Product(a.batch * a.heads, a.seq * a.seq));
-    Tensor("qkv", Product(a.batch * a.seq, (a.heads + a.kv_heads) * a.head_dim + a.kv_heads * a.values()));
+    Tensor("scores", Product(a.batch * a.heads, a.seq * a.keys()));
+    Tensor("qkv", Product(a.batch, a.seq * a.heads * a.head_dim) +
+                      Product(a.batch, a.keys() * a.kv_heads * (a.head_dim + a.values())));
     SaysOneOf(a.kind);
     Says("causal", a.causal);
     Says("fp32_softmax", a.fp32_softmax);
+    Says("biased", a.biased);
     Says("heads_by_four", a.batch * a.heads % 4 == 0);
     Says("grouped", a.heads != a.kv_heads);
     Issued(is_backward);

@@ -64,13 +64,18 @@ NormedHeads HeadsOf(const HeadNorm& n) {
 // out [T, heads * value_dim].
 // A query sees the keys up to its own; if not `causal`, all keys of its sequence. With a window, which is
 // shorter than seq, and needs `causal`, it sees that many keys at most, up to its own.
+// Cross-attention (key_seq > 0, not `causal`) sees all key_seq keys of another sequence for each of the batch.
+// Instead of qkv there are q[T, heads * head_dim] and kv[batch * key_seq, kv_heads * (head_dim + value_dim)]
+// (keys, then values), and gradients dq and dkv.
 // dropout, here and below, is of the probabilities, before they weigh values; what is saved is not dropped.
 // `heads` are those of one of `head_parts` context-parallel ranks, which share the tensor rank's (ulysses).
-// eager saves the probabilities [batch, heads, seq, seq] (zero for keys that the query does not see);
+// `biased`, eager only: bias[heads, seq, seq] is added to the scaled scores. backward also writes the gradients
+// of the scores after that, dscores[batch, heads, seq, seq] (zero for keys that the query does not see).
+// eager saves the probabilities [batch, heads, seq, keys] (zero for keys that the query does not see);
 // flash saves the rows' log-sum-exp [batch, heads, seq]. The workspace holds tiles; its size is
 // AttentionWorkspaceElements().
-// forward: reads qkv; writes out, saved, workspace.
-// backward: reads dout, qkv, out, saved; writes dqkv, workspace.
+// forward: reads qkv (, bias); writes out, saved, workspace.
+// backward: reads dout, qkv, out, saved; writes dqkv (, dscores), workspace.
 struct AttentionForward {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   AttentionKind kind = AttentionKind::kFlash;
@@ -82,8 +87,11 @@ struct AttentionForward {
   bool causal = true;
   // Predicted only, eager: softmax returns fp32, as under autocast, and saved are its probabilities.
   bool fp32_softmax = false;
+  int64_t key_seq = 0;
+  bool biased = false;
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
+  int64_t keys() const { return key_seq > 0 ? key_seq : seq; }  // of a sequence
 };
 struct AttentionBackward {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
@@ -95,13 +103,19 @@ struct AttentionBackward {
   int head_parts = 1;
   bool causal = true;
   bool fp32_softmax = false;
+  int64_t key_seq = 0;
+  bool biased = false;
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
+  int64_t keys() const { return key_seq > 0 ? key_seq : seq; }
 };
-// The fp32 elements of one rank's attention workspace: a tile of scores, kAttentionBlock query rows x
-// sequence, and in backward another one for their gradient.
+// The fp32 elements of one rank's attention workspace: a tile of scores, kAttentionBlock of the `seq` query
+// rows x keys, and in backward another one for their gradient.
 inline constexpr int64_t kAttentionBlock = 64;
-int64_t AttentionWorkspaceElements(int64_t seq, bool backward);
+int64_t AttentionWorkspaceElements(int64_t seq, int64_t keys, bool backward);
+inline int64_t AttentionWorkspaceElements(int64_t seq, bool backward) {
+  return AttentionWorkspaceElements(seq, seq, backward);
+}
 
 // Attention of the queries of a context-parallel rank's tokens (`seq` of each sequence, split in zigzag) with
 // the keys and values of some ranks' tokens, kv[blocks, T, kv_heads * (head_dim + value_dim)] (keys, then
@@ -140,6 +154,21 @@ struct ContextAttentionBackward {
 // out[T, heads * value_dim] and log_sum_exp of one set; writes: those of the other, in place.
 struct MergeAttention {
   int64_t batch = 0, seq = 0, heads = 0, value_dim = 0;
+  DType dtype = DType::kFloat32;
+};
+
+// The biases of relative positions, of scores between the tokens of one sequence: of each head one for each
+// bucket of distances (plan/relative_buckets.h). reads: table[heads, buckets]; writes: bias[heads, seq, seq].
+struct RelativeBias {
+  int64_t heads = 0, seq = 0;
+  bool causal = true;
+  DType dtype = DType::kFloat32;
+};
+// reads: dscores[batch, heads, seq, seq] (AttentionBackward); writes: dtable (acc).
+struct RelativeBiasBackward {
+  int64_t batch = 0, heads = 0, seq = 0;
+  bool causal = true;
+  bool accumulate = false;
   DType dtype = DType::kFloat32;
 };
 

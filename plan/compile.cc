@@ -152,8 +152,7 @@ Status CheckSize(const Scenario& s) {
   const double most = 80'000 / SizeOfBlock(s);             // of a rank: up to 16 GB of operators
   const double most_of_stages = 135'000 / SizeOfBlock(s);  // of all stages, one rank of each: up to 18 GB
   const bool is_mlp = s.model.kind == ModelKind::kMlp;
-  const double layers =
-      is_mlp ? static_cast<double>(s.model.widths.size()) - 1 : static_cast<double>(s.model.layers);
+  const double layers = static_cast<double>(LayerCount(s.model));
   const double of_model = layers * static_cast<double>(s.batch.accumulate);
   const double of_rank = of_model / static_cast<double>(s.parallel.pipeline.size);
   const double of_stages = of_model * (SharesUpdates(s) ? static_cast<double>(s.parallel.data.size) : 1);

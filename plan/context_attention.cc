@@ -17,9 +17,10 @@ AttentionDims ContextAttention::CoreDims() const {
 }
 
 Slice ContextAttention::Workspace(bool backward) const {
-  const int64_t seq = is_plain() ? CoreDims().seq : dims_.seq * blocks();
-  return c_.b.Temporary(name_ + ".workspace", AttentionWorkspaceElements(seq, backward),
-                        Category::kWorkspace);
+  const AttentionDims core = CoreDims();
+  const int64_t elements = is_plain() ? AttentionWorkspaceElements(core.seq, core.keys(), backward)
+                                      : AttentionWorkspaceElements(dims_.seq * blocks(), backward);
+  return c_.b.Temporary(name_ + ".workspace", elements, Category::kWorkspace);
 }
 
 // ---- ulysses
@@ -126,24 +127,60 @@ Slice ContextAttention::Rounded(Slice probabilities, const std::string& name) co
   return rounded;
 }
 
-ContextAttention::Core ContextAttention::Forward(Slice qkv) const {
-  if (is_plain()) {
-    const AttentionDims d = CoreDims();
-    const int64_t rows = d.batch * d.heads * d.seq;
-    Core core = {c_.Activation(name_ + ".out", d.tokens() * d.out_columns()),
-                 d.kind == AttentionKind::kEager
-                     ? c_.b.Temporary(name_ + ".probabilities", rows * d.seq, Category::kActivations,
-                                      d.fp32_softmax ? DType::kFloat32 : d.dtype)
-                     : c_.b.Temporary(name_ + ".log_sum_exp", rows, Category::kActivations)};
-    const Slice workspace = Workspace(false);
-    c_.b.Add(AttentionForward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype, d.value_dim,
-                              d.window, DropsWithin(), exchanges_heads() ? context_.ranks() : 1, d.causal,
-                              d.fp32_softmax},
-             name_, {qkv}, {core.out, core.saved, workspace});
-    if (drops_apart()) Drop(core);
-    else if (d.fp32_softmax) core.rounded = Rounded(core.saved, name_ + ".probabilities.rounded");
-    return core;
+ContextAttention::Core ContextAttention::PlainForward(std::vector<Slice> inputs) const {
+  const AttentionDims d = CoreDims();
+  const int64_t rows = d.batch * d.heads * d.seq;
+  Core core = {c_.Activation(name_ + ".out", d.tokens() * d.out_columns()),
+               d.kind == AttentionKind::kEager
+                   ? c_.b.Temporary(name_ + ".probabilities", rows * d.keys(), Category::kActivations,
+                                    d.fp32_softmax ? DType::kFloat32 : d.dtype)
+                   : c_.b.Temporary(name_ + ".log_sum_exp", rows, Category::kActivations)};
+  const Slice workspace = Workspace(false);
+  c_.b.Add(AttentionForward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype, d.value_dim,
+                            d.window, DropsWithin(), exchanges_heads() ? context_.ranks() : 1, d.causal,
+                            d.fp32_softmax, d.key_seq, d.biased},
+           name_, std::move(inputs), {core.out, core.saved, workspace});
+  if (drops_apart()) Drop(core);
+  else if (d.fp32_softmax) core.rounded = Rounded(core.saved, name_ + ".probabilities.rounded");
+  return core;
+}
+
+void ContextAttention::PlainBackward(Slice dout, const std::vector<Slice>& inputs, const Core& core,
+                                     std::vector<Slice> gradients) const {
+  const AttentionDims d = CoreDims();
+  gradients.push_back(Workspace(true));
+  if (core.mask.buffer >= 0) {
+    // (What it writes stands for the gradient, which has no buffer of its own.)
+    const Slice& place = d.fp32_softmax ? core.saved : core.dropped;
+    c_.b.Add(Dropout{place.elements, true, d.fp32_softmax ? DType::kFloat32 : d.dtype}, name_ + ".dropout",
+             {place, core.mask}, {place});
   }
+  std::vector<Slice> reads = {dout};
+  reads.insert(reads.end(), inputs.begin(), inputs.end());
+  reads.insert(reads.end(), {core.out, core.saved});
+  if (core.rounded.buffer >= 0) reads.push_back(core.rounded);
+  c_.b.Add(
+      AttentionBackward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype, d.deterministic,
+                        d.value_dim, d.window, DropsWithin(), exchanges_heads() ? context_.ranks() : 1,
+                        d.causal, d.fp32_softmax, d.key_seq, d.biased},
+      name_, std::move(reads), std::move(gradients));
+}
+
+ContextAttention::Core ContextAttention::ForwardCross(Slice queries, Slice keys) const {
+  return PlainForward({queries, keys});
+}
+
+ContextAttention::CrossGradients ContextAttention::BackwardCross(Slice dout, Slice queries, Slice keys,
+                                                                 const Core& core) const {
+  const CrossGradients gradients = {c_.Activation(name_ + ".dq", queries.elements),
+                                    c_.Activation(name_ + ".dkv", keys.elements)};
+  PlainBackward(dout, {queries, keys}, core, {gradients.queries, gradients.keys});
+  return gradients;
+}
+
+ContextAttention::Core ContextAttention::Forward(Slice qkv, Slice bias) const {
+  if (dims_.biased) return PlainForward({qkv, bias});
+  if (is_plain()) return PlainForward({qkv});
   Slice kv = KeysAndValues(qkv);
   if (steps() == 1) return ForwardBlock(qkv, Gathered(kv), 0);
   Core all;
@@ -173,24 +210,17 @@ Slice ContextAttention::BackwardBlock(Slice dout, Slice qkv, Slice kv, const Cor
   return dkv;
 }
 
-Slice ContextAttention::Backward(Slice dout, Slice qkv, const Core& core) const {
+Slice ContextAttention::Backward(Slice dout, Slice qkv, const Core& core, Slice* dscores) const {
   if (is_plain()) {
     const AttentionDims d = CoreDims();
     if (exchanges_heads()) dout = ToHeads(dout, {dims_.out_columns()}, name_ + ".dout");
     const Slice dqkv = c_.Activation(name_ + ".dqkv", d.tokens() * d.packed_columns());
-    const Slice workspace = Workspace(true);
-    if (core.mask.buffer >= 0) {
-      // (What it writes stands for the gradient, which has no buffer of its own.)
-      const Slice& place = d.fp32_softmax ? core.saved : core.dropped;
-      c_.b.Add(Dropout{place.elements, true, d.fp32_softmax ? DType::kFloat32 : d.dtype}, name_ + ".dropout",
-               {place, core.mask}, {place});
+    std::vector<Slice> gradients = {dqkv};
+    if (dims_.biased) {
+      *dscores = c_.Activation(name_ + ".dscores", d.batch * d.heads * d.seq * d.seq);
+      gradients.push_back(*dscores);
     }
-    std::vector<Slice> reads = {dout, qkv, core.out, core.saved};
-    if (core.rounded.buffer >= 0) reads.push_back(core.rounded);
-    c_.b.Add(AttentionBackward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype,
-                               d.deterministic, d.value_dim, d.window, DropsWithin(),
-                               exchanges_heads() ? context_.ranks() : 1, d.causal, d.fp32_softmax},
-             name_, std::move(reads), {dqkv, workspace});
+    PlainBackward(dout, {qkv}, core, std::move(gradients));
     return exchanges_heads() ? ToTokens(dqkv, dims_.parts(), name_ + ".dqkv") : dqkv;
   }
   Slice kv = KeysAndValues(qkv), dkv;

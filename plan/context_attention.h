@@ -36,8 +36,12 @@ struct AttentionDims {
   int64_t window = 0;     // as in AttentionForward; not with a ring
   // The tokens of a document, of which each sequence has several; 0: one. Not with ring or all_gather.
   int64_t document = 0;
-  bool causal = true;  // as in AttentionForward
-  bool fp32_softmax = false;  // as in AttentionForward
+  bool causal = true;  // as in AttentionForward, and what follows
+  bool fp32_softmax = false;
+  int64_t key_seq = 0;  // not with context-parallel ranks; nor this
+  bool biased = false;
+
+  int64_t keys() const { return key_seq > 0 ? key_seq : seq; }
 
   int64_t tokens() const { return batch * seq; }
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
@@ -63,11 +67,19 @@ class ContextAttention {
     Slice dropped = {}, mask = {};  // the probabilities after dropout, and its mask; with dropout only
     Slice rounded = {};             // fp32_softmax: what the product with values takes
   };
-  Core Forward(Slice qkv) const;
+  // `bias`: of the scores, if they have one.
+  Core Forward(Slice qkv, Slice bias = kNoSlice) const;
+  // Cross-attention (key_seq > 0): the core of queries and of another sequence's keys and values.
+  Core ForwardCross(Slice queries, Slice keys) const;
   // The rank's tokens of all heads, from the core's `out`.
   Slice Leave(Slice out) const;
-  // The gradient of the rank's rotated qkv. `qkv` and `core` are what Enter and Forward returned.
-  Slice Backward(Slice dout, Slice qkv, const Core& core) const;
+  // The gradient of the rank's rotated qkv. `qkv` and `core` are what Enter and Forward returned. `dscores`
+  // gets the gradients of biased scores.
+  Slice Backward(Slice dout, Slice qkv, const Core& core, Slice* dscores = nullptr) const;
+  struct CrossGradients {
+    Slice queries, keys;
+  };
+  CrossGradients BackwardCross(Slice dout, Slice queries, Slice keys, const Core& core) const;
 
  private:
   bool exchanges_heads() const { return context_.splits() && context_.kind == ContextKind::kUlysses; }
@@ -88,6 +100,10 @@ class ContextAttention {
   bool drops_apart() const;
   void Drop(Core& core) const;
   Slice Rounded(Slice probabilities, const std::string& name) const;
+  // The operators of attention that no ranks share; `inputs` and `gradients` as AttentionForward's.
+  Core PlainForward(std::vector<Slice> inputs) const;
+  void PlainBackward(Slice dout, const std::vector<Slice>& inputs, const Core& core,
+                     std::vector<Slice> gradients) const;
   Core ForwardBlock(Slice qkv, Slice kv, int step) const;
   Slice BackwardBlock(Slice dout, Slice qkv, Slice kv, const Core& core, int step, Slice dqkv) const;
 

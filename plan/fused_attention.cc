@@ -7,7 +7,7 @@ constexpr int64_t kMostHeadDim = 256, kHeadDims = 8, kKeyTile = 128;
 
 template <typename Attention>
 bool IsFlashIn16Bits(const Attention& op) {
-  return op.kind == AttentionKind::kFlash && op.window == 0 && !op.dropout.drops() &&
+  return op.kind == AttentionKind::kFlash && op.window == 0 && op.key_seq == 0 && !op.dropout.drops() &&
          op.values() == op.head_dim && SizeOf(op.dtype) == Bytes(2) && op.head_dim % kHeadDims == 0 &&
          op.head_dim <= kMostHeadDim;
 }

@@ -13,11 +13,13 @@ std::string_view Flag(bool set, std::string_view text) { return set ? text : std
 
 template <typename Attention>
 std::string AttentionKey(std::string_view direction, const Attention& a) {
-  return fmt::format(FMT_COMPILE("attention_{} {} {} b={} s={} h={} kv={} d={}{}{}{}{}"), direction,
-                     WordOf(a.kind), Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim,
-                     a.values() == a.head_dim ? "" : fmt::format(FMT_COMPILE(" v={}"), a.values()),
-                     a.window == 0 ? "" : fmt::format(FMT_COMPILE(" w={}"), a.window),
-                     Flag(!a.causal, " bidirectional"), Flag(a.fp32_softmax, " fp32_softmax"));
+  return fmt::format(
+      FMT_COMPILE("attention_{} {} {} b={} s={}{} h={} kv={} d={}{}{}{}{}{}"), direction, WordOf(a.kind),
+      Name(a.dtype), a.batch, a.seq, a.key_seq == 0 ? "" : fmt::format(FMT_COMPILE(" keys={}"), a.key_seq),
+      a.heads, a.kv_heads, a.head_dim,
+      a.values() == a.head_dim ? "" : fmt::format(FMT_COMPILE(" v={}"), a.values()),
+      a.window == 0 ? "" : fmt::format(FMT_COMPILE(" w={}"), a.window), Flag(!a.causal, " bidirectional"),
+      Flag(a.fp32_softmax, " fp32_softmax"), Flag(a.biased, " biased"));
 }
 
 // For operators over experts.
@@ -218,6 +220,16 @@ std::string KeyOf(const Rope& r) {
                      r.head_dim, rotated, Flag(r.backward, " backward"), TypeSuffix(r.dtype));
 }
 
+std::string KeyOf(const RelativeBias& r) {
+  return fmt::format(FMT_COMPILE("relative_bias {} s={} h={}{}"), Name(r.dtype), r.seq, r.heads,
+                     Flag(!r.causal, " bidirectional"));
+}
+
+std::string KeyOf(const RelativeBiasBackward& r) {
+  return fmt::format(FMT_COMPILE("relative_bias_backward {} b={} s={} h={}{}{}"), Name(r.dtype), r.batch,
+                     r.seq, r.heads, Flag(!r.causal, " bidirectional"), Flag(r.accumulate, " accumulate"));
+}
+
 std::string KeyOf(const JoinLatentHeads& j) {
   return fmt::format(FMT_COMPILE("join_latent_heads b={} s={} h={} d={} rope={} v={}{}{}"), j.batch, j.seq,
                      j.heads, j.head_dim, j.rope_dim, j.value_dim, Flag(j.backward, " backward"),
@@ -336,8 +348,9 @@ std::string KeyOf(const InitializeParameter& i) {
 }
 
 std::string KeyOf(const LoadBatch& l) {
-  return fmt::format(FMT_COMPILE("load_batch rows={} columns={} targets={}{}"), l.rows, l.columns, l.targets,
-                     l.further > 0 ? fmt::format(FMT_COMPILE(" further={}"), l.further) : "");
+  return fmt::format(FMT_COMPILE("load_batch rows={} columns={} targets={}{}{}"), l.rows, l.columns,
+                     l.targets, l.further > 0 ? fmt::format(FMT_COMPILE(" further={}"), l.further) : "",
+                     l.source > 0 ? fmt::format(FMT_COMPILE(" source={}"), l.source) : "");
 }
 
 std::string KeyOf(const Collective& c) {
@@ -436,6 +449,8 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const SplitColumns&) { return std::string_view("copy"); },
                                [](const SwapBlocks&) { return std::string_view("copy"); },
                                [](const Dropout&) { return std::string_view("dropout"); },
+                               [](const RelativeBias&) { return std::string_view("embedding"); },
+                               [](const RelativeBiasBackward&) { return std::string_view("embedding"); },
                                [](const Rope&) { return std::string_view("rope"); },
                                [](const JoinLatentHeads&) { return std::string_view("rope"); },
                                [](const ActivationForward&) { return std::string_view("activation"); },

@@ -18,12 +18,12 @@ using AnyKind =
                  CombineBackward, Fp8Amax, Fp8Cast, ColumnSum, SumParts, AddBias, NormForward, NormBackward,
                  HeadNormForward, HeadNormBackward, AttentionForward, AttentionBackward,
                  ContextAttentionForward, ContextAttentionBackward, MergeAttention, CopyColumns, SplitColumns,
-                 SwapBlocks, Dropout, Rope, JoinLatentHeads, ActivationForward, ActivationBackward,
-                 EmbeddingForward, EmbeddingBackward, CrossEntropy, VocabParallelMaximum, VocabParallelSums,
-                 VocabParallelLoss, MeanSquaredError, Copy, Quantize, Dequantize, Scale, PackShards,
-                 UnpackShards, CopyTensors, Fill, UnscaleGradients, UpdateLossScale, GradientNorm, SquareRoot,
-                 ClipGradients, OptimizerUpdate, MuonDirection, MuonUpdate, InitializeParameter, LoadBatch,
-                 Collective, Send, Receive, HostWait>;
+                 SwapBlocks, Dropout, RelativeBias, RelativeBiasBackward, Rope, JoinLatentHeads,
+                 ActivationForward, ActivationBackward, EmbeddingForward, EmbeddingBackward, CrossEntropy,
+                 VocabParallelMaximum, VocabParallelSums, VocabParallelLoss, MeanSquaredError, Copy, Quantize,
+                 Dequantize, Scale, PackShards, UnpackShards, CopyTensors, Fill, UnscaleGradients,
+                 UpdateLossScale, GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate, MuonDirection,
+                 MuonUpdate, InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait>;
 
 template <typename T>
 concept OneOfTheKinds = !std::derived_from<T, AnyKind>;
@@ -54,6 +54,9 @@ std::string CostKey(const OpKind& kind);
 // The operator's floating-point operations (a multiply-add is two), and a lower bound of the bytes it moves.
 Flops FlopsOf(const OpKind& kind);
 Bytes TrafficOf(const OpKind& kind);
+// The pairs of a query and a key that a head sees in one sequence.
+double SeenPairsOf(const AttentionForward& attention);
+double SeenPairsOf(const AttentionBackward& attention);
 
 inline bool IsProduct(const OpKind& kind) {
   return std::holds_alternative<Gemm>(kind) || std::holds_alternative<GroupedGemm>(kind);

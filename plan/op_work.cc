@@ -4,21 +4,32 @@
 #include "scenarios/model_spec.h"
 
 namespace windtunnel {
+
+double SeenPairsOf(const AttentionForward& a) {
+  return a.key_seq > 0 ? static_cast<double>(a.seq) * static_cast<double>(a.key_seq)
+                       : SeenPairs(a.seq, a.window, a.causal);
+}
+double SeenPairsOf(const AttentionBackward& a) {
+  return a.key_seq > 0 ? static_cast<double>(a.seq) * static_cast<double>(a.key_seq)
+                       : SeenPairs(a.seq, a.window, a.causal);
+}
+
 namespace {
 
-// FLOPs of attention. Forward: QK^T and PV over the visible pairs, half of seq x seq if it is causal.
+// FLOPs of attention. Forward: QK^T and PV over the visible pairs, half of seq x seq if it is causal, and all
+// of seq x key_seq in cross-attention.
 // Backward: five such matmuls, one of which flash recomputes (Dao 2022, section 3.1; eager keeps the
 // probabilities and has four). Three are as wide as keys (QK^T, dQ, dK), two as values (dV, dP).
 template <typename Attention>
 double SeenProducts(const Attention& a, int64_t of_keys, int64_t of_values) {
   const int64_t columns = of_keys * a.head_dim + of_values * a.values();
-  return 2.0 * static_cast<double>(a.batch * a.heads * columns) * SeenPairs(a.seq, a.window, a.causal);
+  return 2.0 * static_cast<double>(a.batch * a.heads * columns) * SeenPairsOf(a);
 }
 
 template <typename Attention>
 Bytes PackedProjections(const Attention& a) {
-  return SizeOf(a.dtype) *
-         (a.batch * a.seq * ((a.heads + a.kv_heads) * a.head_dim + a.kv_heads * a.values()));
+  const int64_t queries = a.seq * a.heads * a.head_dim;
+  return SizeOf(a.dtype) * (a.batch * (queries + a.keys() * a.kv_heads * (a.head_dim + a.values())));
 }
 template <typename Attention>
 Bytes AttentionOutput(const Attention& a) {
@@ -27,7 +38,7 @@ Bytes AttentionOutput(const Attention& a) {
 template <typename Attention>
 Bytes AttentionSaved(const Attention& a) {
   const Bytes of_one = a.fp32_softmax ? Bytes(4) : SizeOf(a.dtype);
-  return a.kind == AttentionKind::kEager ? of_one * (a.batch * a.heads * a.seq * a.seq)
+  return a.kind == AttentionKind::kEager ? of_one * (a.batch * a.heads * a.seq * a.keys())
                                          : Bytes(4) * (a.batch * a.heads * a.seq);
 }
 
@@ -146,6 +157,8 @@ Bytes BytesOf(const Dropout& d) { return (SizeOf(d.dtype) * 2 + Bytes(1)) * d.el
 Bytes BytesOf(const Rope& r) {
   return SizeOf(r.dtype) * (2 * r.batch * r.seq * (r.heads + r.kv_heads) * r.rotated_columns());
 }
+Bytes BytesOf(const RelativeBias& r) { return SizeOf(r.dtype) * (r.heads * r.seq * r.seq); }
+Bytes BytesOf(const RelativeBiasBackward& r) { return SizeOf(r.dtype) * (r.batch * r.heads * r.seq * r.seq); }
 Bytes BytesOf(const JoinLatentHeads& j) {
   return SizeOf(j.dtype) *
          (j.tokens() * (j.query_columns() + j.kv_columns() + j.rope_dim + j.packed_columns()));
@@ -193,7 +206,7 @@ Bytes BytesOf(const MuonDirection& m) {
 Bytes BytesOf(const MuonUpdate& m) { return F32(2 * m.elements) + SizeOf(DType::kBFloat16) * m.elements; }
 Bytes BytesOf(const InitializeParameter& i) { return F32(i.elements); }
 Bytes BytesOf(const LoadBatch& l) {
-  return F32(l.rows * (l.columns + (l.targets > 0 ? l.targets : (1 + l.further) * l.columns)));
+  return F32(l.rows * (l.source + l.columns + (l.targets > 0 ? l.targets : (1 + l.further) * l.columns)));
 }
 Bytes BytesOf(const HostWait&) { return Bytes(0); }
 // TrafficOf takes MessageBytes for these.

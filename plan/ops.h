@@ -506,7 +506,8 @@ struct InitializeParameter {
 
 // Loads the rank's next micro-batch into the step's input buffers.
 // transformer: writes ids (int32 [T]), targets (int32 [T]), then `further` more targets, each one token
-// further on than the one before, with kNoToken beyond the end of a sequence. MLP: writes inputs (fp32
+// further on than the one before, with kNoToken beyond the end of a sequence; with `source` > 0 also the ids of
+// the source sequences (int32 [rows * source]), of which the ids are the continuation. MLP: writes inputs (fp32
 // [rows,in]), targets (fp32 [rows,out]).
 struct LoadBatch {
   int64_t micro_batch = 0;
@@ -515,6 +516,7 @@ struct LoadBatch {
   int64_t targets = 0;      // MLP: output features
   TokenSplit context = {};  // how sequences are split; the rank has `columns` tokens of each
   int64_t further = 0;      // transformer: the number of further targets (multi-token prediction)
+  int64_t source = 0;       // transformer with an encoder: tokens of a source sequence
 };
 
 enum class CollectiveKind : uint8_t {

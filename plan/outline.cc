@@ -27,7 +27,7 @@ ModelStatistics StatisticsOf(const Scenario& scenario) {
   const BatchSpec& batch = scenario.batch;
   const int64_t samples = batch.micro * batch.accumulate * scenario.parallel.data.size;
   const bool has_tokens = scenario.model.kind == ModelKind::kTransformer;
-  statistics.tokens_per_step = samples * (has_tokens ? scenario.model.seq_len : 1);
+  statistics.tokens_per_step = samples * (has_tokens ? scenario.model.SampleTokens() : 1);
   return statistics;
 }
 

@@ -25,6 +25,8 @@ struct Projections {
 
   // Returns x as the layers take it and backward needs it: gathered, if that is done before the layers.
   Slice Enter(const LayerContext& c, Slice x) const;
+  // The form of x that backward keeps, as Linear::InputToKeep. The functions below take it, too.
+  Slice InputToKeep(const LayerContext& c, Slice x) const { return layers[0].InputToKeep(c, Enter(c, x)); }
   // Returns the outputs, one after the other in one buffer.
   Slice Forward(const LayerContext& c, Slice input, int64_t rows) const;
   // Returns the outputs, each in its own buffer.

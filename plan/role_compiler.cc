@@ -235,7 +235,7 @@ Program RoleCompiler::Step(int64_t step, std::string name, bool computes) {
 
 void RoleCompiler::OffloadActivations(ProgramBuilder& builder) {
   if (!scenario_.activation_offload) return;
-  std::vector<bool> offloads(static_cast<size_t>(scenario_.model.layers));
+  std::vector<bool> offloads(static_cast<size_t>(LayerCount(scenario_.model)));
   const int64_t most = scenario_.activation_offload_layers;
   for (const Stage& stage : stages_) {
     const StageRange range =

@@ -8,7 +8,7 @@
 namespace windtunnel {
 
 int64_t LayerCount(const ModelSpec& model) {
-  return model.kind == ModelKind::kMlp ? static_cast<int64_t>(model.widths.size()) - 1 : model.layers;
+  return model.kind == ModelKind::kMlp ? static_cast<int64_t>(model.widths.size()) - 1 : model.AllLayers();
 }
 
 StageRange WholeModel(const ModelSpec& model) { return {0, LayerCount(model), true, true}; }

@@ -8,26 +8,26 @@
 
 namespace windtunnel {
 
-Slice Transformer::Embed(const LayerContext& c, Slice ids, const std::string& name, bool ends, Slice& mask) {
+Slice Transformer::Embed(const LayerContext& c, const Embedded& in, Slice& mask) {
   ForwardScope scope(c.hooks, embedding_module_);
-  Slice x = c.StreamActivation(name, tokens_ * spec_.hidden);
-  std::vector<Slice> reads = {ids, c.hooks.Values(table_)};
-  if (learned_positions()) reads.push_back(c.hooks.Values(positions_));
-  c.b.Add(EmbeddingForward{tokens_, seq_, vocab_, spec_.hidden, learned_positions(), types_.stream,
-                           tensor_.splits(), context_.tokens(), ends},
-          name, reads, {x});
-  x = c.SumOverRanks(x, name, LayerContext::Neighbor::kElementwise);
-  mask = Drop(c, x, name);
+  Slice x = c.StreamActivation(in.name, in.stream.tokens * spec_.hidden);
+  std::vector<Slice> reads = {in.ids, c.hooks.Values(table_)};
+  if (in.positions >= 0) reads.push_back(c.hooks.Values(in.positions));
+  c.b.Add(EmbeddingForward{in.stream.tokens, in.stream.seq, vocab_, spec_.hidden, in.positions >= 0,
+                           types_.stream, tensor_.splits(), context_.tokens(), in.ends},
+          in.name, reads, {x});
+  x = c.SumOverRanks(x, in.name, LayerContext::Neighbor::kElementwise);
+  mask = Drop(c, in.stream, x, in.name);
   return x;
 }
 
 Slice Transformer::MakeInputs(ProgramBuilder& b, int64_t micro_batches) const {
-  return b.Temporary("ids", micro_batches * tokens_, Category::kActivations, DType::kInt32);
+  return b.Temporary("ids", micro_batches * stream_.tokens, Category::kActivations, DType::kInt32);
 }
 
 Slice Transformer::Load(ProgramBuilder& b, int micro_batch, int64_t micro_batches, Slice inputs) const {
   const Slice targets = b.Temporary("targets", inputs.elements, Category::kActivations, DType::kInt32);
-  b.Add(LoadBatch{micro_batch, micro_batches * batch_, seq_, 0, context_.tokens()}, "load_batch", {},
+  b.Add(LoadBatch{micro_batch, micro_batches * batch_, stream_.seq, 0, context_.tokens()}, "load_batch", {},
         {inputs, targets});
   return targets;
 }
@@ -35,13 +35,21 @@ Slice Transformer::Load(ProgramBuilder& b, int micro_batch, int64_t micro_batche
 // Loads ids and targets, including those of multi-token prediction.
 void Transformer::LoadPass(ProgramBuilder& b, int micro_batch, TransformerPass& pass) const {
   pass.ids = MakeInputs(b, 1);
+  if (spec_.encoder) {
+    const TokenStream& source = encoder_.stream;
+    pass.targets = b.Temporary("targets", stream_.tokens, Category::kActivations, DType::kInt32);
+    pass.encoder.ids = b.Temporary("encoder.ids", source.tokens, Category::kActivations, DType::kInt32);
+    b.Add(LoadBatch{.micro_batch = micro_batch, .rows = batch_, .columns = stream_.seq, .source = source.seq},
+          "load_batch", {}, {pass.ids, pass.targets, pass.encoder.ids});
+    return;
+  }
   const int64_t further = stage_.is_last || ends_model() ? spec_.MtpLayers() : 0;
   if (further == 0) {
     pass.targets = Load(b, micro_batch, 1, pass.ids);
     return;
   }
   const auto targets = [&](const std::string& name) {
-    return b.Temporary(name, tokens_, Category::kActivations, DType::kInt32);
+    return b.Temporary(name, stream_.tokens, Category::kActivations, DType::kInt32);
   };
   pass.targets = targets("targets");
   std::vector<Slice> writes = {pass.ids, pass.targets};
@@ -50,7 +58,7 @@ void Transformer::LoadPass(ProgramBuilder& b, int micro_batch, TransformerPass& 
     pass.predictors[i].ids = writes.back();
     writes.push_back(pass.predictors[i].targets = targets(fmt::format("mtp.{}.targets", i)));
   }
-  b.Add(LoadBatch{micro_batch, batch_, seq_, 0, context_.tokens(), further}, "load_batch", {},
+  b.Add(LoadBatch{micro_batch, batch_, stream_.seq, 0, context_.tokens(), further}, "load_batch", {},
         std::move(writes));
 }
 
@@ -62,7 +70,7 @@ Slice Transformer::Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, 
                 .gradient_scale = gradient_scale,
                 .counted = spec_.LossShare(),
                 .skips = !spec_.causal,
-                .rows = micro_batches * tokens_});
+                .rows = micro_batches * stream_.tokens});
   return output;
 }
 
@@ -108,25 +116,26 @@ Slice Transformer::SumAtBoundary(const LayerContext& c, Slice x, Slice branch) {
 Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, TransformerPass& pass,
                                  const LossTerm& loss) {
   ForwardScope scope(c.hooks, kRootModule);
-  Slice x = stage_.is_first ? Embed(c, pass.ids, "embedding", false, pass.embedding_mask) : input;
-  Slice branch = kNoSlice;
+  if (spec_.encoder) EncoderForward(c, pass);
+  ResidualStream stream = {input};
+  if (stage_.is_first)
+    stream.x = Embed(c, {.ids = pass.ids, .stream = stream_, .positions = positions_}, pass.embedding_mask);
+  const Slice bias = relative_ ? relative_->Forward(c) : kNoSlice;
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    c.b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
-    c.b.AtTurn(static_cast<int>(i));
-    std::map<int, Slice> converted = pass.copies.current;
-    branch = BlockForward(c, blocks_[i], x, branch, pass.saved[i]);
-    x = Stream(pass.saved[i].norm2);
-    DropActivations(blocks_[i], pass.saved[i]);
-    if (RunsProductsAgain(blocks_[i])) pass.copies.ForgetAllBut(std::move(converted));
+    c.b.SetLayer(LayerOf(i));
+    c.b.AtTurn(static_cast<int>(encoder_.blocks.size() + i));
+    pass.saved[i].bias = bias;
+    pass.saved[i].cross.source = pass.encoder.final_norm.y;
+    stream = RunBlock(c, blocks_[i], stream, pass.saved[i]);
   }
   c.b.SetLayer(-1);
   c.b.AtTurn(ProgramBuilder::kLastTurn);
-  if (!stage_.is_last && !ends_model()) return SumAtBoundary(c, x, branch);
+  if (!stage_.is_last && !ends_model()) return SumAtBoundary(c, stream.x, stream.branch);
   std::vector<Slice> outputs;
   if (ends_model()) {
     {
       ForwardScope norm(c.hooks, norm_module_);
-      pass.final_norm = final_norm_.Forward(c, x, branch, rows_);
+      pass.final_norm = final_norm_.Forward(c, stream.x, stream.branch, stream_.rows);
     }
     if (has_chunks()) {
       pass.loss = {loss.loss, loss.gradient_scale};
@@ -142,7 +151,7 @@ Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Transformer
   ForwardScope head(c.hooks, head_module_);
   AddFurtherLosses(c, pass, outputs, loss);
   pass.head_input = head_.Enter(c, outputs.front());
-  return head_.Forward(c, pass.head_input, tokens_);
+  return head_.Forward(c, pass.head_input, stream_.tokens);
 }
 
 // The gradient overwrites the logits.
@@ -183,7 +192,7 @@ void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slic
 // input. Writes the latter over x, which nothing else needs, and returns it.
 Slice Transformer::AddChunk(const LayerContext& c, const Linear& head, TransformerPass& pass, Slice x,
                             Slice losses, int64_t chunk) {
-  const int64_t rows = tokens_ / loss_chunks_;
+  const int64_t rows = stream_.tokens / loss_chunks_;
   const Slice logits = head.ForwardProduct(c, x, rows);
   const Slice targets{pass.targets.buffer, pass.targets.offset + chunk * rows, rows};
   // The mean over all parts' tokens.
@@ -235,10 +244,12 @@ std::vector<Slice> Transformer::HeadsBackward(const LayerContext& c, Transformer
   // A tied weight is ready only after the embeddings have added their part.
   const bool is_last = !spec_.tie_embeddings || (!stage_.is_first && further == 0);
   std::vector<Slice> dys(1 + further);
-  dys[0] = head_.Backward(c, {dlogits}, pass.head_input, tokens_, /*weight_ready=*/is_last && further == 0);
+  dys[0] =
+      head_.Backward(c, {dlogits}, pass.head_input, stream_.tokens, /*weight_ready=*/is_last && further == 0);
   for (size_t i = further; i-- > 0;)
-    dys[1 + i] = head_.Backward(c, {pass.predictors[i].dlogits}, pass.predictors[i].head_input, tokens_,
-                                /*weight_ready=*/is_last && i == 0);
+    dys[1 + i] =
+        head_.Backward(c, {pass.predictors[i].dlogits}, pass.predictors[i].head_input, stream_.tokens,
+                       /*weight_ready=*/is_last && i == 0);
   // All arrive before the backward of the modules begins, which uses the last one first.
   if (ends_model())
     for (size_t i = 0; i < further; ++i) c.b.AwaitWith(dys[i], dys.back());
@@ -256,28 +267,28 @@ Slice Transformer::EndBackward(const LayerContext& c, TransformerPass& pass, con
     c.b.AtTurn(0);
   }
   BackwardScope scope(c.hooks, norm_module_);
-  return final_norm_.Backward(c, dy, pass.final_norm, kNoSlice, rows_);
+  return final_norm_.Backward(c, dy, pass.final_norm, kNoSlice, stream_.rows);
 }
 
-void Transformer::EmbedBackward(const LayerContext& c, Slice ids, const std::string& name, bool ends,
-                                Slice mask, Slice dx, bool table_ready) {
+void Transformer::EmbedBackward(const LayerContext& c, const Embedded& in, Slice mask, Slice dx,
+                                bool table_ready) {
   BackwardScope scope(c.hooks, embedding_module_);
-  dx = DropGradient(c, dx, mask, name);
-  c.AddOrDefer([this, ids, name, ends, table_ready, own_dx = dx](const LayerContext& c) {
-    const Slice dx = c.GatherTokens(own_dx, name + ".dx", LayerContext::Neighbor::kElementwise);
-    EmbeddingBackward op{tokens_, seq_, vocab_, spec_.hidden, learned_positions()};
+  dx = DropGradient(c, in.stream, dx, mask, in.name);
+  c.AddOrDefer([this, in, table_ready, own_dx = dx](const LayerContext& c) {
+    const Slice dx = c.GatherTokens(own_dx, in.name + ".dx", LayerContext::Neighbor::kElementwise);
+    EmbeddingBackward op{in.stream.tokens, in.stream.seq, vocab_, spec_.hidden, in.positions >= 0};
     op.dtype = types_.stream;
     op.vocab_parallel = tensor_.splits();
     op.context = context_.tokens();
-    op.ends = ends;
+    op.ends = in.ends;
     op.accumulate_table = c.hooks.HoldsValue(table_);
     std::vector<Slice> writes = {c.hooks.Gradient(table_)};
-    if (learned_positions()) {
-      op.accumulate_positions = c.hooks.HoldsValue(positions_);
-      writes.push_back(c.hooks.Gradient(positions_));
+    if (in.positions >= 0) {
+      op.accumulate_positions = c.hooks.HoldsValue(in.positions);
+      writes.push_back(c.hooks.Gradient(in.positions));
     }
-    c.b.Add(op, name, {ids, dx}, writes);
-    if (learned_positions()) c.hooks.Ready(positions_);
+    c.b.Add(op, in.name, {in.ids, dx}, writes);
+    if (in.positions >= 0) c.hooks.Ready(in.positions);
     if (table_ready) c.hooks.Ready(table_);
     else c.hooks.Wrote(table_);
   });
@@ -300,7 +311,7 @@ Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch
                       .gradient_scale = gradient_scale,
                       .counted = spec_.LossShare(),
                       .skips = !spec_.causal,
-                      .rows = tokens_};
+                      .rows = stream_.tokens};
   const Slice output = ForwardLayers(c, input, pass, term);
   if (stage_.is_last && !stage_.is_replica && !has_chunks()) AddLoss(c, output, pass.targets, term);
   pass.copies.EndForward(b);
@@ -324,15 +335,18 @@ Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_b
     else if (stage_.is_last) dx = JoinOutputs(c, dys, "stage.input.grad");
     c.AddDelayed(LayerSlot::kAttentionWeights);
     for (size_t i = blocks_.size(); i-- > 0;) {
-      b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
+      b.SetLayer(LayerOf(i));
       b.AtTurn(static_cast<int>(blocks_.size() - 1 - i));
       dx = BlockBackward(c, blocks_[i], pass.saved[i], dx);
+      if (relative_) relative_->Backward(c, pass.saved[i].dscores, /*is_last=*/i == 0);
+      if (blocks_[i].cross) AddToSource(c, pass, pass.saved[i].cross.dsource);
     }
     b.SetLayer(-1);
     b.AtTurn(ProgramBuilder::kLastTurn);
     if (stage_.is_first && !freezes_)
-      EmbedBackward(c, pass.ids, "embedding", false, pass.embedding_mask, dx,
-                    /*table_ready=*/true);
+      EmbedBackward(c, {.ids = pass.ids, .stream = stream_, .positions = positions_}, pass.embedding_mask, dx,
+                    /*table_ready=*/!spec_.encoder);
+    if (spec_.encoder) EncoderBackward(c, pass);
     c.AddDelayed(LayerSlot::kAttentionWeights);
   }
   b.SetMicroBatch(-1);
@@ -340,12 +354,30 @@ Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_b
   return stage_.is_first ? kNoSlice : dx;
 }
 
+// With an encoder, tokens of one kind do not go through the parameters of the other. Returns how many
+// parameters the mean token does not go through: those of the decoder and the head (of a tied table, too) are
+// for tokens of the sequence, except for cross-attention's keys and values, which like the encoder's are for
+// those of the source.
+double Transformer::UnseenByMean() const {
+  if (!spec_.encoder) return 0;
+  const auto number = [](auto x) { return static_cast<double>(x); };
+  const double queries = number(spec_.hidden * spec_.heads * spec_.head_dim);
+  const double keys = number(2 * spec_.hidden * spec_.kv_heads * spec_.head_dim);
+  const double mlp = number((gated() ? 3 : 2) * spec_.hidden * spec_.DenseFfn());
+  const double attention = 2 * queries + keys;
+  const double of_source = number(spec_.encoder->layers) * (attention + mlp) + number(spec_.layers) * keys;
+  const double of_sequence =
+      number(spec_.layers) * (attention + 2 * queries + mlp) + number(spec_.vocab * spec_.hidden);
+  const double share = number(spec_.seq_len) / number(spec_.SampleTokens());
+  return of_source * share + of_sequence * (1 - share);
+}
+
 ModelStatistics Transformer::Statistics(int64_t parameters, int64_t frozen) const {
   ModelStatistics statistics;
   statistics.parameters = parameters;
   statistics.frozen_parameters = frozen;
   statistics.parameters_without_positions =
-      statistics.parameters - (learned_positions() ? spec_.seq_len * spec_.hidden : 0);
+      statistics.parameters - (learned_positions() ? spec_.SampleTokens() * spec_.hidden : 0);
   const int64_t matrices = gated() ? 3 : 2;
   double unseen = 0;  // parameters of experts that a token is not routed to
   if (const auto& experts = spec_.experts) {
@@ -361,7 +393,8 @@ ModelStatistics Transformer::Statistics(int64_t parameters, int64_t frozen) cons
   const double heads_again = static_cast<double>(spec_.MtpLayers() * spec_.vocab * spec_.hidden);
   // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token. Value heads may have another
   // width, and layers a window.
-  const double seen = static_cast<double>(statistics.parameters_without_positions) - unseen + heads_again;
+  const double seen =
+      static_cast<double>(statistics.parameters_without_positions) - unseen + heads_again - UnseenByMean();
   // Of the parameters that are seen; those that are not seen are frozen as well, or none are.
   const double seen_frozen = frozen > 0 ? seen - static_cast<double>(parameters - frozen) : 0;
   statistics.flops_per_token = Flops(

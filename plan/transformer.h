@@ -32,18 +32,50 @@
 #include "plan/model.h"
 #include "plan/norms.h"
 #include "plan/projections.h"
+#include "plan/relative_positions.h"
 #include "scenarios/derived.h"
 
 namespace windtunnel {
 
+// The tokens of a micro-batch that a residual stream consists of, as far as this rank has them.
+struct TokenStream {
+  int64_t seq = 0;     // of each sequence
+  int64_t tokens = 0;  // of all sequences
+  int64_t rows = 0;    // of the stream itself: all, or the rank's share if tensor ranks split tokens
+};
+
+// The attention of a decoder's block to what the encoder returns (ModelSpec::encoder): queries are computed
+// from the block's own stream, keys and values from the encoder's output, the source.
+struct CrossAttention {
+  std::string name;
+  ModuleId module;
+  Norm norm;
+  Projections queries, keys;  // keys: and values
+  Linear projection;
+};
+
+// What its forward saves for its backward, and what that leaves for the encoder's.
+struct CrossActivations {
+  Slice source;  // the encoder's output
+  Norm::Saved norm;
+  Slice queries_input, keys_input;  // in the form that the projections take
+  Slice queries, keys;              // the inputs of the attention core
+  ContextAttention::Core core;
+  Slice attention, mask;  // the input of the output projection; of the dropout behind it
+  Slice dsource;
+};
+
 struct TransformerBlock {
   ModuleId module, attention_module, mlp_module;
+  TokenStream stream;
   std::optional<Norm> norm1, norm2;                        // of what attention and the MLP take
   std::optional<Norm> attention_post_norm, mlp_post_norm;  // of a branch, before it joins the stream
   Projections qkv, up;                                     // up: gate and up if the activation is gated
   std::optional<LatentProjections> latent;                 // instead of qkv
   std::optional<HeadNorm> head_norm;
   Linear projection, down;
+  std::optional<CrossAttention> cross;
+  bool causal = true;  // whether a token sees only those before it
   // Instead of up and down, which then belong to the shared expert, if there is one.
   std::optional<ExpertMlp> experts;
   bool has_dense = true;  // whether up and down exist
@@ -71,6 +103,7 @@ struct BlockActivations {
   Slice qkv_input, up_input;  // the norms' outputs, in the form that the projections take
   HeadNorm::Saved head_norm;
   LatentProjections::Saved latents;
+  Slice bias, dscores;  // of relative positions, all blocks'; what backward leaves for its gradient
   Slice qkv;                       // the input of the attention core
   ContextAttention::Core core;     // the results of the attention core
   Slice attention;                 // the input of the output projection
@@ -81,6 +114,7 @@ struct BlockActivations {
   Slice between;                // KeptBetweenOperators
   std::vector<Slice> unneeded;  // not needed, but kept by a policy almost to the end of backward
   ExpertMlp::Saved experts;
+  CrossActivations cross;
 };
 
 // A multi-token prediction module (ModelSpec::mtp). Its inputs are the previous module's output, after its
@@ -137,9 +171,18 @@ constexpr int KeptBetweenOperators(ActivationKind kind) {
   return 0;
 }
 
+// The encoder's state of a micro-batch between its forward and its backward.
+struct EncoderPass {
+  Slice ids, embedding_mask;
+  std::vector<BlockActivations> saved;
+  Norm::Saved final_norm;
+  Slice doutput;  // the sum of the gradients that the decoder's blocks have returned so far
+};
+
 // The state of a micro-batch between its forward and its backward.
 struct TransformerPass {
   Slice ids, targets;
+  EncoderPass encoder;
   Slice embedding_mask;
   std::vector<BlockActivations> saved;
   std::vector<TokenPredictorPass> predictors;
@@ -170,9 +213,7 @@ class Transformer : public Model {
         framework_(scenario.framework),
         deterministic_(scenario.run.deterministic && OthersWouldBeFaster(scenario)),
         batch_(scenario.batch.micro),
-        seq_(spec_.seq_len / context_.ranks()),
-        tokens_(batch_ * seq_),
-        rows_(tensor_.splits_tokens() ? tokens_ / tensor_.ranks() : tokens_),
+        stream_(StreamOf(spec_.seq_len / context_.ranks())),
         heads_(spec_.heads / tensor_.ranks()),
         kv_heads_(spec_.kv_heads / tensor_.ranks()),
         vocab_(spec_.vocab / tensor_.ranks()) {
@@ -199,16 +240,17 @@ class Transformer : public Model {
   Slice Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
              double gradient_scale) const override;
   int64_t InputElements() const override {
-    return rows_ * spec_.hidden * (stage_.is_last && !ends_model() ? LossElements() : 1);
+    return stream_.rows * spec_.hidden * (stage_.is_last && !ends_model() ? LossElements() : 1);
   }
   int64_t OutputElements() const override {
-    return rows_ * spec_.hidden * (ends_model() && !stage_.is_last ? LossElements() : 1);
+    return stream_.rows * spec_.hidden * (ends_model() && !stage_.is_last ? LossElements() : 1);
   }
   DType BoundaryType() const override { return types_.stream; }
   int64_t LossElements() const override { return 1 + spec_.MtpLayers(); }
   ModelStatistics Statistics(int64_t parameters, int64_t frozen) const override;
 
  private:
+  double UnseenByMean() const;
   Slice AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
                     DeferredOps* deferred, bool delays) override;
   // An output of a projection: its layer's name in frameworks that have one, and columns of all tensor ranks.
@@ -243,6 +285,12 @@ class Transformer : public Model {
   void RegisterDense(Role& role, const std::string& prefix, TransformerBlock& block, int64_t ffn, bool bias);
   ExpertMlp RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp);
   TransformerBlock RegisterBlock(Role& role, const std::string& name, ModuleId parent, const LayerKind& kind);
+  // Nothing if positions are of another kind.
+  std::optional<RelativePositions> RegisterRelative(Role& role, const std::string& name,
+                                                    const TokenStream& stream, bool causal);
+  void RegisterEncoder(Role& role);
+  CrossAttention RegisterCrossAttention(Role& role, const std::string& prefix, ModuleId block,
+                                        ModuleId module);
   TokenPredictor RegisterPredictor(Role& role, int64_t index);
   void RegisterPredictors(Role& role, int64_t table_ordinal);
 
@@ -251,8 +299,23 @@ class Transformer : public Model {
     return LayerContext{b, hooks, types_, deferred, tensor_, &pass.copies, delays};
   }
   void LoadPass(ProgramBuilder& b, int micro_batch, TransformerPass& pass) const;
-  // `ends`: ids may be kNoToken. `mask` receives the dropout mask.
-  Slice Embed(const LayerContext& c, Slice ids, const std::string& name, bool ends, Slice& mask);
+  // What an embedding takes: the ids of a stream's tokens, which may be kNoToken if it `ends`.
+  struct Embedded {
+    Slice ids;
+    std::string name = "embedding";
+    const TokenStream& stream;
+    int positions = -1;  // the parameter; -1: none
+    bool ends = false;
+  };
+  // `mask` receives the dropout mask.
+  Slice Embed(const LayerContext& c, const Embedded& in, Slice& mask);
+  // The residual stream is x + branch; the norm that follows adds them. buffer -1: there is no branch.
+  struct ResidualStream {
+    Slice x, branch = kNoSlice;
+  };
+  // A block's forward, and what is not kept for its backward is dropped.
+  ResidualStream RunBlock(const LayerContext& c, const TransformerBlock& block, const ResidualStream& stream,
+                          BlockActivations& saved);
   Slice BlockForward(const LayerContext& c, const TransformerBlock& block, Slice x, Slice branch,
                      BlockActivations& saved);
   void ProjectQkv(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
@@ -307,6 +370,10 @@ class Transformer : public Model {
     int64_t rows = 0;
     std::string name = "cross_entropy";
   };
+  // The number of the stage's block `i` among all layers.
+  int LayerOf(size_t i) const {
+    return static_cast<int>(stage_.first + spec_.EncoderLayers() + static_cast<int64_t>(i));
+  }
   // Whether the final norm is in the stage, and behind it the modules that predict further tokens.
   bool ends_model() const { return spec_.mtp ? stage_.has_mtp : stage_.is_last; }
   // The residual stream behind a norm.
@@ -325,11 +392,29 @@ class Transformer : public Model {
                         std::vector<Slice>& writes) const;
   std::vector<Slice> HeadsBackward(const LayerContext& c, TransformerPass& pass, Slice dlogits);
   Slice EndBackward(const LayerContext& c, TransformerPass& pass, const std::vector<Slice>& dys);
-  void EmbedBackward(const LayerContext& c, Slice ids, const std::string& name, bool ends, Slice mask,
-                     Slice dx, bool table_ready);
+  void EmbedBackward(const LayerContext& c, const Embedded& in, Slice mask, Slice dx, bool table_ready);
+
+  // Encoders with decoders: plan/transformer_encoder.cc.
+  TokenStream StreamOf(int64_t seq) const {
+    const int64_t tokens = batch_ * seq;
+    return {seq, tokens, tensor_.splits_tokens() ? tokens / tensor_.ranks() : tokens};
+  }
+  Embedded SourceOf(const TransformerPass& pass) const;
+  void EncoderForward(const LayerContext& c, TransformerPass& pass);
+  void AddToSource(const LayerContext& c, TransformerPass& pass, Slice dsource) const;
+  void EncoderBackward(const LayerContext& c, TransformerPass& pass);
+  ContextAttention CrossAttentionOf(const LayerContext& c, const TransformerBlock& block) const;
+  // Takes the residual stream as x + branch. Returns cross-attention's branch; the stream behind it is
+  // Stream(saved.norm).
+  Slice CrossForward(const LayerContext& c, const TransformerBlock& block, Slice x, Slice branch,
+                     CrossActivations& saved);
+  // dx: as BlockBackward's.
+  Slice CrossBackward(const LayerContext& c, const TransformerBlock& block, CrossActivations& saved,
+                      Slice dx);
 
   // Multi-token prediction: plan/transformer_mtp.cc.
   void PredictFurther(const LayerContext& c, TransformerPass& pass);
+  Embedded FurtherTokens(const TokenPredictor& predictor, const TokenPredictorPass& pass) const;
   void JoinInputs(const LayerContext& c, const TokenPredictor& predictor, TokenPredictorPass& pass);
   void PredictorForward(const LayerContext& c, const TokenPredictor& predictor, TokenPredictorPass& pass);
   void AddFurtherLosses(const LayerContext& c, TransformerPass& pass, const std::vector<Slice>& outputs,
@@ -345,6 +430,7 @@ class Transformer : public Model {
                           Slice dy);
 
   bool learned_positions() const { return spec_.position == PositionKind::kLearned; }
+  bool rotates() const { return spec_.position == PositionKind::kRope; }
   // Whether a framework other than windtunnel computes the loss by fused kernels, which is not its default.
   bool has_fused_loss() const {
     return cross_entropy_ == CrossEntropyKind::kFused && framework_ != Framework::kWindtunnel;
@@ -387,9 +473,9 @@ class Transformer : public Model {
     return framework_ == Framework::kPytorch ? KeptBetweenOperators(spec_.activation) : 0;
   }
   bool gated() const { return IsGated(spec_.activation); }
-  Rope RopeOp(bool backward) const {
+  Rope RopeOp(const TransformerBlock& block, bool backward) const {
     return Rope{batch_,
-                seq_,
+                block.stream.seq,
                 heads_,
                 kv_heads_,
                 spec_.head_dim,
@@ -399,37 +485,42 @@ class Transformer : public Model {
                 spec_.rope_theta,
                 spec_.rope_dim};
   }
+  AttentionDims DimsOf(const TransformerBlock& block) const {
+    return AttentionDims{batch_,
+                         block.stream.seq,
+                         heads_,
+                         kv_heads_,
+                         spec_.head_dim,
+                         spec_.attention,
+                         types_.activations,
+                         spec_.dropout,
+                         framework_ == Framework::kWindtunnel,
+                         deterministic_,
+                         spec_.latent_attention ? spec_.ValueDim() : 0,
+                         block.window,
+                         spec_.document_tokens,
+                         block.causal,
+                         has_fp32_softmax(),
+                         0,
+                         spec_.position == PositionKind::kRelative};
+  }
   ContextAttention AttentionOf(const LayerContext& c, const TransformerBlock& block) const {
-    const AttentionDims dims{batch_,
-                             seq_,
-                             heads_,
-                             kv_heads_,
-                             spec_.head_dim,
-                             spec_.attention,
-                             types_.activations,
-                             spec_.dropout,
-                             framework_ == Framework::kWindtunnel,
-                             deterministic_,
-                             spec_.latent_attention ? spec_.ValueDim() : 0,
-                             block.window,
-                             spec_.document_tokens,
-                             spec_.causal,
-                             has_fp32_softmax()};
-    return ContextAttention(c, dims, context_, AttentionName(block));
+    return ContextAttention(c, DimsOf(block), context_, AttentionName(block));
   }
   // The dropout of what `place` returns, in rows of the residual stream.
-  Dropout DropoutAfter(const LayerContext& c, const std::string& place) const {
+  Dropout DropoutAfter(const LayerContext& c, const TokenStream& stream, const std::string& place) const {
     return {.site = DropoutSiteOf(spec_.dropout, place, c.b.micro_batch()),
             .columns = spec_.hidden,
-            .seq = seq_,
+            .seq = stream.seq,
             .context = context_.tokens(),
             .splits_rows = tensor_.splits_tokens()};
   }
-  Slice Drop(const LayerContext& c, Slice x, const std::string& place) const {
-    return c.Drop(x, DropoutAfter(c, place), place + ".dropout");
+  Slice Drop(const LayerContext& c, const TokenStream& stream, Slice x, const std::string& place) const {
+    return c.Drop(x, DropoutAfter(c, stream, place), place + ".dropout");
   }
-  Slice DropGradient(const LayerContext& c, Slice dy, Slice mask, const std::string& place) const {
-    return c.DropGradient(dy, mask, DropoutAfter(c, place), place + ".dropout");
+  Slice DropGradient(const LayerContext& c, const TokenStream& stream, Slice dy, Slice mask,
+                     const std::string& place) const {
+    return c.DropGradient(dy, mask, DropoutAfter(c, stream, place), place + ".dropout");
   }
 
   ContextParallel context_;
@@ -444,12 +535,21 @@ class Transformer : public Model {
   int64_t loss_chunks_;  // Scenario::cross_entropy_chunks
   Framework framework_;
   bool deterministic_;
-  int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens
-  int64_t rows_;  // rows of the residual stream: tokens_, or the rank's share if tokens are split
+  int64_t batch_;  // sequences
+  TokenStream stream_;
   int64_t heads_, kv_heads_, vocab_;  // of the rank's part
   ModuleId embedding_module_ = 0, norm_module_ = 0, head_module_ = 0;
   int table_ = -1, positions_ = -1;
+  std::optional<RelativePositions> relative_;
   std::vector<TransformerBlock> blocks_;
+  struct {
+    TokenStream stream;
+    int positions = -1;
+    std::optional<RelativePositions> relative;
+    std::vector<TransformerBlock> blocks;
+    Norm final_norm;
+    ModuleId norm_module = 0;
+  } encoder_;                               // if the model has one
   std::vector<TokenPredictor> predictors_;  // if the stage has them
   Norm final_norm_;
   Projections head_;

@@ -8,24 +8,24 @@ namespace windtunnel {
 void Transformer::ProjectQkv(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
   if (block.latent) {
     saved.qkv_input = block.latent->InputToKeep(c, saved.norm1.y);
-    const Slice qkv = block.latent->Forward(c, saved.qkv_input, rows_, saved.latents);
+    const Slice qkv = block.latent->Forward(c, saved.qkv_input, block.stream.rows, saved.latents);
     saved.qkv = AttentionOf(c, block).Enter(qkv);
     return;
   }
-  saved.qkv_input = block.qkv.layers[0].InputToKeep(c, block.qkv.Enter(c, saved.norm1.y));
-  PrepareHeads(c, block, block.qkv.Forward(c, saved.qkv_input, tokens_), saved);
+  saved.qkv_input = block.qkv.InputToKeep(c, saved.norm1.y);
+  PrepareHeads(c, block, block.qkv.Forward(c, saved.qkv_input, block.stream.tokens), saved);
 }
 
 // The operators between the projections and the attention core.
 void Transformer::PrepareHeads(const LayerContext& c, const TransformerBlock& block, Slice qkv,
                                BlockActivations& saved) {
-  if (block.head_norm) qkv = block.head_norm->Forward(c, qkv, tokens_, saved.head_norm);
-  if (!learned_positions()) c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {qkv}, {qkv});
+  if (block.head_norm) qkv = block.head_norm->Forward(c, qkv, block.stream.tokens, saved.head_norm);
+  if (rotates()) c.b.Add(RopeOp(block, false), AttentionName(block) + ".rope", {qkv}, {qkv});
   saved.qkv = AttentionOf(c, block).Enter(qkv);
 }
 
 void Transformer::Attend(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
-  saved.core = AttentionOf(c, block).Forward(saved.qkv);
+  saved.core = AttentionOf(c, block).Forward(saved.qkv, saved.bias);
 }
 
 Slice Transformer::AttentionForwardOps(const LayerContext& c, const TransformerBlock& block,
@@ -39,8 +39,8 @@ Slice Transformer::AttentionForwardOps(const LayerContext& c, const TransformerB
 
 Slice Transformer::Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
   saved.attention = block.projection.InputToKeep(c, saved.attention);
-  const Slice out = block.projection.Forward(c, saved.attention, tokens_);
-  saved.attention_mask = Drop(c, out, AttentionName(block));
+  const Slice out = block.projection.Forward(c, saved.attention, block.stream.tokens);
+  saved.attention_mask = Drop(c, block.stream, out, AttentionName(block));
   if (KeepsProjected(block)) saved.projected = out;
   return out;
 }
@@ -48,17 +48,18 @@ Slice Transformer::Project(const LayerContext& c, const TransformerBlock& block,
 void Transformer::Activate(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
   const std::string name = ActivationName(block);
   const int64_t ffn = block.down.in;
-  saved.activated = c.Activation(name, tokens_ * ffn);
+  saved.activated = c.Activation(name, block.stream.tokens * ffn);
   std::vector<Slice> writes = {saved.activated};
   if (kept_between() > 0)
-    writes.push_back(saved.between = c.Activation(name + ".between", kept_between() * tokens_ * ffn));
-  c.b.Add(ActivationForward{spec_.activation, tokens_, ffn, types_.activations}, name, saved.up,
+    writes.push_back(saved.between =
+                         c.Activation(name + ".between", kept_between() * block.stream.tokens * ffn));
+  c.b.Add(ActivationForward{spec_.activation, block.stream.tokens, ffn, types_.activations}, name, saved.up,
           std::move(writes));
 }
 
 void Transformer::ProjectUp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
-  saved.up_input = block.up.layers[0].InputToKeep(c, block.up.Enter(c, saved.norm2.y));
-  saved.up = block.up.ForwardApart(c, saved.up_input, tokens_);
+  saved.up_input = block.up.InputToKeep(c, saved.norm2.y);
+  saved.up = block.up.ForwardApart(c, saved.up_input, block.stream.tokens);
 }
 
 // The dense MLP, or the shared expert, up to the input of its last GEMM.
@@ -84,7 +85,7 @@ Slice Transformer::ForwardDown(const LayerContext& c, const TransformerBlock& bl
   if (block.has_dense) {
     saved.activated = block.down.InputToKeep(c, saved.activated);
     Slice partial = kNoSlice;
-    out = dense = block.down.Forward(c, saved.activated, tokens_, &partial);
+    out = dense = block.down.Forward(c, saved.activated, block.stream.tokens, &partial);
     if (KeepsDown(block)) saved.unneeded = {out, partial};
   }
   if (block.experts) out = block.experts->Forward(c, saved.norm2.y, saved.experts);
@@ -95,7 +96,7 @@ Slice Transformer::ForwardDown(const LayerContext& c, const TransformerBlock& bl
 Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& block,
                                BlockActivations& saved) {
   const Slice out = ForwardDown(c, block, saved);
-  saved.mlp_mask = Drop(c, out, MlpName(block));
+  saved.mlp_mask = Drop(c, block.stream, out, MlpName(block));
   return out;
 }
 
@@ -143,11 +144,11 @@ Slice Transformer::BlockForward(const LayerContext& c, const TransformerBlock& b
                                 BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.module);
   AtSlot(c.b, LayerSlot::kAttention);
-  saved.norm1 = PreNorm(c, block.norm1, AttentionName(block) + ".x", x, branch, rows_);
+  saved.norm1 = PreNorm(c, block.norm1, AttentionName(block) + ".x", x, branch, block.stream.rows);
   const Slice attention = ForwardToMlp(c, block, saved);
   const Slice mlp = MlpForwardOps(c, block, saved);
   if (block.is_parallel()) c.AddTo(mlp, attention, MlpName(block) + ".sum");
-  return PostNorm(c, block.mlp_post_norm, mlp, rows_, saved.mlp_post_norm);
+  return PostNorm(c, block.mlp_post_norm, mlp, block.stream.rows, saved.mlp_post_norm);
 }
 
 // The operators from the first norm's output to the second's. Returns what attention gives.
@@ -156,12 +157,28 @@ Slice Transformer::ForwardToMlp(const LayerContext& c, const TransformerBlock& b
   const Slice attention = AttentionForwardOps(c, block, saved);
   if (block.is_parallel()) {
     if (block.parallel == ParallelResidual::kOneNorm) saved.norm2 = saved.norm1;
-    else saved.norm2 = block.norm2->Forward(c, saved.norm1.x, kNoSlice, rows_);
+    else saved.norm2 = block.norm2->Forward(c, saved.norm1.x, kNoSlice, block.stream.rows);
     return attention;
   }
-  const Slice branch = PostNorm(c, block.attention_post_norm, attention, rows_, saved.attention_post_norm);
-  saved.norm2 = PreNorm(c, block.norm2, MlpName(block) + ".x", Stream(saved.norm1), branch, rows_);
+  Slice branch =
+      PostNorm(c, block.attention_post_norm, attention, block.stream.rows, saved.attention_post_norm);
+  Slice stream = Stream(saved.norm1);
+  if (block.cross) {
+    branch = CrossForward(c, block, stream, branch, saved.cross);
+    stream = Stream(saved.cross.norm);
+  }
+  saved.norm2 = PreNorm(c, block.norm2, MlpName(block) + ".x", stream, branch, block.stream.rows);
   return attention;
+}
+
+Transformer::ResidualStream Transformer::RunBlock(const LayerContext& c, const TransformerBlock& block,
+                                                  const ResidualStream& stream, BlockActivations& saved) {
+  std::map<int, Slice> converted = c.copies->current;
+  const Slice branch = BlockForward(c, block, stream.x, stream.branch, saved);
+  const Slice x = Stream(saved.norm2);
+  DropActivations(block, saved);
+  if (RunsProductsAgain(block)) c.copies->ForgetAllBut(std::move(converted));
+  return {x, branch};
 }
 
 std::vector<Recompute> Transformer::RecomputeOfLayers(const Scenario& scenario, const StageRange& stage) {
@@ -189,7 +206,8 @@ bool Transformer::RunsDenseAgain(const TransformerBlock& block) const {
 // Drops what the modules that run again have made, except for their inputs.
 void Transformer::DropModules(const TransformerBlock& block, BlockActivations& saved) const {
   if (RunsAgain(RecomputeModule::kCoreAttention))
-    saved.core.saved = saved.core.dropped = saved.core.mask = saved.core.rounded = kNoSlice;
+    for (ContextAttention::Core* core : {&saved.core, &saved.cross.core})
+      core->saved = core->dropped = core->mask = core->rounded = kNoSlice;
   if (RunsAgain(RecomputeModule::kLayerNorm)) {
     for (Norm::Saved* norm : {&saved.norm1, &saved.norm2}) norm->y = norm->statistics = kNoSlice;
     saved.qkv_input = saved.up_input = kNoSlice;
@@ -245,9 +263,11 @@ void Transformer::DropActivations(const TransformerBlock& block, BlockActivation
       if (saved.up.size() > 1) saved.up[1] = kNoSlice;
       return;
     case Recompute::kFull: {
-      const Slice input = saved.norm1.x;
+      const Slice input = saved.norm1.x, bias = saved.bias, source = saved.cross.source;
       saved = {};
       saved.norm1.x = input;
+      saved.bias = bias;
+      saved.cross.source = source;
       return;
     }
   }
@@ -278,9 +298,8 @@ void Transformer::RunMlpAgain(const LayerContext& c, const TransformerBlock& blo
   const bool runs_dense = RunsDenseAgain(block);
   const bool runs_experts = block.experts && RunsAgain(RecomputeModule::kMoe);
   if (RunsAgain(RecomputeModule::kLayerNorm)) {
-    saved.norm2 = block.norm2->Forward(c, saved.norm2.x, kNoSlice, rows_);
-    if (block.has_dense && !runs_dense)
-      saved.up_input = block.up.layers[0].InputToKeep(c, block.up.Enter(c, saved.norm2.y));
+    saved.norm2 = block.norm2->Forward(c, saved.norm2.x, kNoSlice, block.stream.rows);
+    if (block.has_dense && !runs_dense) saved.up_input = block.up.InputToKeep(c, saved.norm2.y);
   }
   if (!runs_dense && !runs_experts) return;
   ForwardScope scope(c.hooks, block.mlp_module);
@@ -290,8 +309,8 @@ void Transformer::RunMlpAgain(const LayerContext& c, const TransformerBlock& blo
     return;
   }
   saved.activated = block.down.InputToKeep(c, saved.activated);
-  if (!stops_early()) block.down.Forward(c, saved.activated, tokens_);
-  else if (block.down.adapter) block.down.AdapterHidden(c, saved.activated, tokens_);
+  if (!stops_early()) block.down.Forward(c, saved.activated, block.stream.tokens);
+  else if (block.down.adapter) block.down.AdapterHidden(c, saved.activated, block.stream.tokens);
 }
 
 // Runs before the backward of the attention's output projection.
@@ -299,9 +318,9 @@ void Transformer::RunAttentionNormAgain(const LayerContext& c, const Transformer
                                         BlockActivations& saved) {
   if (!RunsAgain(RecomputeModule::kLayerNorm)) return;
   c.b.SetPhase(Phase::kRecompute);
-  saved.norm1 = block.norm1->Forward(c, saved.norm1.x, kNoSlice, rows_);
-  saved.qkv_input = block.latent ? block.latent->InputToKeep(c, saved.norm1.y)
-                                 : block.qkv.layers[0].InputToKeep(c, block.qkv.Enter(c, saved.norm1.y));
+  saved.norm1 = block.norm1->Forward(c, saved.norm1.x, kNoSlice, block.stream.rows);
+  saved.qkv_input =
+      block.latent ? block.latent->InputToKeep(c, saved.norm1.y) : block.qkv.InputToKeep(c, saved.norm1.y);
   c.b.SetPhase(Phase::kBackward);
 }
 
@@ -310,14 +329,16 @@ void Transformer::RunAttentionAgain(const LayerContext& c, const TransformerBloc
                                     BlockActivations& saved) {
   c.b.SetPhase(Phase::kRecompute);
   if (RunsAgain(RecomputeModule::kLatentUp))
-    saved.qkv = AttentionOf(c, block).Enter(block.latent->UpAgain(c, saved.qkv_input, rows_, saved.latents));
+    saved.qkv = AttentionOf(c, block).Enter(
+        block.latent->UpAgain(c, saved.qkv_input, block.stream.rows, saved.latents));
   if (RunsAgain(RecomputeModule::kCoreAttention)) Attend(c, block, saved);
   c.b.SetPhase(Phase::kBackward);
 }
 
 void Transformer::RecomputeBlock(const LayerContext& c, const TransformerBlock& block,
                                  BlockActivations& saved) {
-  saved.norm1 = PreNorm(c, block.norm1, AttentionName(block) + ".x", saved.norm1.x, kNoSlice, rows_);
+  saved.norm1 =
+      PreNorm(c, block.norm1, AttentionName(block) + ".x", saved.norm1.x, kNoSlice, block.stream.rows);
   ForwardToMlp(c, block, saved);
   Slice out = kNoSlice;
   {
@@ -326,9 +347,9 @@ void Transformer::RecomputeBlock(const LayerContext& c, const TransformerBlock& 
     // Needed for the routing weights (what experts returned), the dropout mask and the post-norm.
     if (!stops_early() || block.experts || spec_.dropout > 0 || block.mlp_post_norm)
       out = ProjectDown(c, block, saved);
-    else if (block.down.adapter) block.down.AdapterHidden(c, saved.activated, tokens_);
+    else if (block.down.adapter) block.down.AdapterHidden(c, saved.activated, block.stream.tokens);
   }
-  PostNorm(c, block.mlp_post_norm, out, rows_, saved.mlp_post_norm);
+  PostNorm(c, block.mlp_post_norm, out, block.stream.rows, saved.mlp_post_norm);
 }
 
 // With separate modules, the second layer of queries, keys and values is run again; the keys' place in the
@@ -338,16 +359,16 @@ void Transformer::MakeHeadsAgain(const LayerContext& c, const TransformerBlock& 
   if (const auto& latent = block.latent) {
     saved.qkv_input = latent->InputToKeep(c, saved.norm1.y);
     saved.qkv = AttentionOf(c, block).Enter(
-        latent->q_down ? latent->UpAgain(c, saved.qkv_input, rows_, saved.latents)
-                       : latent->DownAgain(c, saved.qkv_input, rows_, saved.latents));
+        latent->q_down ? latent->UpAgain(c, saved.qkv_input, block.stream.rows, saved.latents)
+                       : latent->DownAgain(c, saved.qkv_input, block.stream.rows, saved.latents));
     return;
   }
   saved.qkv_input = block.qkv.Enter(c, saved.norm1.y);
   const bool are_modules = block.qkv.layers.size() > 1;
-  if (are_modules) block.qkv.ForwardLayer(c, 1, saved.qkv_input, tokens_);
+  if (are_modules) block.qkv.ForwardLayer(c, 1, saved.qkv_input, block.stream.tokens);
   if (block.head_norm) PrepareHeads(c, block, saved.head_norm.x, saved);
-  else if (are_modules && !learned_positions())
-    c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {saved.qkv}, {saved.qkv});
+  else if (are_modules && rotates())
+    c.b.Add(RopeOp(block, false), AttentionName(block) + ".rope", {saved.qkv}, {saved.qkv});
 }
 
 // Kept: qkv (of latent attention: DropLatents), attention (except the parts of eager attention: batched
@@ -356,7 +377,7 @@ void Transformer::MakeHeadsAgain(const LayerContext& c, const TransformerBlock& 
 // projection, whose output nothing needs. PyTorch's grouped products of experts are run again, too.
 void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const TransformerBlock& block,
                                              BlockActivations& saved) {
-  saved.norm1 = block.norm1->Forward(c, saved.norm1.x, kNoSlice, rows_);
+  saved.norm1 = block.norm1->Forward(c, saved.norm1.x, kNoSlice, block.stream.rows);
   Slice attention;
   {
     ForwardScope scope(c.hooks, block.attention_module);
@@ -365,12 +386,12 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Transf
     attention = KeepsProjected(block) ? saved.projected : Project(c, block, saved);
     // (Eager PyTorch makes the partial sums again, though nobody needs them.)
     if (keeps_sums() && framework_ == Framework::kPytorch && !IsProjectionOdd(block))
-      block.projection.ForwardProduct(c, saved.attention, tokens_, /*adds_bias=*/false);
+      block.projection.ForwardProduct(c, saved.attention, block.stream.tokens, /*adds_bias=*/false);
   }
-  saved.norm2 = block.norm2->Forward(c, Stream(saved.norm1), attention, rows_);
+  saved.norm2 = block.norm2->Forward(c, Stream(saved.norm1), attention, block.stream.rows);
   if (block.has_dense) {
     saved.up_input = block.up.Enter(c, saved.norm2.y);
-    if (saved.up.size() > 1) saved.up[1] = block.up.ForwardLayer(c, 1, saved.up_input, tokens_);
+    if (saved.up.size() > 1) saved.up[1] = block.up.ForwardLayer(c, 1, saved.up_input, block.stream.tokens);
     Activate(c, block, saved);
   }
   // The shared expert comes after the others in PyTorch, so theirs are run to the end before it.
@@ -381,7 +402,7 @@ Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock&
                                   const BlockActivations& saved, Slice dx) {
   BackwardScope scope(c.hooks, block.mlp_module);
   dx = c.InType(types_.activations, dx, MlpName(block) + ".dy");
-  dx = DropGradient(c, dx, saved.mlp_mask, MlpName(block));
+  dx = DropGradient(c, block.stream, dx, saved.mlp_mask, MlpName(block));
   if (!block.experts) {
     AtSlot(c.b, LayerSlot::kExpertsBackward);
     const Slice dinput = DenseBackward(c, block, saved, dx);
@@ -396,7 +417,8 @@ Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock&
 
 Slice Transformer::DenseBackward(const LayerContext& c, const TransformerBlock& block,
                                  const BlockActivations& saved, Slice dx) {
-  Slice dactivated = block.down.Backward(c, dx, saved.activated, tokens_, block.up_has_gradient());
+  Slice dactivated =
+      block.down.Backward(c, dx, saved.activated, block.stream.tokens, block.up_has_gradient());
   if (!block.up_has_gradient()) return kNoSlice;
   const std::string name = ActivationName(block);
   std::vector<Slice> dup = {dactivated}, reads = {dactivated};
@@ -406,9 +428,9 @@ Slice Transformer::DenseBackward(const LayerContext& c, const TransformerBlock& 
   }
   reads.insert(reads.end(), saved.up.begin(), saved.up.end());
   if (saved.between.buffer >= 0) reads.push_back(saved.between);
-  c.b.Add(ActivationBackward{spec_.activation, tokens_, block.down.in, types_.activations}, name,
+  c.b.Add(ActivationBackward{spec_.activation, block.stream.tokens, block.down.in, types_.activations}, name,
           std::move(reads), dup);
-  return block.up.Backward(c, dup, saved.up_input, tokens_, /*weight_ready=*/true,
+  return block.up.Backward(c, dup, saved.up_input, block.stream.tokens, /*weight_ready=*/true,
                            block.mlp_input_has_gradient());
 }
 
@@ -418,15 +440,17 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Transformer
   RunAttentionNormAgain(c, block, saved);
   const std::string name = AttentionName(block);
   dx = c.InType(types_.activations, dx, name + ".dy");
-  dx = DropGradient(c, dx, saved.attention_mask, name);
-  Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_, block.qkv_has_gradient());
+  dx = DropGradient(c, block.stream, dx, saved.attention_mask, name);
+  Slice dout =
+      block.projection.Backward(c, dx, saved.attention, block.stream.tokens, block.qkv_has_gradient());
   if (!block.qkv_has_gradient()) return kNoSlice;
   RunAttentionAgain(c, block, saved);
-  Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core);
-  if (block.latent) return block.latent->Backward(c, dqkv, saved.qkv_input, rows_, saved.latents);
-  if (!learned_positions()) c.b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
-  if (block.head_norm) block.head_norm->Backward(c, dqkv, saved.head_norm, tokens_);
-  return block.qkv.Backward(c, block.qkv.PartsOf(dqkv, tokens_), saved.qkv_input, tokens_,
+  Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core, &saved.dscores);
+  if (block.latent) return block.latent->Backward(c, dqkv, saved.qkv_input, block.stream.rows, saved.latents);
+  if (rotates()) c.b.Add(RopeOp(block, true), name + ".rope", {dqkv}, {dqkv});
+  if (block.head_norm) block.head_norm->Backward(c, dqkv, saved.head_norm, block.stream.tokens);
+  return block.qkv.Backward(c, block.qkv.PartsOf(dqkv, block.stream.tokens), saved.qkv_input,
+                            block.stream.tokens,
                             /*weight_ready=*/true, block.input_has_gradient);
 }
 
@@ -441,8 +465,8 @@ Slice Transformer::ParallelBackward(const LayerContext& c, const TransformerBloc
       block.attention_has_gradient() ? AttentionBackwardOps(c, block, saved, dbranch) : kNoSlice;
   if (!block.input_has_gradient) return kNoSlice;
   if (block.parallel == ParallelResidual::kOneNorm) c.AddTo(dattention, dmlp, MlpName(block) + ".dx.sum");
-  else dx = block.norm2->Backward(c, dmlp, saved.norm2, dx, rows_);
-  return block.norm1->Backward(c, dattention, saved.norm1, dx, rows_);
+  else dx = block.norm2->Backward(c, dmlp, saved.norm2, dx, block.stream.rows);
+  return block.norm1->Backward(c, dattention, saved.norm1, dx, block.stream.rows);
 }
 
 // dx is the gradient of the residual stream after the block; it becomes, in place, that of the stream before,
@@ -457,19 +481,20 @@ Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& 
     c.AddDelayed(LayerSlot::kAttentionWeights);
     return dinput;
   }
-  Slice dbranch = PostNormBackward(c, block.mlp_post_norm, dx, rows_, saved.mlp_post_norm);
+  Slice dbranch = PostNormBackward(c, block.mlp_post_norm, dx, block.stream.rows, saved.mlp_post_norm);
   Slice dnorm2 = MlpBackwardOps(c, block, saved, dbranch);
   if (!block.attention_has_gradient()) return kNoSlice;
-  dx = PreNormBackward(c, block.norm2, MlpName(block) + ".x", dnorm2, dx, rows_, saved.norm2,
+  dx = PreNormBackward(c, block.norm2, MlpName(block) + ".x", dnorm2, dx, block.stream.rows, saved.norm2,
                        spec_.residual_from_norm);
-  dbranch = PostNormBackward(c, block.attention_post_norm, dx, rows_, saved.attention_post_norm);
+  if (block.cross) dx = CrossBackward(c, block, saved.cross, dx);
+  dbranch = PostNormBackward(c, block.attention_post_norm, dx, block.stream.rows, saved.attention_post_norm);
   Slice dnorm1 = AttentionBackwardOps(c, block, saved, dbranch);
   for (const Slice& kept : saved.unneeded)
     if (kept.buffer >= 0) c.b.KeepUntilHere(kept);
   Slice dinput = kNoSlice;
   if (block.input_has_gradient)
-    dinput = PreNormBackward(c, block.norm1, AttentionName(block) + ".x", dnorm1, dx, rows_, saved.norm1,
-                             spec_.residual_from_norm);
+    dinput = PreNormBackward(c, block.norm1, AttentionName(block) + ".x", dnorm1, dx, block.stream.rows,
+                             saved.norm1, spec_.residual_from_norm);
   c.AddDelayed(LayerSlot::kAttentionWeights);
   return dinput;
 }

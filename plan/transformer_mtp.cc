@@ -23,25 +23,30 @@ void Transformer::PredictFurther(const LayerContext& c, TransformerPass& pass) {
 // Combines hidden states and embeddings into the block's input.
 void Transformer::JoinInputs(const LayerContext& c, const TokenPredictor& predictor,
                              TokenPredictorPass& pass) {
-  pass.embedding_norm = predictor.embedding_norm.Forward(c, pass.embedding, kNoSlice, rows_);
-  pass.hidden_norm = predictor.hidden_norm.Forward(c, pass.hidden, kNoSlice, rows_);
+  pass.embedding_norm = predictor.embedding_norm.Forward(c, pass.embedding, kNoSlice, stream_.rows);
+  pass.hidden_norm = predictor.hidden_norm.Forward(c, pass.hidden, kNoSlice, stream_.rows);
   const int64_t hidden = spec_.hidden;
   const std::string& name = predictor.projection.name;
-  const Slice joined = c.Activation(name + ".x", rows_ * 2 * hidden);
+  const Slice joined = c.Activation(name + ".x", stream_.rows * 2 * hidden);
   const auto put = [&](Slice part, int64_t first) {
-    c.b.Add(CopyColumns{rows_, hidden, 0, hidden, first, 2 * hidden, types_.activations}, name + ".x", {part},
-            {joined});
+    c.b.Add(CopyColumns{stream_.rows, hidden, 0, hidden, first, 2 * hidden, types_.activations}, name + ".x",
+            {part}, {joined});
   };
   put(pass.embedding_norm.y, 0);
   put(pass.hidden_norm.y, hidden);
   pass.joined = predictor.projection.InputToKeep(c, joined);
-  const Slice x = predictor.projection.Forward(c, pass.joined, rows_);
+  const Slice x = predictor.projection.Forward(c, pass.joined, stream_.rows);
   pass.block.norm1.x = c.InType(types_.stream, x, name);
+}
+
+Transformer::Embedded Transformer::FurtherTokens(const TokenPredictor& predictor,
+                                                 const TokenPredictorPass& pass) const {
+  return {.ids = pass.ids, .name = predictor.name + ".embedding", .stream = stream_, .ends = true};
 }
 
 void Transformer::PredictorForward(const LayerContext& c, const TokenPredictor& predictor,
                                    TokenPredictorPass& pass) {
-  pass.embedding = Embed(c, pass.ids, predictor.name + ".embedding", /*ends=*/true, pass.embedding_mask);
+  pass.embedding = Embed(c, FurtherTokens(predictor, pass), pass.embedding_mask);
   ForwardScope scope(c.hooks, predictor.module);
   JoinInputs(c, predictor, pass);
   const Slice branch = BlockForward(c, predictor.block, pass.block.norm1.x, kNoSlice, pass.block);
@@ -51,7 +56,7 @@ void Transformer::PredictorForward(const LayerContext& c, const TokenPredictor& 
     pass.block.norm1.x = pass.joined = kNoSlice;
     for (Norm::Saved* norm : {&pass.embedding_norm, &pass.hidden_norm}) norm->y = norm->statistics = kNoSlice;
   }
-  pass.final_norm = predictor.final_norm.Forward(c, x, branch, rows_);
+  pass.final_norm = predictor.final_norm.Forward(c, x, branch, stream_.rows);
 }
 
 // The mean of the modules' losses is used, each over the tokens that have a target so far ahead.
@@ -62,12 +67,12 @@ void Transformer::AddFurtherLosses(const LayerContext& c, TransformerPass& pass,
   for (int64_t i = 0; i < count; ++i) {
     TokenPredictorPass& own = pass.predictors[static_cast<size_t>(i)];
     own.head_input = head_.Enter(c, outputs[static_cast<size_t>(1 + i)]);
-    own.dlogits = head_.Forward(c, own.head_input, tokens_);
+    own.dlogits = head_.Forward(c, own.head_input, stream_.tokens);
     LossTerm term{.loss = {loss.loss.buffer, loss.loss.offset + 1 + i, 1},
                   .gradient_scale = loss.gradient_scale * spec_.mtp->loss_weight / static_cast<double>(count),
                   .counted = (seq - static_cast<double>(1 + i)) / seq,
                   .skips = true,
-                  .rows = tokens_,
+                  .rows = stream_.tokens,
                   .name = fmt::format("mtp.{}.cross_entropy", i)};
     AddLoss(c, own.dlogits, own.targets, term);
     c.b.SetPhase(Phase::kForward);
@@ -84,11 +89,11 @@ std::vector<Slice> Transformer::OutputsOf(const TransformerPass& pass) const {
 // One behind the other, as torch.cat along the sequences.
 Slice Transformer::JoinOutputs(const LayerContext& c, const std::vector<Slice>& outputs,
                                const std::string& name) const {
-  const int64_t each = rows_ * spec_.hidden;
+  const int64_t each = stream_.rows * spec_.hidden;
   const Slice joined = c.StreamActivation(name, std::ssize(outputs) * each);
   int64_t offset = joined.offset;
   for (const Slice& output : outputs) {
-    c.b.Add(CopyColumns{rows_, spec_.hidden, 0, spec_.hidden, 0, spec_.hidden, types_.stream}, name,
+    c.b.Add(CopyColumns{stream_.rows, spec_.hidden, 0, spec_.hidden, 0, spec_.hidden, types_.stream}, name,
             {c.InType(types_.stream, output, name)}, {Slice{joined.buffer, offset, each}});
     offset += each;
   }
@@ -97,7 +102,7 @@ Slice Transformer::JoinOutputs(const LayerContext& c, const std::vector<Slice>& 
 
 std::vector<Slice> Transformer::SplitOutputs(const LayerContext& c, Slice joined,
                                              const std::string& name) const {
-  const int64_t each = rows_ * spec_.hidden;
+  const int64_t each = stream_.rows * spec_.hidden;
   std::vector<Slice> outputs;
   for (int64_t first = 0; first < joined.elements; first += each)
     outputs.push_back(c.InType(types_.activations, {joined.buffer, joined.offset + first, each}, name));
@@ -126,7 +131,7 @@ Slice Transformer::PredictorBackward(const LayerContext& c, const TokenPredictor
   Slice dembedding, dhidden;
   {
     BackwardScope scope(c.hooks, predictor.module);
-    Slice dx = predictor.final_norm.Backward(c, dy, pass.final_norm, kNoSlice, rows_);
+    Slice dx = predictor.final_norm.Backward(c, dy, pass.final_norm, kNoSlice, stream_.rows);
     if (predictor.block.recompute == Recompute::kFull) {
       c.b.SetPhase(Phase::kRecompute);
       JoinInputs(c, predictor, pass);
@@ -135,20 +140,20 @@ Slice Transformer::PredictorBackward(const LayerContext& c, const TokenPredictor
     dx = BlockBackward(c, predictor.block, pass.block, dx);
     const Linear& projection = predictor.projection;
     const Slice dx_product = c.InType(types_.activations, dx, projection.name + ".dy");
-    const Slice djoined = projection.Backward(c, dx_product, pass.joined, rows_);
+    const Slice djoined = projection.Backward(c, dx_product, pass.joined, stream_.rows);
     const int64_t hidden = spec_.hidden;
     const auto take = [&](const Norm& norm, int64_t first) {
-      const Slice part = c.Activation(norm.name + ".dy", rows_ * hidden);
-      c.b.Add(CopyColumns{rows_, hidden, first, 2 * hidden, 0, hidden, types_.activations}, norm.name + ".dy",
-              {djoined}, {part});
+      const Slice part = c.Activation(norm.name + ".dy", stream_.rows * hidden);
+      c.b.Add(CopyColumns{stream_.rows, hidden, first, 2 * hidden, 0, hidden, types_.activations},
+              norm.name + ".dy", {djoined}, {part});
       return part;
     };
     const Norm &of_hidden = predictor.hidden_norm, &of_embedding = predictor.embedding_norm;
-    dhidden = of_hidden.Backward(c, take(of_hidden, hidden), pass.hidden_norm, kNoSlice, rows_);
-    dembedding = of_embedding.Backward(c, take(of_embedding, 0), pass.embedding_norm, kNoSlice, rows_);
+    dhidden = of_hidden.Backward(c, take(of_hidden, hidden), pass.hidden_norm, kNoSlice, stream_.rows);
+    dembedding = of_embedding.Backward(c, take(of_embedding, 0), pass.embedding_norm, kNoSlice, stream_.rows);
   }
   const bool is_last_use = &predictor == &predictors_.front() && !stage_.is_first;
-  EmbedBackward(c, pass.ids, predictor.name + ".embedding", /*ends=*/true, pass.embedding_mask, dembedding,
+  EmbedBackward(c, FurtherTokens(predictor, pass), pass.embedding_mask, dembedding,
                 /*table_ready=*/is_last_use);
   return dhidden;
 }

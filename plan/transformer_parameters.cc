@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "plan/relative_buckets.h"
 #include "plan/transformer.h"
 
 namespace windtunnel {
@@ -107,7 +108,7 @@ void Transformer::RegisterAdapter(Role& role, ModuleId module, LoraTarget target
   Adapter adapter{.rank = spec.rank, .scale = spec.Scale(), .scales = ScalesOfAdapters()};
   adapter.dropout = {.site = {.share = spec.dropout},
                      .columns = linear.in,
-                     .seq = seq_,
+                     .seq = stream_.seq,
                      .context = context_.tokens(),
                      .splits_columns = linear.split == LinearSplit::kRowParallel};
   freezes_ = false;
@@ -166,7 +167,7 @@ LatentProjections Transformer::RegisterLatents(Role& role, ModuleId module, cons
   LatentProjections latent;
   latent.name = prefix.substr(0, prefix.size() - 1);
   latent.join = {.batch = batch_,
-                 .seq = seq_,
+                 .seq = stream_.seq,
                  .heads = heads_,
                  .head_dim = spec_.head_dim,
                  .rope_dim = spec.rope_dim,
@@ -207,9 +208,12 @@ TransformerBlock Transformer::RegisterBlock(Role& role, const std::string& name,
   const int64_t queries = spec_.heads * spec_.head_dim, keys = spec_.kv_heads * spec_.head_dim;
   const std::string prefix = name + ".";
   TransformerBlock block;
+  block.stream = stream_;
+  block.causal = spec_.causal;
   block.window = kind.window;
   block.module = AddModule(name, parent);
   block.attention_module = AddModule(prefix + "attn", block.module);
+  const ModuleId cross = kind.is_of_decoder ? AddModule(prefix + "cross", block.module) : -1;
   block.mlp_module = AddModule(prefix + "mlp", block.module);
   if (spec_.pre_norm) block.norm1 = RegisterNorm(role, block.module, prefix + "norm1", spec_.hidden);
   if (spec_.latent_attention) block.latent = RegisterLatents(role, block.attention_module, prefix + "attn.");
@@ -225,6 +229,7 @@ TransformerBlock Transformer::RegisterBlock(Role& role, const std::string& name,
   RegisterAdapter(role, block.attention_module, LoraTarget::kProjection, block.projection, {});
   if (spec_.post_norm)
     block.attention_post_norm = RegisterNorm(role, block.module, prefix + "attn_post_norm", spec_.hidden);
+  if (kind.is_of_decoder) block.cross = RegisterCrossAttention(role, prefix, block.module, cross);
   block.parallel = spec_.parallel_residual;
   if (spec_.pre_norm && block.parallel != ParallelResidual::kOneNorm)
     block.norm2 = RegisterNorm(role, block.module, prefix + "norm2", spec_.hidden);
@@ -306,8 +311,8 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
         AddParameter(role, experts.module, experts.down.name + ".bias", {count * spec_.hidden}, {}, whole);
     experts.down.adds_bias_apart = framework_ == Framework::kMegatronCore;
   }
-  experts.load =
-      ExpertLoad::Of(spec, experts.sends_own_tokens ? tokens_ / tensor_.ranks() : tokens_, expert_.ranks());
+  experts.load = ExpertLoad::Of(
+      spec, experts.sends_own_tokens ? stream_.tokens / tensor_.ranks() : stream_.tokens, expert_.ranks());
   return experts;
 }
 
@@ -325,6 +330,11 @@ void AddFp8Weights(TransformerBlock& block, std::vector<int>& weights) {
     for (const Linear* layer : block.latent->layers()) AddFp8Weight(*layer, weights);
   for (const std::vector<Linear>* layers : {&block.qkv.layers, &block.up.layers})
     for (const Linear& layer : *layers) AddFp8Weight(layer, weights);
+  if (block.cross) {
+    AddFp8Weight(block.cross->projection, weights);
+    for (const std::vector<Linear>* layers : {&block.cross->queries.layers, &block.cross->keys.layers})
+      for (const Linear& layer : *layers) AddFp8Weight(layer, weights);
+  }
   if (!block.experts) return;
   for (const ExpertLinear* layer : {&block.experts->up, &block.experts->down})
     if (layer->is_fp8) weights.push_back(layer->weight);
@@ -337,7 +347,8 @@ void AddFp8Weights(TransformerBlock& block, std::vector<int>& weights) {
 void Transformer::KeepWeightsInFp8(Role& role) {
   if (types_.fp8 == Fp8Recipe::kNone) return;
   std::vector<int> of_blocks, of_predictors;
-  for (TransformerBlock& block : blocks_) AddFp8Weights(block, of_blocks);
+  for (std::vector<TransformerBlock>* blocks : {&encoder_.blocks, &blocks_})
+    for (TransformerBlock& block : *blocks) AddFp8Weights(block, of_blocks);
   for (TokenPredictor& predictor : predictors_) {
     AddFp8Weight(predictor.projection, of_predictors);
     AddFp8Weights(predictor.block, of_predictors);
@@ -396,6 +407,20 @@ void Transformer::RegisterPredictors(Role& role, int64_t table_ordinal) {
   is_hidden_ = false;
 }
 
+std::optional<RelativePositions> Transformer::RegisterRelative(Role& role, const std::string& name,
+                                                               const TokenStream& stream, bool causal) {
+  if (spec_.position != PositionKind::kRelative) return std::nullopt;
+  RelativePositions relative{name, AddModule(name, kRootModule)};
+  relative.table =
+      AddParameter(role, relative.module, name + ".weight", {spec_.heads, RelativeBuckets::kCount},
+                   {Distribution::kNormal, kInitDeviation}, {ParameterSplit::By::kRows, {spec_.heads}});
+  relative.batch = batch_;
+  relative.seq = stream.seq;
+  relative.heads = heads_;
+  relative.causal = causal;
+  return relative;
+}
+
 void Transformer::Register(Role& role) {
   AddModule("", -1);
   freezes_ = spec_.lora.has_value();
@@ -407,16 +432,23 @@ void Transformer::Register(Role& role) {
       AddParameter(role, embedding_module_, "wte.weight", {spec_.vocab, spec_.hidden}, weight, by_vocabulary);
   const int64_t table_ordinal = next_ordinal_ - 1;
   if (learned_positions()) {
-    positions_ = AddParameter(role, embedding_module_, "wpe.weight", {spec_.seq_len, spec_.hidden}, weight);
+    const auto positions = [&](const char* name, int64_t seq) {
+      return AddParameter(role, embedding_module_, name, {seq, spec_.hidden}, weight);
+    };
+    if (spec_.encoder) encoder_.positions = positions("encoder.wpe.weight", spec_.encoder->seq_len);
+    positions_ = positions("wpe.weight", spec_.seq_len);
   }
+  RegisterEncoder(role);
+  relative_ = RegisterRelative(role, "relative", stream_, spec_.causal);
   is_hidden_ = true;
-  for (int64_t layer = 0; layer < spec_.layers; ++layer) {
+  for (int64_t index = 0; index < spec_.layers; ++index) {
+    const int64_t layer = spec_.EncoderLayers() + index;
     is_in_stage_ = stage_.first <= layer && layer < stage_.end;
     layer_ = static_cast<int>(layer);
     TransformerBlock block =
-        RegisterBlock(role, fmt::format("blocks.{}", layer), kRootModule, spec_.KindOf(layer));
+        RegisterBlock(role, fmt::format("blocks.{}", index), kRootModule, spec_.KindOf(index));
     if (!is_in_stage_) continue;
-    block.recompute = recompute_of_layer_[blocks_.size()];
+    block.recompute = recompute_of_layer_[encoder_.blocks.size() + blocks_.size()];
     block.input_has_gradient = !spec_.lora || !stage_.is_first || !blocks_.empty();
     blocks_.push_back(std::move(block));
   }

@@ -96,17 +96,22 @@ struct Carried {
   std::vector<std::pair<Bytes, size_t>> sizes;  // by collective: bytes and number of tensors
 };
 
+// The length of the block in a parameter's name: "blocks.3.", "encoder.3."; 0 outside of blocks.
+size_t BlockPrefix(const Parameter& parameter) {
+  const std::string& name = parameter.name;
+  if (parameter.layer < 0 || !(name.starts_with("blocks.") || name.starts_with("encoder."))) return 0;
+  return name.find('.', name.find('.') + 1) + 1;
+}
+
 // What the collective carries, with layers counted from that of its first tensor.
 std::string ContentOf(const Role& role, const Op& op, const Collective& collective) {
   std::string content = fmt::format("{} {}", OperatorName(op.kind), MessageBytes(collective).count());
   const int first_layer = role.parameters[op.parameters.front()].layer;
   for (const int32_t index : op.parameters) {
     const Parameter& parameter = role.parameters[index];
-    const std::string prefix = fmt::format("blocks.{}.", parameter.layer);
-    const bool has_layer = parameter.name.starts_with(prefix);
-    content += fmt::format(" +{} {} {}", has_layer ? parameter.layer - first_layer : 0,
-                           has_layer ? parameter.name.substr(prefix.size()) : parameter.name,
-                           FormatShape(parameter.shape));
+    const size_t prefix = BlockPrefix(parameter);
+    content += fmt::format(" +{} {} {}", prefix > 0 ? parameter.layer - first_layer : 0,
+                           parameter.name.substr(prefix), FormatShape(parameter.shape));
   }
   return content;
 }

@@ -160,9 +160,9 @@ std::optional<double> MfuOf(const Plan& plan, const Profile& profile, Duration s
 
 namespace {
 
-// Half of attention's FLOPs per token, which causal attention does not compute.
-double MaskedFlops(const ModelSpec& model) {
-  return 3 * static_cast<double>(model.heads * (model.head_dim + model.ValueDim())) * model.AttentionTokens();
+// Half of attention's FLOPs per token, as far as it attends to `tokens`, which causal attention does not compute.
+double MaskedFlops(const ModelSpec& model, double tokens) {
+  return 3 * static_cast<double>(model.heads * (model.head_dim + model.ValueDim())) * tokens;
 }
 
 }  // namespace
@@ -172,14 +172,14 @@ double LeastExecutedShare(const Plan& plan) {
   const double counted = plan.model.flops_per_token.count();
   if (model.kind != ModelKind::kTransformer || counted <= 0) return 1;
   const double embedding = model.tie_embeddings ? 0 : static_cast<double>(model.vocab * model.hidden);
-  return 1 - (6 * embedding + MaskedFlops(model)) / counted;
+  return 1 - (6 * embedding + MaskedFlops(model, model.AttentionTokens())) / counted;
 }
 
 double UnmaskedShare(const Plan& plan) {
   const ModelSpec& model = plan.scenario.model;
   const double counted = plan.model.flops_per_token.count();
   if (model.kind != ModelKind::kTransformer || !model.causal || counted <= 0) return 1;
-  return 1 - MaskedFlops(model) / counted;
+  return 1 - MaskedFlops(model, model.CausalTokens()) / counted;
 }
 
 std::optional<bool> FitsInDevice(const Prediction& prediction) {

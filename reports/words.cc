@@ -43,9 +43,11 @@ std::string Dimensions(const ModelSpec& model) {
     for (int64_t width : model.widths) widths += fmt::format("{}{}", widths.empty() ? "" : "-", width);
     return "mlp " + widths;
   }
+  const std::string layers = model.encoder ? fmt::format("{} + {}", model.encoder->layers, model.layers)
+                                           : fmt::format("{}", model.layers);
   return fmt::format("{}, {} layers × {}, {} heads, vocab {}",
-                     model.preset.empty() ? "transformer" : model.preset, model.layers, model.hidden,
-                     model.heads, model.vocab);
+                     model.preset.empty() ? "transformer" : model.preset, layers, model.hidden, model.heads,
+                     model.vocab);
 }
 
 // "fsdp 2 hybrid_shard in groups of 8", "fsdp 2 full_shard, resharded to 8 after forward", "zero1, optimizer
@@ -118,9 +120,12 @@ std::string PipelineInWords(const Plan& plan) {
 std::string BatchInWords(const Plan& plan) {
   const Scenario& scenario = plan.scenario;
   std::string unit = TokenWord(scenario);
-  std::string micro = scenario.model.kind == ModelKind::kMlp
+  const ModelSpec& model = scenario.model;
+  const std::string tokens = model.encoder ? fmt::format("({} + {})", model.encoder->seq_len, model.seq_len)
+                                           : fmt::format("{}", model.seq_len);
+  std::string micro = model.kind == ModelKind::kMlp
                           ? Counted(scenario.batch.micro, "sample")
-                          : fmt::format("{} × {} {}", scenario.batch.micro, scenario.model.seq_len, unit);
+                          : fmt::format("{} × {} {}", scenario.batch.micro, tokens, unit);
   const ParallelSpec& parallel = scenario.parallel;
   const bool shares = parallel.tensor.size * parallel.context.size * parallel.pipeline.size > 1;
   std::string text =

@@ -1,5 +1,7 @@
 #include "runtime/batch_loader.h"
 
+#include <algorithm>
+
 #include "base/ceil_divide.h"
 
 namespace windtunnel {
@@ -42,15 +44,22 @@ int64_t BatchLoader::SampleAt(int64_t position) {
 void BatchLoader::LoadTokens(const LoadBatch& op, int64_t sample, int64_t row, int context_rank,
                              std::span<const TensorRef> writes) {
   const auto of_row = [&](size_t tensor) { return writes[tensor].i32() + row * op.columns; };
-  if (op.context.ranks == 1 && op.further == 0) {
+  if (op.context.ranks == 1 && op.further == 0 && op.source == 0) {
     const auto tokens = static_cast<size_t>(op.columns);
     source_->Tokens(sample, {of_row(0), tokens}, {of_row(1), tokens});
     return;
   }
-  const int64_t tokens = op.columns * op.context.ranks;
+  const int64_t tokens = op.columns * op.context.ranks + op.source;
   ids_.resize(static_cast<size_t>(tokens));
   targets_.resize(static_cast<size_t>(tokens));
   source_->Tokens(sample, ids_, targets_);
+  if (op.source > 0) {  // goes with neither context ranks nor further targets
+    const auto own = ids_.begin() + op.source;
+    std::copy(ids_.begin(), own, writes[2].i32() + row * op.source);
+    std::copy(own, ids_.end(), of_row(0));
+    std::copy(targets_.begin() + op.source, targets_.end(), of_row(1));
+    return;
+  }
   for (int64_t token = 0; token < op.columns; ++token) {
     const int64_t whole = WholePosition(op.context, context_rank, op.columns, token);
     of_row(0)[token] = ids_[static_cast<size_t>(whole)];

@@ -60,27 +60,27 @@ class SyntheticTokens : public TokenSource {
 // first input.
 class TextTokens : public TokenSource {
  public:
-  TextTokens(std::string text, int64_t seq_len) : text_(std::move(text)), seq_len_(seq_len) {}
+  TextTokens(std::string text, int64_t seq) : text_(std::move(text)), seq_(seq) {}
 
   int64_t size() const override { return sequences() - held_out(); }
   int64_t held_out() const override { return sequences() / kHeldOutDivisor; }
 
   void Tokens(int64_t sample, std::span<int32_t> ids, std::span<int32_t> targets) const override {
-    WT_CHECK_EQ(static_cast<int64_t>(ids.size()), seq_len_);
-    WT_CHECK_EQ(static_cast<int64_t>(targets.size()), seq_len_);
+    WT_CHECK_EQ(static_cast<int64_t>(ids.size()), seq_);
+    WT_CHECK_EQ(static_cast<int64_t>(targets.size()), seq_);
     WT_CHECK_LT(sample, sequences());
-    const auto* bytes = reinterpret_cast<const unsigned char*>(text_.data()) + sample * seq_len_;
-    for (int64_t t = 0; t < seq_len_; ++t) {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(text_.data()) + sample * seq_;
+    for (int64_t t = 0; t < seq_; ++t) {
       ids[t] = bytes[t];
       targets[t] = bytes[t + 1];
     }
   }
 
  private:
-  int64_t sequences() const { return (static_cast<int64_t>(text_.size()) - 1) / seq_len_; }
+  int64_t sequences() const { return (static_cast<int64_t>(text_.size()) - 1) / seq_; }
 
   std::string text_;
-  int64_t seq_len_;
+  int64_t seq_;
 };
 
 // Masks tokens of another source's sequences, which are drawn for each sample anew.
@@ -195,10 +195,12 @@ Result<std::unique_ptr<DataSource>> MakeTextSource(const Scenario& scenario) {
   WT_RETURN_IF_ERROR(CheckIsRegular(scenario.data));
   Result<std::string> text = ReadFile(scenario.data, "a text file");
   if (!text) return InvalidInput("data: {}", text.error().message);
-  if (static_cast<int64_t>(text->size()) < model.seq_len + 1)
-    return InvalidInput("data: '{}' has {} bytes; one sample takes model.seq_len + 1 = {}", scenario.data,
-                        text->size(), model.seq_len + 1);
-  return std::make_unique<TextTokens>(std::move(*text), model.seq_len);
+  const int64_t tokens = model.SampleTokens();
+  if (static_cast<int64_t>(text->size()) < tokens + 1)
+    return InvalidInput("data: '{}' has {} bytes; one sample takes {} + 1 = {}", scenario.data, text->size(),
+                        model.encoder ? "model.seq_len + model.encoder.seq_len" : "model.seq_len",
+                        tokens + 1);
+  return std::make_unique<TextTokens>(std::move(*text), tokens);
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ class DataSource {
   // Samples that training never sees, numbered from size() on.
   virtual int64_t held_out() const = 0;
   // Sequence `sample`: ids[t] is followed by targets[t]; or, of a model that is not causal, targets[t] is the
-  // token that is masked in ids[t], or kNoToken if none is. Both have seq_len elements. REQUIRES: a
+  // token that is masked in ids[t], or kNoToken if none is. Both have SampleTokens() elements: with an encoder,
+  // those of the source come first. REQUIRES: a
   // transformer's source.
   virtual void Tokens(int64_t sample, std::span<int32_t> ids, std::span<int32_t> targets) const = 0;
   // Input features and regression targets of `sample`. REQUIRES: an MLP's source.
@@ -36,7 +37,7 @@ inline constexpr int64_t kHeldOutDivisor = 10;
 // teacher. Both can be learned, so a loss that does not fall is a bug. Anything else is a text file, read as
 // bytes. For a model that is not causal, ModelSpec::MaskedTokens of each sequence are replaced by the
 // vocabulary's last token, the same ones in every epoch. Errors: InvalidInput (a file that cannot be read or
-// is shorter than seq_len + 1 bytes, a vocabulary below 256, or 257 with masks, text for an MLP).
+// is shorter than one sample and a byte, a vocabulary below 256, or 257 with masks, text for an MLP).
 Result<std::unique_ptr<DataSource>> MakeDataSource(const Scenario& scenario);
 
 }  // namespace windtunnel

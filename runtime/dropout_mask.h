@@ -59,11 +59,12 @@ class DropoutMask {
   // The index of the probability with which the first query attends to the first key, in head `head` of the
   // rank's `heads` of a sample. The rank has one of context.ranks equal parts of its tensor rank's heads, if
   // these are divided in `head_parts`. `seq` is the length of whole sequences.
-  int64_t FirstProbability(int64_t sample, int64_t heads, int head_parts, int64_t head, int64_t seq) const {
+  int64_t FirstProbability(int64_t sample, int64_t heads, int head_parts, int64_t head, int64_t seq,
+                           int64_t keys) const {
     const int64_t of_context = head_parts > 1 ? context_->context.rank : 0;
     const int64_t all_heads = heads * head_parts * context_->tensor.ranks;
     const int64_t whole_head = (context_->tensor.rank * head_parts + of_context) * heads + head;
-    return (sample * all_heads + whole_head) * seq * seq;
+    return (sample * all_heads + whole_head) * seq * keys;
   }
 
   bool Keeps(int64_t index) const { return DropoutNumber(stream_, index) >= threshold_; }

@@ -9,6 +9,7 @@
 #include "scenarios/defaults.h"
 #include "scenarios/derived.h"
 #include "scenarios/describe.h"
+#include "scenarios/encoder_checks.h"
 #include "scenarios/lora_checks.h"
 #include "scenarios/model_checks.h"
 #include "scenarios/optimizer_checks.h"
@@ -21,6 +22,10 @@ namespace windtunnel {
 namespace {
 
 constexpr double kLeastRate = 1e-6;  // of a link, in GB/s or Gbit/s
+
+int64_t LongestSequence(const ModelSpec& model) {
+  return std::max(model.seq_len, model.encoder ? model.encoder->seq_len : 0);
+}
 
 // Bounds on products, computed in double since they may not fit 64 bits. They are far above any real model,
 // and low enough for 64-bit arithmetic on bytes.
@@ -40,27 +45,28 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
   const double of_latents = model.latent_attention ? ranks * (product(model.hidden) + heads + values) +
                                                          product(model.hidden) * values
                                                    : 0;
-  const int64_t layers = model.layers + model.MtpLayers();
+  const int64_t layers = model.AllLayers() + model.MtpLayers();
   double parameters = product(layers) * of_latents +
                       product(layers, model.hidden) *
                           (heads + product(matrices, model.ffn, experts) + product(matrices, shared) +
                            product(matrices, model.MixesExperts() ? model.DenseFfn() : 0)) +
-                      product(2, model.vocab, model.hidden) + product(model.seq_len, model.hidden) +
+                      product(model.encoder ? model.layers : 0, model.hidden) * heads +  // cross-attention
+                      product(2, model.vocab, model.hidden) + product(model.SampleTokens(), model.hidden) +
                       product(2, model.MtpLayers(), model.hidden, model.hidden);
   double widest = std::max({product(4, model.hidden), heads, product(2, model.ffn), product(2, shared),
                             product(2, model.DenseFfn()), ranks, heads + values, product(model.vocab),
-                            product(model.heads, model.seq_len)});
+                            product(model.heads, LongestSequence(model))});
   for (size_t i = 1; i < model.widths.size(); ++i)
     parameters += product(model.widths[i - 1], model.widths[i]);
   for (int64_t width : model.widths) widest = std::max(widest, product(width));
   check.Expect(parameters <= kMostParameters, {"model.layers", "model.widths"},
                "the model has {:.1e} parameters, expected at most {:.0e}", parameters, kMostParameters);
-  double elements = product(scenario.batch.micro, std::max<int64_t>(model.seq_len, 1)) * widest;
+  double elements = product(scenario.batch.micro, std::max<int64_t>(LongestSequence(model), 1)) * widest;
   check.Expect(elements <= kMostElements, {"batch.micro", "model.seq_len"},
                "a micro-batch has a tensor of {:.1e} elements, expected at most {:.0e}", elements,
                kMostElements);
   const double tokens = product(scenario.batch.micro, scenario.batch.accumulate, scenario.parallel.data.size,
-                                std::max<int64_t>(model.seq_len, 1));
+                                std::max<int64_t>(model.SampleTokens(), 1));
   check.Expect(tokens <= kMostTokens, {"batch.accumulate", "batch.micro", "parallel.data.size"},
                "a step has {:.1e} tokens (micro x accumulate x data x seq_len), expected at most {:.0e}",
                tokens, kMostTokens);
@@ -327,7 +333,7 @@ void CheckPipeline(const Scenario& scenario, Checker& check) {
   const PipelineSpec& pipeline = scenario.parallel.pipeline;
   const ModelSpec& model = scenario.model;
   bool mlp = model.kind == ModelKind::kMlp;
-  CheckBalance(scenario, mlp ? static_cast<int64_t>(model.widths.size()) - 1 : model.layers, check);
+  CheckBalance(scenario, mlp ? static_cast<int64_t>(model.widths.size()) - 1 : model.AllLayers(), check);
   const std::string& schedule = pipeline.schedule;
   check.Expect(!HasOneStagePerRank(schedule) || pipeline.virtual_stages == 1,
                {"parallel.pipeline.virtual_stages", "parallel.pipeline.schedule"},
@@ -468,6 +474,8 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   CheckPipelineWithData(scenario.parallel, check);
   CheckOneProcess(scenario, check);
   CheckLora(scenario, check);
+  CheckEncoder(scenario, check);
+  CheckRelativePositions(scenario, check);
   CheckZero3(scenario, check);
   CheckSplits(scenario, check);
   const NetworkSpec& network = scenario.cluster.network;

@@ -33,6 +33,7 @@ int64_t GatedWidth(int64_t hidden) {
 void CompleteTransformer(const Given& given, bool has_base, ModelSpec& model) {
   if (!given("model.widths")) model.widths.clear();
   if (model.kv_heads == 0) model.kv_heads = model.heads;
+  if (model.encoder && model.encoder->seq_len == 0) model.encoder->seq_len = model.seq_len;
   const bool gated = IsGated(model.activation);
   if (model.head_dim == 0 && model.heads > 0 && model.hidden % model.heads == 0)
     model.head_dim = model.hidden / model.heads;

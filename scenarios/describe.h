@@ -125,6 +125,13 @@ void Describe(V& v, TokenPredictionSpec& mtp) {
 }
 
 template <typename V>
+void Describe(V& v, EncoderSpec& encoder) {
+  v.Integer("layers", encoder.layers, kSize, "the encoder's blocks");
+  v.Integer("seq_len", encoder.seq_len, kSize, "tokens of a source sequence (default model.seq_len)");
+  v.RequireWithoutPreset("layers");
+}
+
+template <typename V>
 void Describe(V& v, LoraSpec& lora) {
   v.Integer("rank", lora.rank, kWidth, "columns between an adapter's two matrices (default 8)");
   v.Number("alpha", lora.alpha, From(0, 1e6),
@@ -164,7 +171,8 @@ void Describe(V& v, ModelSpec& model) {
   if (v.Covers(model.kind == ModelKind::kTransformer)) {
     v.Word("norm", model.norm, "default layernorm");
     v.Number("norm_epsilon", model.norm_epsilon, FromToBelow(0, 1), "added to the variance (default 1e-5)");
-    v.Word("position", model.position, "default learned");
+    v.Word("position", model.position,
+           "default learned; relative: biases of attention's scores by distance (T5), with attention: eager");
     v.Number("rope_theta", model.rope_theta, AtLeast(1),
              "position rope: the base of its frequencies (default 10000)");
     v.Integer("rope_dim", model.rope_dim, From(0, kSize.max),
@@ -208,6 +216,9 @@ void Describe(V& v, ModelSpec& model) {
         "document_tokens", model.document_tokens, From(0, kSize.max),
         "each sequence consists of documents of so many tokens, and attention stays within them (default "
         "0: one document)");
+    v.OptionalBlock("encoder", model.encoder,
+                    "an encoder of source sequences, whose output the layers attend to: they are a decoder's "
+                    "(BART, T5)");
     v.OptionalBlock("experts", model.experts, "mixture of experts");
     v.OptionalBlock("mtp", model.mtp,
                     "multi-token prediction: modules behind the last layer for tokens further on");

@@ -405,10 +405,13 @@ struct ModelType {
 constexpr std::string_view kOfGemma = "norms add one to their weights, and embeddings are scaled";
 constexpr std::string_view kOfLlama4 = "some layers have no positions, and routers score tokens otherwise";
 constexpr std::string_view kOfDeepseek = "routers score tokens otherwise";
+constexpr std::string_view kOfT5 = "scores are not scaled, and the input of a tied head is";
 constexpr std::string_view kOfGlm = "rotary positions turn other pairs of columns";
 using SeqLen = std::optional<int64_t>;
 constexpr ModelType kModelTypes[] = {
     {"arcee", [](const Config& c, SeqLen) { return ReadArcee(c); }},
+    {"bart", [](const Config& c, SeqLen) { return ReadBart(c, /*has_pre_norm=*/false); },
+     "positions begin with the third embedding"},
     {"bert", [](const Config& c, SeqLen) { return ReadBert(c); },
      "token types, the pooler and the transformation before the head are left out"},
     {"cohere", [](const Config& c, SeqLen) { return ReadCohere(c); }, "logits are scaled"},
@@ -428,11 +431,14 @@ constexpr ModelType kModelTypes[] = {
     {"llama", [](const Config& c, SeqLen) { return ReadLlama(c); }},
     {.name = "llama4", .read = ReadLlama4, .differs = kOfLlama4, .has_part = true},
     {.name = "llama4_text", .read = ReadLlama4, .differs = kOfLlama4, .is_of_text = true},
+    {"mbart", [](const Config& c, SeqLen) { return ReadBart(c, /*has_pre_norm=*/true); },
+     "embeddings have a norm, and positions begin with the third embedding"},
     // 4096: where the configuration says nothing.
     {"mistral",
      [](const Config& c, SeqLen seq_len) { return ReadMistral(c, {.kv_heads = 8}, 4096, seq_len); }},
     {.name = "mistral3", .read = ReadMistral3, .has_part = true},
     {"mixtral", ReadMixtral},
+    {"mt5", [](const Config& c, SeqLen) { return ReadT5(c, /*is_multilingual=*/true); }, kOfT5},
     {"olmo2", [](const Config& c, SeqLen) { return ReadOlmo(c, 1e4); }},
     {"olmo3", ReadOlmo3},
     {"olmoe", [](const Config& c, SeqLen) { return ReadOlmoe(c); }, "experts' weights do not add up to 1"},
@@ -448,6 +454,7 @@ constexpr ModelType kModelTypes[] = {
     {"seed_oss", [](const Config& c, SeqLen) { return ReadSeedOss(c); }},
     {"smollm3", [](const Config& c, SeqLen) { return ReadSmolLm3(c); }, "some layers have no positions"},
     {"starcoder2", ReadStarcoder2},
+    {"t5", [](const Config& c, SeqLen) { return ReadT5(c, /*is_multilingual=*/false); }, kOfT5},
     {"deepseek_v2", [](const Config& c, SeqLen) { return ReadDeepseek(c); }, kOfDeepseek},
     {"deepseek_v3", [](const Config& c, SeqLen) { return ReadDeepseek(c); }, kOfDeepseek},
     {"kimi_k2", [](const Config& c, SeqLen) { return ReadDeepseek(c); }, kOfDeepseek},

@@ -1,5 +1,6 @@
 // What the readers of Hugging Face's configurations share (hugging_face.cc), those of mixtures of experts
-// (hugging_face_mixtures.cc), and those of models with a parallel residual (hugging_face_parallel.cc).
+// (hugging_face_mixtures.cc), those of models with a parallel residual (hugging_face_parallel.cc), and those of
+// encoders with decoders (hugging_face_encoders.cc).
 // Errors: InvalidInput for a wrong value, Unsupported for what is not modelled; with the configuration's
 // place.
 #pragma once
@@ -40,6 +41,9 @@ Result<ModelSpec> ReadMistral(const Config& config, const LlamaDefaults& default
 
 Result<ModelSpec> ReadQwen3(const Config& config, const LlamaDefaults& defaults,
                             std::optional<int64_t> seq_len);
+
+Result<ModelSpec> ReadBart(const Config& config, bool has_pre_norm);
+Result<ModelSpec> ReadT5(const Config& config, bool is_multilingual);
 
 Result<ModelSpec> ReadMixtral(const Config& config, std::optional<int64_t> seq_len);
 Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_len);

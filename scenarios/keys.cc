@@ -208,6 +208,7 @@ std::string_view MainKeyOf(std::string_view block, bool is_number) {
   constexpr MainKeys kMainKeys[] = {{"model", "", "preset"},
                                     {"model.sliding_window", "tokens", ""},
                                     {"model.experts", "count", ""},
+                                    {"model.encoder", "layers", ""},
                                     {"model.mtp", "layers", ""},
                                     {"batch", "micro", ""},
                                     {"precision", "", "param"},

@@ -243,6 +243,7 @@ void CheckMlp(const ModelSpec& model, Checker& check) {
                           "causal",
                           "masked_share",
                           "document_tokens",
+                          "encoder",
                           "experts",
                           "mtp",
                           "lora",

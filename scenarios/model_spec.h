@@ -68,6 +68,15 @@ struct TokenPredictionSpec {
   bool operator==(const TokenPredictionSpec&) const = default;
 };
 
+// An encoder in front of the model's layers, which are then those of a decoder (Vaswani et al.,
+// arXiv:1706.03762): `layers` blocks whose tokens see all of another sequence, the source, which has `seq_len`
+// tokens. Every block of the decoder also attends to what the encoder returns (cross-attention).
+struct EncoderSpec {
+  int64_t layers = 0;
+  int64_t seq_len = 0;
+  bool operator==(const EncoderSpec&) const = default;
+};
+
 // Linear layers that may have adapters, by their names in blocks. Frameworks stack queries, keys and values
 // in one layer (kQkv), and gate and up (kGateUp), or have a layer for each (PyTorch's gated models).
 enum class LoraTarget { kQueries, kKeys, kValues, kQkv, kProjection, kGate, kUp, kGateUp, kDown };
@@ -102,6 +111,7 @@ inline double SeenPairs(int64_t seq, int64_t window, bool causal = true) {
 struct LayerKind {
   bool has_experts = false;
   int64_t window = 0;  // tokens that each token sees, itself included; 0: all before it
+  bool is_of_decoder = false;  // it also attends to an encoder's output
   auto operator<=>(const LayerKind&) const = default;
 };
 
@@ -143,12 +153,18 @@ struct ModelSpec {
   // Each sequence consists of documents of so many tokens, and tokens see those of their own document. 0:
   // one.
   int64_t document_tokens = 0;
+  std::optional<EncoderSpec> encoder = std::nullopt;
   std::optional<ExpertsSpec> experts = std::nullopt;
   std::optional<TokenPredictionSpec> mtp = std::nullopt;
   std::optional<LoraSpec> lora = std::nullopt;
   double dropout = 0.0;
   std::vector<int64_t> widths;  // kind: mlp only; input, hidden…, output
 
+  int64_t EncoderLayers() const { return encoder ? encoder->layers : 0; }
+  // Layers of encoder and decoder are numbered together, the encoder's first.
+  int64_t AllLayers() const { return EncoderLayers() + layers; }
+  // The tokens of a sample: of a sequence, and of its source if there is an encoder.
+  int64_t SampleTokens() const { return seq_len + (encoder ? encoder->seq_len : 0); }
   // Whether layer `layer` (from 0) has experts: none of the first `first_dense` layers has, and of the
   // model's layers each `every`-th has.
   bool HasExperts(int64_t layer) const {
@@ -186,8 +202,9 @@ struct ModelSpec {
   }
   // The tokens of a document, summed over all layers and the multi-token prediction modules, for cost
   // formulas that assume that attention sees all of them. A layer with a window counts fewer, by the share of
-  // pairs that it sees.
+  // pairs that it sees. With an encoder, the mean over all tokens of a sample.
   double AttentionTokens() const {
+    if (encoder) return CrossAttentionTokens();
     const int64_t tokens = DocumentTokens();
     const double share = HasWindows() ? SeenPairs(tokens, sliding_window->tokens) / SeenPairs(tokens, 0) : 1;
     const auto of = [&](int64_t of_layers, bool has_window) {
@@ -196,6 +213,12 @@ struct ModelSpec {
     const bool has_full = HasWindows() && sliding_window->full_every > 0;
     const int64_t full = has_full ? layers / sliding_window->full_every : 0;
     return of(full, false) + of(layers - full, HasWindows()) + of(MtpLayers(), WindowOf(layers - 1) > 0);
+  }
+  // The part of AttentionTokens that causal attention masks half of.
+  double CausalTokens() const {
+    if (!encoder) return causal ? AttentionTokens() : 0;
+    return static_cast<double>(layers * seq_len) * static_cast<double>(seq_len) /
+           static_cast<double>(SampleTokens());
   }
   // Whether a block's linear layer has an adapter: one of its own, or as a part of a stacked layer that is
   // named (qkv, gate_up).
@@ -221,7 +244,8 @@ struct ModelSpec {
     }
     return false;
   }
-  LayerKind KindOf(int64_t layer) const { return {HasExperts(layer), WindowOf(layer)}; }
+  // Of a layer of the model, or of its decoder.
+  LayerKind KindOf(int64_t layer) const { return {HasExperts(layer), WindowOf(layer), encoder.has_value()}; }
   // The number of multi-token prediction modules. The layer in each is of the last layer's kind.
   int64_t MtpLayers() const { return mtp ? mtp->layers : 0; }
   // Whether the first and the last stage of a pipeline both have the embedding table: the last one as its
@@ -244,6 +268,14 @@ struct ModelSpec {
   int64_t DenseFfn() const { return experts && experts->dense_ffn > 0 ? experts->dense_ffn : ffn; }
 
   bool operator==(const ModelSpec&) const = default;
+
+ private:
+  double CrossAttentionTokens() const {
+    const double own = static_cast<double>(seq_len), source = static_cast<double>(encoder->seq_len);
+    const double of_encoder = static_cast<double>(encoder->layers) * source * source;
+    const double of_decoder = static_cast<double>(layers) * own * (own + source);
+    return (of_encoder + of_decoder) / (own + source);
+  }
 };
 
 }  // namespace windtunnel

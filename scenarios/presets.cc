@@ -15,17 +15,37 @@ namespace {
 // columns of a head are rotated, 128 are not, and a head of values has 128. GPT-OSS's has biases of all of
 // attention's projections and of experts, and its own activation. Gemma 3's is Qwen3's with GEGLU and with
 // norms behind attention and the MLP. GPT-NeoX's is GPT-2's with rotary positions of a quarter of each head,
-// an untied head, and the MLP beside attention.
-enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek, kGptOss, kGemma3, kNeox, kOlmo2, kBert };
+// an untied head, and the MLP beside attention. BERT's and BART's are GPT-2's with norms behind attention and the
+// MLP; BART's is a decoder's, with an encoder. T5's has RMS norms, ReLU, relative positions, no biases and a tied
+// head; Flan-T5's (T5 1.1) GEGLU and an untied one.
+enum class Family {
+  kGpt,
+  kLlama,
+  kQwen2,
+  kQwen3,
+  kDeepseek,
+  kGptOss,
+  kGemma3,
+  kNeox,
+  kOlmo2,
+  kBert,
+  kBart,
+  kT5,
+  kFlanT5
+};
 
 ActivationKind ActivationOf(Family family) {
   switch (family) {
+    case Family::kBart:
     case Family::kBert:
     case Family::kGpt:
     case Family::kNeox:
       return ActivationKind::kGelu;
     case Family::kGptOss:
       return ActivationKind::kClampedSwiglu;
+    case Family::kT5:
+      return ActivationKind::kRelu;
+    case Family::kFlanT5:
     case Family::kGemma3:
       return ActivationKind::kGeglu;
     default:
@@ -43,6 +63,7 @@ struct Others {
   int64_t first_dense = 0, every = 1, dense_ffn = 0, q_rank = 0, kv_rank = 0;
   int groups = 0, top_k_groups = 0;
   int64_t window = 0, full_every = 0;  // as in SlidingWindowSpec; window 0: none
+  int64_t source = 0;  // tokens of a source sequence: there is an encoder, of as many layers; 0: none
 };
 
 struct Row {
@@ -58,6 +79,10 @@ struct Row {
 //   GPT-3    Brown et al., arXiv:2005.14165, table 2.1; vocabulary of GPT-2, context 2048 (section 2.1)
 //   BERT     Devlin et al., arXiv:1810.04805, section 3; google-bert/bert-{base,large}-uncased config.json. Not
 //            modelled: token types, the pooler and its loss, the transformation before the head.
+//   BART     Lewis et al., arXiv:1910.13461; facebook/bart-{base,large} config.json
+//   T5       Raffel et al., arXiv:1910.10683, section 3.7; google-t5/t5-{small to 11b} config.json; 512 tokens of
+//            a source in pre-training (section 3.1.2) and up to 128 of a target, as in Megatron-LM's example.
+//            T5 1.1 and Flan-T5: google/flan-t5-{small to xxl} config.json
 //   Pythia   Biderman et al., arXiv:2304.01373, table 1; EleutherAI/pythia-{160m to 12b} config.json
 //   GPT-NeoX Black et al., arXiv:2204.06745, section 3; EleutherAI/gpt-neox-20b config.json
 //   Llama 2  Touvron et al., arXiv:2307.09288, table 1; meta-llama/Llama-2-{7b,13b,70b}-hf config.json.
@@ -96,6 +121,30 @@ constexpr Row kRows[] = {
     {"gpt3-175b",        Family::kGpt,       96, 12288,  96,  0,     0,  50257,  2048},
     {"bert-base",        Family::kBert,      12,   768,  12,  0,     0,  30522,   512,   1e4, 1e-12},
     {"bert-large",       Family::kBert,      24,  1024,  16,  0,     0,  30522,   512,   1e4, 1e-12},
+    {"bart-base",        Family::kBart,       6,   768,  12,  0,     0,  50265,  1024,   1e4,  1e-5,
+     {.source = 1024}},
+    {"bart-large",       Family::kBart,      12,  1024,  16,  0,     0,  50265,  1024,   1e4,  1e-5,
+     {.source = 1024}},
+    {"t5-small",         Family::kT5,         6,   512,   8,  0,  2048,  32128,   128,   1e4,  1e-6,
+     {.source = 512}},
+    {"t5-base",          Family::kT5,        12,   768,  12,  0,  3072,  32128,   128,   1e4,  1e-6,
+     {.source = 512}},
+    {"t5-large",         Family::kT5,        24,  1024,  16,  0,  4096,  32128,   128,   1e4,  1e-6,
+     {.source = 512}},
+    {"t5-3b",            Family::kT5,        24,  1024,  32,  0, 16384,  32128,   128,   1e4,  1e-6,
+     {.head_dim = 128, .source = 512}},
+    {"t5-11b",           Family::kT5,        24,  1024, 128,  0, 65536,  32128,   128,   1e4,  1e-6,
+     {.head_dim = 128, .source = 512}},
+    {"flan-t5-small",    Family::kFlanT5,     8,   512,   6,  0,  1024,  32128,   128,   1e4,  1e-6,
+     {.head_dim = 64, .source = 512}},
+    {"flan-t5-base",     Family::kFlanT5,    12,   768,  12,  0,  2048,  32128,   128,   1e4,  1e-6,
+     {.source = 512}},
+    {"flan-t5-large",    Family::kFlanT5,    24,  1024,  16,  0,  2816,  32128,   128,   1e4,  1e-6,
+     {.source = 512}},
+    {"flan-t5-xl",       Family::kFlanT5,    24,  2048,  32,  0,  5120,  32128,   128,   1e4,  1e-6,
+     {.source = 512}},
+    {"flan-t5-xxl",      Family::kFlanT5,    24,  4096,  64,  0, 10240,  32128,   128,   1e4,  1e-6,
+     {.source = 512}},
     {"pythia-160m",      Family::kNeox,      12,   768,  12,  0,     0,  50304,  2048},
     {"pythia-410m",      Family::kNeox,      24,  1024,  16,  0,     0,  50304,  2048},
     {"pythia-1b",        Family::kNeox,      16,  2048,   8,  0,     0,  50304,  2048},
@@ -180,8 +229,9 @@ ModelSpec MlpPreset() {
 }
 
 ModelSpec Expand(const Row& row) {
-  const bool bert = row.family == Family::kBert;
-  const bool neox = row.family == Family::kNeox, gpt = row.family == Family::kGpt || bert;
+  const bool bert = row.family == Family::kBert, bart = row.family == Family::kBart;
+  const bool t5 = row.family == Family::kT5 || row.family == Family::kFlanT5;
+  const bool neox = row.family == Family::kNeox, gpt = row.family == Family::kGpt || bert || bart;
   const Others& others = row.others;
   ModelSpec model;
   model.preset = row.name;
@@ -196,7 +246,8 @@ ModelSpec Expand(const Row& row) {
   model.activation = ActivationOf(row.family);
   model.norm = gpt || neox ? NormKind::kLayerNorm : NormKind::kRmsNorm;
   model.norm_epsilon = row.norm_epsilon;
-  model.position = gpt ? PositionKind::kLearned : PositionKind::kRope;
+  model.position = gpt ? PositionKind::kLearned : t5 ? PositionKind::kRelative : PositionKind::kRope;
+  if (t5) model.attention = AttentionKind::kEager;
   model.rope_theta = row.rope_theta;
   model.bias = gpt || neox || row.family == Family::kGptOss;
   model.qkv_bias = model.bias || row.family == Family::kQwen2;
@@ -206,13 +257,14 @@ ModelSpec Expand(const Row& row) {
     model.pre_norm = false;
     model.qk_norm_over = QkNormSpan::kAllHeads;
   }
-  model.tie_embeddings = gpt || others.tie_embeddings;
-  model.residual_from_norm = bert;
+  model.tie_embeddings = gpt || row.family == Family::kT5 || others.tie_embeddings;
+  model.residual_from_norm = bert || bart;
   model.causal = !bert;
   if (neox) {
     model.rope_dim = row.hidden / row.heads / 4;
     model.parallel_residual = ParallelResidual::kTwoNorms;
   }
+  if (others.source > 0) model.encoder = EncoderSpec{.layers = row.layers, .seq_len = others.source};
   if (others.experts > 0)
     model.experts = ExpertsSpec{.count = others.experts,
                                 .top_k = others.top_k,

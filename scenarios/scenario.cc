@@ -24,14 +24,14 @@ bool Scenario::RecomputesLayer(int64_t layer, int64_t first) const {
 }
 
 double Scenario::RecomputedShare() const {
-  if (recompute != Recompute::kFull || model.layers == 0) return 0;
+  if (recompute != Recompute::kFull || model.AllLayers() == 0) return 0;
   if (!RecomputesSomeLayers()) return 1;
   const int64_t stages = parallel.pipeline.size * parallel.pipeline.virtual_stages;
-  const int64_t of_stage = std::max<int64_t>(model.layers / std::max<int64_t>(stages, 1), 1);
+  const int64_t of_stage = std::max<int64_t>(model.AllLayers() / std::max<int64_t>(stages, 1), 1);
   int64_t again = 0;
-  for (int64_t layer = 0; layer < model.layers; ++layer)
+  for (int64_t layer = 0; layer < model.AllLayers(); ++layer)
     again += RecomputesLayer(layer, layer / of_stage * of_stage);
-  return static_cast<double>(again) / static_cast<double>(model.layers);
+  return static_cast<double>(again) / static_cast<double>(model.AllLayers());
 }
 
 }  // namespace windtunnel

@@ -44,7 +44,8 @@ struct Words<NormKind> {
 template <>
 struct Words<PositionKind> {
   static constexpr Word<PositionKind> table[] = {{"learned", PositionKind::kLearned},
-                                                 {"rope", PositionKind::kRope}};
+                                                 {"rope", PositionKind::kRope},
+                                                 {"relative", PositionKind::kRelative}};
 };
 template <>
 struct Words<LoraTarget> {

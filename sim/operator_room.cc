@@ -26,7 +26,7 @@ Shared& OfProcess() {
 Bytes OperatorMemory(const Scenario& scenario) {
   const ModelSpec& model = scenario.model;
   const int64_t layers = model.kind == ModelKind::kMlp ? static_cast<int64_t>(model.widths.size())
-                                                       : model.layers + model.MtpLayers();
+                                                       : model.AllLayers() + model.MtpLayers();
   constexpr double kMost = 9e18;
   const double bytes = (model.experts ? 130e3 : 65e3) * static_cast<double>(layers) *
                        static_cast<double>(scenario.batch.accumulate);

@@ -23,7 +23,7 @@ struct QueryBlock {
 
   static QueryBlock Starting(int64_t first, const Layout& layout) {
     const int64_t rows = std::min(kAttentionBlock, layout.seq - first);
-    if (!layout.causal) return {first, rows, 0, layout.seq};
+    if (!layout.causal) return {first, rows, 0, layout.keys};
     const int64_t first_key = layout.window == 0 ? 0 : std::max<int64_t>(0, first + 1 - layout.window);
     return {first, rows, first_key, first + rows - first_key};
   }
@@ -76,7 +76,8 @@ std::optional<TileDropout> DropoutOf(const AttentionOp& op, const std::optional<
                                      int64_t head) {
   if (!mask) return std::nullopt;
   const int64_t sample = mask->SampleOf(op.batch, b);
-  return TileDropout{*mask, mask->FirstProbability(sample, op.heads, op.head_parts, head, op.seq), op.seq};
+  return TileDropout{*mask, mask->FirstProbability(sample, op.heads, op.head_parts, head, op.seq, op.keys()),
+                     op.keys()};
 }
 
 template <typename AttentionOp>
@@ -86,7 +87,7 @@ std::optional<DropoutMask> MaskOf(const AttentionOp& op, const KernelContext& co
 }
 
 TileDropout At(const TileDropout& of_head, const QueryBlock& block) {
-  return {of_head.mask, of_head.first + block.first * of_head.seq + block.first_key, of_head.seq};
+  return {of_head.mask, of_head.first + block.first * of_head.stride + block.first_key, of_head.stride};
 }
 
 // Rounds a block's probabilities into `saved`, unless they were computed there, and clears the rest of the
@@ -94,29 +95,63 @@ TileDropout At(const TileDropout& of_head, const QueryBlock& block) {
 template <typename T>
 void Keep(const Layout& l, const QueryBlock& block, const float* scores, int64_t stride, T* saved) {
   for (int64_t row = 0; row < block.rows; ++row) {
-    T* of_row = saved + row * l.seq;
+    T* of_row = saved + row * l.keys;
     T* kept = of_row + block.first_key;
     if constexpr (!std::is_same_v<T, float>) Convert(block.keys, 1.0f, scores + row * stride, kept);
     std::fill(of_row, kept, T());
-    std::fill(kept + block.keys, of_row + l.seq, T());
+    std::fill(kept + block.keys, of_row + l.keys, T());
   }
 }
 
+// The block's rows of a head's square [seq, keys], from the first key on that any of them may see.
+template <typename T>
+T* RowsOf(const Layout& l, const QueryBlock& block, T* square) {
+  return square + block.first * l.keys + block.first_key;
+}
+
+// Adds a head's biases to the scores, which are still to be scaled.
+template <typename T>
+void AddBias(const Layout& l, const QueryBlock& block, const T* bias, float* scores, int64_t stride) {
+  const float unscaled = std::sqrt(static_cast<float>(l.head_dim));
+  const T* rows = RowsOf(l, block, bias);
+  for (int64_t row = 0; row < block.rows; ++row)
+    for (int64_t key = 0; key < block.keys; ++key)
+      scores[row * stride + key] += unscaled * ToFloat(rows[row * l.keys + key]);
+}
+
+// Writes a head's gradients of biased scores, given those of the scores before they were scaled; zeros for
+// keys that the block does not see.
+template <typename T>
+void KeepScoreGradients(const Layout& l, const QueryBlock& block, const float* gradient, int64_t stride,
+                        T* kept) {
+  const float unscaled = std::sqrt(static_cast<float>(l.head_dim));
+  for (int64_t row = 0; row < block.rows; ++row) {
+    T* of_row = kept + (block.first + row) * l.keys;
+    std::fill_n(of_row, block.first_key, T());
+    of_row += block.first_key;
+    for (int64_t key = 0; key < block.keys; ++key)
+      of_row[key] = FromFloat<T>(unscaled * gradient[row * stride + key]);
+    std::fill_n(of_row + block.keys, l.keys - block.first_key - block.keys, T());
+  }
+}
+
+// `bias`: the head's square; may be null.
 template <typename T>
 Status ForwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& block, const ForwardHead& head,
-                    const Saved<T>& saved, float* workspace) {
+                    const T* bias, const Saved<T>& saved, float* workspace) {
   const bool eager = saved.probabilities != nullptr;
   const int64_t first_row = head.first_row + block.first;
   float* scores = workspace;
   int64_t stride = block.keys;
   if constexpr (std::is_same_v<T, float>) {
-    if (eager) scores = saved.probabilities + first_row * l.seq + block.first_key, stride = l.seq;
+    if (eager) scores = saved.probabilities + first_row * l.keys + block.first_key, stride = l.keys;
   }
   WT_RETURN_IF_ERROR(engine.Run(TimesTransposed(block, head.queries, head.keys, stride),
                                 head.queries.At(block.first), head.keys.At(block.first_key), nullptr,
                                 scores));
+  if (bias != nullptr) AddBias(l, block, bias, scores, stride);
   TileSoftmax(TileOf(l, block, stride), scores, eager ? nullptr : saved.log_sum_exp + first_row);
-  if (eager) Keep(l, block, scores, stride, saved.probabilities + first_row * l.seq);
+  if (eager) Keep(l, block, scores, stride, saved.probabilities + first_row * l.keys);
   if (head.dropout) {
     DropProbabilities(At(*head.dropout, block), TileOf(l, block, stride), scores, workspace, block.keys);
     scores = workspace;
@@ -132,23 +167,27 @@ Status Forward(GemmEngine& engine, Scratch& scratch, const AttentionForward& op,
   const Layout l(op);
   const std::optional<DropoutMask> mask = MaskOf(op, context);
   const bool eager = op.kind == AttentionKind::kEager;
-  const T* qkv = operands.In<T>(0, l.PackedElements());
+  const T* queries = operands.In<T>(0, l.QueryElements());
+  const T* keys = l.is_cross ? operands.In<T>(1, l.KeyElements()) : queries;
+  const T* bias = op.biased ? operands.In<T>(1, op.heads * l.Square()) : nullptr;
   T* out = operands.Out<T>(0, l.MergedElements());
   const int64_t saved_elements = l.SavedElements(op.kind);
   const Saved<T> saved = {eager ? operands.Out<T>(1, saved_elements) : nullptr,
                           eager ? nullptr : operands.Out(1, saved_elements)};
-  float* workspace = operands.Out(2, AttentionWorkspaceElements(op.seq, /*backward=*/false));
+  float* workspace = operands.Out(2, AttentionWorkspaceElements(l.seq, l.keys, /*backward=*/false));
   const Places<T> places(scratch, l, 4);
   for (int64_t b = 0; b < op.batch; ++b) {
     for (int64_t i = 0; i < op.heads; ++i) {
-      const ForwardHead head = {FetchRows(l.seq, l.head_dim, qkv + l.Query(b, i), l.packed, places.At(0)),
-                                FetchRows(l.seq, l.head_dim, qkv + l.Key(b, i), l.packed, places.At(1)),
-                                FetchRows(l.seq, l.value_dim, qkv + l.Value(b, i), l.packed, places.At(2)),
-                                PlaceOf(l.value_dim, out + l.Merged(b, i), l.merged, places.At(3)),
-                                (b * l.heads + i) * l.seq,
-                                DropoutOf(op, mask, b, i)};
+      const ForwardHead head = {
+          FetchRows(l.seq, l.head_dim, queries + l.Query(b, i), l.query_stride, places.At(0)),
+          FetchRows(l.keys, l.head_dim, keys + l.Key(b, i), l.key_stride, places.At(1)),
+          FetchRows(l.keys, l.value_dim, keys + l.Value(b, i), l.key_stride, places.At(2)),
+          PlaceOf(l.value_dim, out + l.Merged(b, i), l.merged, places.At(3)),
+          (b * l.heads + i) * l.seq,
+          DropoutOf(op, mask, b, i)};
       for (int64_t first = 0; first < op.seq; first += kAttentionBlock) {
-        WT_RETURN_IF_ERROR(ForwardBlock(engine, l, QueryBlock::Starting(first, l), head, saved, workspace));
+        WT_RETURN_IF_ERROR(ForwardBlock(engine, l, QueryBlock::Starting(first, l), head,
+                                        bias == nullptr ? nullptr : bias + i * l.Square(), saved, workspace));
       }
       StoreRows(l.seq, head.out, out + l.Merged(b, i), l.merged);
     }
@@ -174,11 +213,11 @@ Result<Tile> Probabilities(GemmEngine& engine, const Layout& l, const QueryBlock
                            const BackwardHead& head, const Saved<const T>& saved, float* workspace) {
   const int64_t first_row = head.first_row + block.first;
   if (saved.probabilities != nullptr) {
-    const T* probabilities = saved.probabilities + first_row * l.seq + block.first_key;
+    const T* probabilities = saved.probabilities + first_row * l.keys + block.first_key;
     if constexpr (std::is_same_v<T, float>) {
-      return Tile{probabilities, l.seq};
+      return Tile{probabilities, l.keys};
     } else {
-      ConvertRows(block.rows, block.keys, probabilities, l.seq, workspace, block.keys);
+      ConvertRows(block.rows, block.keys, probabilities, l.keys, workspace, block.keys);
       return Tile{workspace, block.keys};
     }
   }
@@ -189,14 +228,14 @@ Result<Tile> Probabilities(GemmEngine& engine, const Layout& l, const QueryBlock
   return Tile{workspace, block.keys};
 }
 
-// `first_touch`: the gradients of this head's keys and values are still unwritten, and the block sees all
+// `dscores`, of all heads, may be null. `first_touch`: the gradients of this head's keys and values are still unwritten, and the block sees all
 // keys.
 template <typename T>
 Status BackwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& block, bool first_touch,
-                     const BackwardHead& head, const Saved<const T>& saved, float* workspace) {
+                     const BackwardHead& head, const Saved<const T>& saved, T* dscores, float* workspace) {
   WT_ASSIGN_OR_RETURN(const Tile tile, Probabilities<T>(engine, l, block, head, saved, workspace));
   const int64_t stride = tile.stride;
-  float* gradient = workspace + std::min(kAttentionBlock, l.seq) * l.seq;  // the second tile
+  float* gradient = workspace + std::min(kAttentionBlock, l.seq) * l.keys;  // the second tile
   const float *out = head.out.At(block.first), *dout = head.dout.At(block.first);
   const ScoreTile scores = TileOf(l, block, stride);
   const float* weights = tile.probabilities;  // of the values
@@ -212,6 +251,7 @@ Status BackwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& bloc
   } else {
     TileSoftmaxBackward(scores, tile.probabilities, out, dout, head.dout.columns, head.dout.stride, gradient);
   }
+  if (dscores != nullptr) KeepScoreGradients(l, block, gradient, stride, dscores + head.first_row * l.keys);
   WT_RETURN_IF_ERROR(
       engine.Run(TransposedTimesRows(block, weights_stride, head.dout, head.dvalues, !first_touch), weights,
                  dout, nullptr, head.dvalues.At(block.first_key)));
@@ -223,9 +263,10 @@ Status BackwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& bloc
 
 template <typename T>
 struct BackwardOperands {
-  const T *dout, *qkv, *out;
+  const T *dout, *queries, *keys, *out;
   Saved<const T> saved;
-  T* dqkv;
+  T *dqueries, *dkeys;
+  T* dscores;  // null: not asked for
   float* workspace;
 };
 
@@ -234,12 +275,20 @@ BackwardOperands<T> BackwardOperandsOf(const Layout& l, const AttentionBackward&
                                        const Operands& operands) {
   const bool eager = op.kind == AttentionKind::kEager;
   const int64_t saved = l.SavedElements(op.kind);
+  const T* queries = operands.In<T>(1, l.QueryElements());
+  T* dqueries = operands.Out<T>(0, l.QueryElements());
+  const size_t own = l.is_cross ? 1 : 0;  // keys and values have an operand, and so do their gradients
+  T* dscores = op.biased ? operands.Out<T>(1 + own, op.batch * op.heads * l.Square()) : nullptr;
   return {operands.In<T>(0, l.MergedElements()),
-          operands.In<T>(1, l.PackedElements()),
-          operands.In<T>(2, l.MergedElements()),
-          {eager ? operands.In<T>(3, saved) : nullptr, eager ? nullptr : operands.In(3, saved)},
-          operands.Out<T>(0, l.PackedElements()),
-          operands.Out(1, AttentionWorkspaceElements(op.seq, /*backward=*/true))};
+          queries,
+          l.is_cross ? operands.In<T>(2, l.KeyElements()) : queries,
+          operands.In<T>(2 + own, l.MergedElements()),
+          {eager ? operands.In<T>(3 + own, saved) : nullptr, eager ? nullptr : operands.In(3 + own, saved)},
+          dqueries,
+          l.is_cross ? operands.Out<T>(1, l.KeyElements()) : dqueries,
+          dscores,
+          operands.Out(1 + own + (op.biased ? 1 : 0),
+                       AttentionWorkspaceElements(l.seq, l.keys, /*backward=*/true))};
 }
 
 void Clear(int64_t count, const MutableRows& rows) {
@@ -260,30 +309,31 @@ Status Backward(GemmEngine& engine, Scratch& scratch, const AttentionBackward& o
   for (int64_t b = 0; b < op.batch; ++b) {
     for (int64_t i = 0; i < op.heads; ++i) {
       const int64_t query = l.Query(b, i), key = l.Key(b, i), value = l.Value(b, i), merged = l.Merged(b, i);
-      const BackwardHead head = {FetchRows(l.seq, l.head_dim, p.qkv + query, l.packed, places.At(0)),
-                                 FetchRows(l.seq, l.head_dim, p.qkv + key, l.packed, places.At(1)),
-                                 FetchRows(l.seq, l.value_dim, p.qkv + value, l.packed, places.At(2)),
-                                 FetchRows(l.seq, l.value_dim, p.out + merged, l.merged, places.At(3)),
-                                 FetchRows(l.seq, l.value_dim, p.dout + merged, l.merged, places.At(4)),
-                                 PlaceOf(l.head_dim, p.dqkv + query, l.packed, places.At(5)),
-                                 PlaceOf(l.head_dim, p.dqkv + key, l.packed, places.At(6)),
-                                 PlaceOf(l.value_dim, p.dqkv + value, l.packed, places.At(7)),
-                                 (b * l.heads + i) * l.seq,
-                                 DropoutOf(op, mask, b, i)};
+      const BackwardHead head = {
+          FetchRows(l.seq, l.head_dim, p.queries + query, l.query_stride, places.At(0)),
+          FetchRows(l.keys, l.head_dim, p.keys + key, l.key_stride, places.At(1)),
+          FetchRows(l.keys, l.value_dim, p.keys + value, l.key_stride, places.At(2)),
+          FetchRows(l.seq, l.value_dim, p.out + merged, l.merged, places.At(3)),
+          FetchRows(l.seq, l.value_dim, p.dout + merged, l.merged, places.At(4)),
+          PlaceOf(l.head_dim, p.dqueries + query, l.query_stride, places.At(5)),
+          PlaceOf(l.head_dim, p.dkeys + key, l.key_stride, places.At(6)),
+          PlaceOf(l.value_dim, p.dkeys + value, l.key_stride, places.At(7)),
+          (b * l.heads + i) * l.seq,
+          DropoutOf(op, mask, b, i)};
       const bool begins_group = i % l.heads_per_kv_head() == 0;
       if (l.window > 0 && begins_group) {
-        Clear(l.seq, head.dkeys);
-        Clear(l.seq, head.dvalues);
+        Clear(l.keys, head.dkeys);
+        Clear(l.keys, head.dvalues);
       }
       for (int64_t first = last; first >= 0; first -= kAttentionBlock) {
         const bool first_touch = l.window == 0 && first == last && begins_group;
         WT_RETURN_IF_ERROR(BackwardBlock<T>(engine, l, QueryBlock::Starting(first, l), first_touch, head,
-                                            p.saved, p.workspace));
+                                            p.saved, p.dscores, p.workspace));
       }
-      StoreRows(l.seq, head.dqueries, p.dqkv + query, l.packed);
+      StoreRows(l.seq, head.dqueries, p.dqueries + query, l.query_stride);
       if ((i + 1) % l.heads_per_kv_head() != 0) continue;
-      StoreRows(l.seq, head.dkeys, p.dqkv + key, l.packed);
-      StoreRows(l.seq, head.dvalues, p.dqkv + value, l.packed);
+      StoreRows(l.keys, head.dkeys, p.dkeys + key, l.key_stride);
+      StoreRows(l.keys, head.dvalues, p.dkeys + value, l.key_stride);
     }
   }
   return Ok();

@@ -192,8 +192,8 @@ Status AddTransposedTimes(GemmEngine& engine, const Layout& l, const VisibleChun
 std::optional<TileDropout> DropoutOf(const Layout& l, int64_t b, int64_t head) {
   if (!l.mask) return std::nullopt;
   const int64_t whole_seq = l.seq * l.ranks;
-  const int64_t first =
-      l.mask->FirstProbability(l.mask->SampleOf(l.batch, b), l.heads, /*head_parts=*/1, head, whole_seq);
+  const int64_t first = l.mask->FirstProbability(l.mask->SampleOf(l.batch, b), l.heads, /*head_parts=*/1,
+                                                 head, whole_seq, whole_seq);
   return TileDropout{*l.mask, first, whole_seq};
 }
 
@@ -208,7 +208,8 @@ void ForEachChunk(const Layout& l, const TileDropout& of_head, const VisibleChun
     ScoreTile tile = block.tile;
     tile.keys = l.half();
     tile.first_query = l.causal ? query - key : tile.keys;
-    f(TileDropout{of_head.mask, of_head.first + query * of_head.seq + key, of_head.seq}, tile, i * l.half());
+    f(TileDropout{of_head.mask, of_head.first + query * of_head.stride + key, of_head.stride}, tile,
+      i * l.half());
   }
 }
 

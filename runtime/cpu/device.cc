@@ -24,6 +24,7 @@
 #include "runtime/cpu/packed.h"
 #include "runtime/cpu/pages.h"
 #include "runtime/cpu/rearrange.h"
+#include "runtime/cpu/relative_bias.h"
 #include "runtime/cpu/rope.h"
 #include "runtime/cpu/scratch.h"
 #include "runtime/cpu/shards.h"

@@ -62,7 +62,7 @@ WT_INLINE int64_t EndOf(const ScoreTile& tile, int64_t row) {
 template <typename F>
 WT_INLINE void ForEachPiece(const TileDropout& dropout, const ScoreTile& tile, int64_t row, F f) {
   const DropoutMask& mask = dropout.mask;
-  const int64_t first = dropout.first + row * dropout.seq, end = EndOf(tile, row);
+  const int64_t first = dropout.first + row * dropout.stride, end = EndOf(tile, row);
   Factors factors;
   for (int64_t begin = 0; begin < end; begin += kPiece) {
     const int64_t count = std::min(kPiece, end - begin);

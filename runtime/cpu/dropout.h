@@ -15,10 +15,10 @@ namespace windtunnel::cpu {
 Status Run(const Dropout& op, const KernelContext& context, const Operands& operands);
 
 // The dropout of a tile of attention's probabilities: the tile's first element has index `first` among the
-// site's, and rows are `seq` indices apart.
+// site's, and rows are `stride` indices apart.
 struct TileDropout {
   const DropoutMask& mask;
-  int64_t first = 0, seq = 0;
+  int64_t first = 0, stride = 0;
 };
 
 // dropped = probabilities with elements dropped, which may be the same tile. Keys that a row does not see

@@ -20,6 +20,7 @@
 #include "runtime/cuda/kernels/optimizer.h"
 #include "runtime/cuda/kernels/packed.h"
 #include "runtime/cuda/kernels/rearrange.h"
+#include "runtime/cuda/kernels/relative_bias.h"
 #include "runtime/cuda/kernels/rope.h"
 #include "runtime/element_types.h"
 

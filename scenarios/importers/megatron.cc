@@ -88,12 +88,12 @@ class Importer : MegatronFlags {
 
   // Training scripts and flags of models that scenarios cannot express.
   Status RefuseOtherModels() {
-    for (const char* program : {"_t5", "mamba", "vlm", "vision", "retro", "_ict", "biencoder", "multimodal"})
+    for (const char* program : {"mamba", "vlm", "vision", "retro", "_ict", "biencoder", "multimodal"})
       if (program_.find(program) != std::string::npos)
-        return Unsupported("{}: models of {} cannot be expressed; GPT's and BERT's can", flags_.source(),
-                           program_);
+        return Unsupported("{}: models of {} cannot be expressed; GPT's, BERT's and T5's can",
+                           flags_.source(), program_);
     for (const char* flag : {"hybrid_override_pattern", "hybrid_attention_ratio", "is_hybrid_model",
-                             "decoder_seq_length", "encoder_num_layers", "heterogeneous_layers_config_path"})
+                             "heterogeneous_layers_config_path"})
       if (flags_.Has(flag))
         return Unsupported("{}: {}: such models cannot be expressed", flags_.source(), flags_.Shown(flag));
     return Ok();

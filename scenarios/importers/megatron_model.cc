@@ -46,9 +46,11 @@ class ModelImporter : MegatronFlags {
 
  private:
   void Model() {
-    if (flags_.Has("encoder_seq_length") && !flags_.Has("seq_length"))
+    const bool has_encoder = program_.find("_t5") != std::string::npos;
+    if (has_encoder) Encoder();
+    else if (flags_.Has("encoder_seq_length") && !flags_.Has("seq_length"))
       Integer("model.seq_len", "encoder_seq_length");
-    Required("model.layers", "num_layers");
+    if (!has_encoder) Required("model.layers", "num_layers");
     Required("model.hidden", "hidden_size");
     Required("model.heads", "num_attention_heads");
     const bool has_positions_only = flags_.Has("max_position_embeddings") && !flags_.Has("seq_length");
@@ -89,6 +91,21 @@ class ModelImporter : MegatronFlags {
     }
   }
 
+  // T5's. arguments.py: --num-layers and --seq-length are what encoder and decoder share.
+  void Encoder() {
+    const auto first_of = [&](const char* own, const char* shared) {
+      return flags_.Has(own) || !flags_.Has(shared) ? own : shared;
+    };
+    const char* of_encoder = first_of("encoder_num_layers", "num_layers");
+    draft_.Set("model.encoder.layers", flags_.Integer(of_encoder).value_or(0), flags_.Shown(of_encoder));
+    Required("model.layers", first_of("decoder_num_layers", "num_layers"));
+    const char* of_source = first_of("encoder_seq_length", "seq_length");
+    draft_.Set("model.encoder.seq_len", flags_.Integer(of_source).value_or(0), flags_.Shown(of_source));
+    Required("model.seq_len", first_of("decoder_seq_length", "seq_length"));
+    flags_.Ignore(
+        {"num_layers", "encoder_num_layers", "seq_length", "encoder_seq_length", "max_position_embeddings"});
+  }
+
   // The vocabulary is padded to a multiple of a number times the tensor ranks.
   void Vocabulary() {
     const int64_t multiple =
@@ -106,6 +123,7 @@ class ModelImporter : MegatronFlags {
     if (!words && tokenizer.empty() && flags_.Has("merge_file"))
       words = 50257, source = "GPT-2's (--merge-file)";
     if (!words) return flags_.Fail("the size of the vocabulary is not said, expected --set model.vocab=N");
+    *words += flags_.Integer("vocab_extra_ids").value_or(0);
     // NullTokenizer counts the end of a document beyond --vocab-size.
     if (tokenizer == "NullTokenizer") ++*words;
     if (*words < 1 || multiple < 1 || multiple > INT32_MAX) return flags_.Refuse("vocab_size", "at least 1");

@@ -185,6 +185,8 @@ Status CheckComposable(const Scenario& s) {
       s.parallel.data.sync != GradientSync::kLastMicroBatch)
     return Unsupported("another strategy");
   if (SharesUpdates(s)) return Unsupported("ranks that update different parameters");
+  if (s.model.encoder) return Unsupported("layers of an encoder before others");
+  if (s.model.position == PositionKind::kRelative) return Unsupported("biases that layers share");
   if (s.parallel.expert.overlap) return Unsupported("passes of two micro-batches that take turns");
   if (PredictsBeforeLastStage(s)) return Unsupported("modules that predict tokens before the last stage");
   if (s.cross_entropy_chunks > 1) return Unsupported("a head that works in backward");

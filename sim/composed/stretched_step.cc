@@ -458,6 +458,8 @@ Result<OncePerStep> OnceOf(const Scenario& scenario, const CostModel& model) {
 Status CheckStretchable(const Scenario& s) {
   const DataParallelSpec& data = s.parallel.data;
   if (s.model.kind != ModelKind::kTransformer) return Unsupported("another model");
+  if (s.model.encoder || s.model.position == PositionKind::kRelative)
+    return Unsupported("what all layers of a stack share");
   if (data.kind != DataParallelKind::kFsdp || s.parallel.pipeline.size > 1)
     return Unsupported("another strategy");
   // A unit is a layer.

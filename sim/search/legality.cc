@@ -65,7 +65,7 @@ Legality::Legality(const Scenario& base, const SearchSpec& ranges, const ChooseS
 const char* Legality::WhyTooLarge(const Configuration& c) const {
   const auto product = [](auto... factors) { return (1.0 * ... * static_cast<double>(factors)); };
   if (product(c.data, c.tensor, c.pipeline, c.context) > kRanks.max) return "there are too many devices";
-  if (product(c.micro, c.accumulate, c.data, std::max<int64_t>(base_.model.seq_len, 1)) > kMostTokens)
+  if (product(c.micro, c.accumulate, c.data, std::max<int64_t>(base_.model.SampleTokens(), 1)) > kMostTokens)
     return "the batch has too many tokens";
   if (product(c.pipeline, c.virtual_stages, c.accumulate) > kMostActions)
     return "the schedule has more than 16 million actions";
@@ -276,7 +276,7 @@ const char* Legality::AssignLayers(Configuration& c) const {
 const char* Legality::WhyRepeatedLayers(const Configuration& c) const {
   if (c.recompute != Recompute::kFull || c.recompute_layers == 0) return nullptr;
   const int64_t largest =
-      c.balance.empty() ? base_.model.layers : *std::max_element(c.balance.begin(), c.balance.end());
+      c.balance.empty() ? base_.model.AllLayers() : *std::max_element(c.balance.begin(), c.balance.end());
   if (c.recompute_layers < largest) return nullptr;
   const auto stands_for_all = [&](int64_t other) {
     return other == 0 || (other >= largest && other < c.recompute_layers);

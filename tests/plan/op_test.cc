@@ -17,6 +17,14 @@ TEST(CostKey, NamesTheKindTheTypeAndTheShape) {
             "norm_backward layernorm rows=8 columns=4 bias frozen");
   EXPECT_EQ(CostKey(AttentionForward{.batch = 2, .seq = 16, .heads = 4, .kv_heads = 2, .head_dim = 8}),
             "attention_forward flash fp32 b=2 s=16 h=4 kv=2 d=8");
+  EXPECT_EQ(
+      CostKey(AttentionForward{
+          .batch = 2, .seq = 16, .heads = 4, .kv_heads = 2, .head_dim = 8, .causal = false, .key_seq = 24}),
+      "attention_forward flash fp32 b=2 s=16 keys=24 h=4 kv=2 d=8 bidirectional");
+  EXPECT_EQ(CostKey(RelativeBias{.heads = 4, .seq = 16, .causal = false}),
+            "relative_bias fp32 s=16 h=4 bidirectional");
+  EXPECT_EQ(CostKey(RelativeBiasBackward{.batch = 2, .heads = 4, .seq = 16, .accumulate = true}),
+            "relative_bias_backward fp32 b=2 s=16 h=4 accumulate");
   EXPECT_EQ(CostKey(Copy{.elements = 10, .scale = 0.5}), "copy fp32 fp32 n=10 scaled");
   EXPECT_EQ(CostKey(Collective{CollectiveKind::kAllReduce, DType::kFloat32, 256}),
             "all_reduce fp32 bytes=1024");
@@ -48,6 +56,19 @@ TEST(CostKey, NamesTheKindTheTypeAndTheShape) {
   EXPECT_EQ(CostKey(Fp8Cast{.rows = 8, .columns = 4, .transposed = true, .with_other = true}),
             "fp8_cast fp32 tensorwise rows=8 columns=4 transposed with_other");
   EXPECT_EQ(CostKey(HostWait{}), "");
+}
+
+// All pairs of a query and a key, and each query, key and value once.
+TEST(Work, CrossAttentionSeesAllKeysOfTheOtherSequence) {
+  AttentionForward a{.batch = 2, .seq = 16, .heads = 4, .kv_heads = 2, .head_dim = 8};
+  a.causal = false;
+  a.key_seq = 24;
+  EXPECT_EQ(FlopsOf(a), Flops(2 * 4 * 16 * 24 * 2 * 2.0 * 8));
+  EXPECT_EQ(TrafficOf(a), Bytes(4 * 2 * (2 * 16 * 32 + 24 * 2 * 16 + 4 * 16)));
+  a.key_seq = 16;
+  AttentionForward own = a;
+  own.key_seq = 0;
+  EXPECT_EQ(FlopsOf(a), FlopsOf(own));
 }
 
 TEST(TrafficOf, Fp8FactorsHaveAByteAndTheirProductTwo) {

@@ -155,6 +155,47 @@ TEST(HuggingFace, BertSeesAllTokensAndGoesOnFromNorms) {
             std::string::npos);
 }
 
+// facebook/bart-base, and what mBART does otherwise.
+TEST(HuggingFace, BartHasAnEncoder) {
+  constexpr char kBart[] = R"({"model_type": "bart", "activation_function": "gelu", "d_model": 768,
+  "decoder_attention_heads": 12, "decoder_ffn_dim": 3072, "decoder_layers": 6, "encoder_attention_heads": 12,
+  "encoder_ffn_dim": 3072, "encoder_layers": 6, "max_position_embeddings": 1024, "vocab_size": 50265})";
+  ModelSpec bart = Parsed("model: {preset: bart-base}\n").model;
+  bart.preset.clear();
+  EXPECT_EQ(ModelOf(kBart), bart);
+  EXPECT_EQ(bart.encoder, (EncoderSpec{.layers = 6, .seq_len = 1024}));
+  bart.residual_from_norm = false;
+  EXPECT_EQ(ModelOf(Replaced(kBart, "\"bart\"", "\"mbart\"")), bart);
+  const auto uneven =
+      ReadHuggingFaceConfig(Write(Replaced(kBart, "\"decoder_ffn_dim\": 3072", "\"decoder_ffn_dim\": 2048")));
+  ASSERT_FALSE(uneven);
+  EXPECT_NE(uneven.error().message.find("decoder_ffn_dim is 2048, expected encoder_ffn_dim (3072)"),
+            std::string::npos);
+}
+
+// google-t5/t5-base and google/flan-t5-xl; google/mt5-small leaves the rest to its defaults.
+TEST(HuggingFace, T5HasRelativePositions) {
+  constexpr char kT5[] = R"({"model_type": "t5", "d_ff": 3072, "d_kv": 64, "d_model": 768, "num_heads": 12,
+  "num_layers": 12, "relative_attention_num_buckets": 32, "vocab_size": 32128})";
+  const auto preset = [](const char* name) {
+    ModelSpec model = Parsed(fmt::format("model: {{preset: {}}}\n", name)).model;
+    model.preset.clear();
+    return model;
+  };
+  EXPECT_EQ(ModelOf(kT5), preset("t5-base"));
+  EXPECT_EQ(ModelOf(R"({"model_type": "t5", "d_ff": 5120, "d_kv": 64, "d_model": 2048, "num_heads": 32,
+  "num_layers": 24, "num_decoder_layers": 24, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false,
+  "relative_attention_max_distance": 128, "vocab_size": 32128})"),
+            preset("flan-t5-xl"));
+  const ModelSpec multilingual = ModelOf(Replaced(kT5, "\"t5\"", "\"mt5\""));
+  EXPECT_EQ(multilingual.activation, ActivationKind::kGeglu);
+  EXPECT_FALSE(multilingual.tie_embeddings);
+  const auto others = ReadHuggingFaceConfig(Write(Replaced(kT5, "buckets\": 32", "buckets\": 64")));
+  ASSERT_FALSE(others);
+  EXPECT_NE(others.error().message.find("relative_attention_num_buckets is 64, expected 32"),
+            std::string::npos);
+}
+
 // FacebookAI/roberta-base: the first position is that behind padding's.
 TEST(HuggingFace, RobertasSequencesAreShorterThanItsPositions) {
   const ModelSpec model = ModelOf(R"({"model_type": "roberta", "hidden_act": "gelu", "hidden_size": 768,

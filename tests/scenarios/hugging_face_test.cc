@@ -89,15 +89,16 @@ TEST(HuggingFace, MistakesHaveTheConfigurationsPlace) {
 }
 
 TEST(HuggingFace, OtherModelsAreUnsupported) {
-  std::string path = Write(Replaced(kGpt2Config, "\"gpt2\"", "\"t5\""));
+  std::string path = Write(Replaced(kGpt2Config, "\"gpt2\"", "\"mamba\""));
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().kind, ErrorKind::kUnsupported);
   EXPECT_EQ(
       ReadHuggingFaceConfig(path).error().message,
       path +
-          ":6:17: model_type is 't5', expected arcee, bert, cohere, ernie4_5, falcon, gemma, gemma3, glm, "
-          "glm4, glm4_moe, gpt2, gpt_neox, gpt_oss, granite, llama, llama4, mistral, mistral3, mixtral, "
-          "olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_moe, "
-          "roberta, seed_oss, smollm3, starcoder2, deepseek_v2, deepseek_v3 or kimi_k2");
+          ":6:17: model_type is 'mamba', expected arcee, bart, bert, cohere, ernie4_5, falcon, gemma, "
+          "gemma3, "
+          "glm, glm4, glm4_moe, gpt2, gpt_neox, gpt_oss, granite, llama, llama4, mbart, mistral, mistral3, "
+          "mixtral, mt5, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_moe, "
+          "roberta, seed_oss, smollm3, starcoder2, t5, deepseek_v2, deepseek_v3 or kimi_k2");
 }
 
 TEST(HuggingFace, HeadsHaveTheWidthThatTheConfigurationSays) {

@@ -43,8 +43,15 @@ int64_t CountParameters(const ModelSpec& m) {
                         : m.parallel_residual == ParallelResidual::kOneNorm ? 1
                                                                             : 2;
   int64_t embeddings = (m.tie_embeddings ? 1 : 2) * m.vocab * m.hidden;
-  int64_t positions = m.position == PositionKind::kLearned ? m.seq_len * m.hidden : 0;
-  return m.layers * (attention + biases + norms * norm) + feed_forward + norm + embeddings + positions;
+  int64_t positions = m.position == PositionKind::kLearned    ? m.SampleTokens() * m.hidden
+                      : m.position == PositionKind::kRelative ? (m.encoder ? 2 : 1) * 32 * m.heads
+                                                              : 0;
+  int64_t encoder = 0;  // and cross-attention
+  if (m.encoder)
+    encoder = m.encoder->layers * (attention + biases + 2 * norm + mlp * m.ffn) + norm +
+              m.layers * (attention + norm + (m.bias ? m.hidden : 0) + (m.qkv_bias ? queries + 2 * kv : 0));
+  return m.layers * (attention + biases + norms * norm) + feed_forward + norm + embeddings + positions +
+         encoder;
 }
 
 int64_t CountOf(const std::string& preset) {
@@ -57,6 +64,19 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   // head, vocab) and the transformation before the head (hidden^2 + 3 hidden).
   EXPECT_EQ(CountOf("bert-base"), 109'514'298 - 2 * 768 - 30'522 - 768 * 768 - 3 * 768);
   EXPECT_EQ(CountOf("bert-large"), 335'174'458 - 2 * 1024 - 30'522 - 1024 * 1024 - 3 * 1024);
+  // BART's tables have two more positions each.
+  EXPECT_EQ(CountOf("bart-base"), 139'420'416 - 4 * 768);
+  EXPECT_EQ(CountOf("bart-large"), 406'291'456 - 4 * 1024);
+  EXPECT_EQ(CountOf("t5-small"), 60'506'624);
+  EXPECT_EQ(CountOf("t5-base"), 222'903'552);
+  EXPECT_EQ(CountOf("t5-large"), 737'668'096);
+  EXPECT_EQ(CountOf("t5-3b"), 2'851'598'336);
+  EXPECT_EQ(CountOf("t5-11b"), 11'307'321'344);
+  EXPECT_EQ(CountOf("flan-t5-small"), 76'961'152);
+  EXPECT_EQ(CountOf("flan-t5-base"), 247'577'856);
+  EXPECT_EQ(CountOf("flan-t5-large"), 783'150'080);
+  EXPECT_EQ(CountOf("flan-t5-xl"), 2'849'757'184);
+  EXPECT_EQ(CountOf("flan-t5-xxl"), 11'135'332'352);
   EXPECT_EQ(CountOf("gpt2-124m"), 124'439'808);
   EXPECT_EQ(CountOf("gpt2-355m"), 354'823'168);
   EXPECT_EQ(CountOf("gpt2-774m"), 774'030'080);

@@ -78,7 +78,7 @@ AttentionShape ShapeOf(const Op& op) {
   shape.heads = static_cast<int>(op.heads);
   shape.kv_heads = static_cast<int>(op.kv_heads);
   shape.head_dim = static_cast<int>(op.head_dim);
-  shape.seq = static_cast<int>(op.seq);
+  shape.seq = shape.key_seq = static_cast<int>(op.seq);
   shape.queries.length = shape.keys.length = shape.seq;
   shape.scale = 1.0f / std::sqrt(static_cast<float>(op.head_dim));
   shape.query_stride = shape.key_stride = (op.heads + 2 * op.kv_heads) * op.head_dim;
@@ -91,8 +91,13 @@ AttentionShape ShapeOf(const Op& op) {
 template <typename Op>
 AttentionShape WholeShapeOf(const Op& op, const KernelContext& context) {
   AttentionShape shape = ShapeOf(op);
+  if (op.key_seq > 0) {
+    shape.key_seq = shape.keys.length = static_cast<int>(op.key_seq);
+    shape.query_stride = op.heads * op.head_dim;
+    shape.key_stride = 2 * op.kv_heads * op.head_dim;
+  }
   if (op.dropout.drops())
-    shape.dropout = {DropoutMask(op.dropout, context), op.batch, op.heads, op.head_parts, op.seq};
+    shape.dropout = {DropoutMask(op.dropout, context), op.batch, op.heads, op.head_parts, op.seq, op.keys()};
   return shape;
 }
 
@@ -101,7 +106,8 @@ AttentionShape ContextShapeOf(const Op& op, const KernelContext& context) {
   AttentionShape shape = ShapeOf(op);
   const int rank = context.context.rank;
   if (op.dropout.drops())
-    shape.dropout = {DropoutMask(op.dropout, context), op.batch, op.heads, 1, op.seq * op.ranks};
+    shape.dropout = {
+        DropoutMask(op.dropout, context), op.batch, op.heads, 1, op.seq * op.ranks, op.seq * op.ranks};
   shape.queries = {2, shape.seq / 2, op.ranks, rank};
   const int other = (rank - op.step + op.ranks) % op.ranks;
   shape.keys = {2 * op.blocks, shape.seq / 2, op.ranks, op.blocks > 1 ? 0 : other};
@@ -113,11 +119,35 @@ int64_t StatisticElements(const AttentionShape& shape) {
   return static_cast<int64_t>(shape.batch) * shape.heads * shape.seq;
 }
 
+// Keys and values of cross-attention.
+int64_t KeyElements(const AttentionShape& shape) {
+  return static_cast<int64_t>(shape.batch) * shape.key_seq * shape.key_stride;
+}
+
 // The parts of packed projections, or of their gradients.
 template <typename Parts, typename T>
 Parts PackedParts(const AttentionShape& shape, T* qkv) {
   T* keys = qkv + shape.heads * shape.head_dim;
   return {qkv, keys, keys + shape.kv_heads * shape.head_dim};
+}
+
+// Operand `first`, packed; or, of cross-attention, queries in operand `first`, keys and values in the next.
+template <typename T>
+AttentionInputs<T> InputsOf(const AttentionShape& shape, bool is_cross, const Operands& operands,
+                            size_t first) {
+  const int64_t tokens = static_cast<int64_t>(shape.batch) * shape.seq;
+  const T* queries = operands.In<T>(first, tokens * shape.query_stride);
+  if (!is_cross) return PackedParts<AttentionInputs<T>>(shape, queries);
+  const T* keys = operands.In<T>(first + 1, KeyElements(shape));
+  return {queries, keys, keys + shape.kv_heads * shape.head_dim};
+}
+template <typename T>
+AttentionGradients<T> GradientsOf(const AttentionShape& shape, bool is_cross, const Operands& operands) {
+  const int64_t tokens = static_cast<int64_t>(shape.batch) * shape.seq;
+  T* queries = operands.Out<T>(0, tokens * shape.query_stride);
+  if (!is_cross) return PackedParts<AttentionGradients<T>>(shape, queries);
+  T* keys = operands.Out<T>(1, KeyElements(shape));
+  return {queries, keys, keys + shape.kv_heads * shape.head_dim};
 }
 
 template <typename T>
@@ -151,7 +181,7 @@ void Backward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T
 }
 
 int64_t SavedElements(const AttentionShape& shape, AttentionKind kind) {
-  return StatisticElements(shape) * (kind == AttentionKind::kEager ? shape.seq : 1);
+  return StatisticElements(shape) * (kind == AttentionKind::kEager ? shape.key_seq : 1);
 }
 
 }  // namespace
@@ -166,8 +196,8 @@ void Run(Queue& queue, const AttentionForward& op, const KernelContext& context,
   const int64_t tokens = op.batch * op.seq;
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
-    const T* qkv = operands.In<T>(0, tokens * shape.query_stride);
-    const auto in = PackedParts<AttentionInputs<T>>(shape, qkv);
+    AttentionInputs<T> in = InputsOf<T>(shape, op.key_seq > 0, operands, 0);
+    if (op.biased) in.bias = operands.In<T>(1, op.heads * op.seq * op.seq);
     T* out = operands.Out<T>(0, tokens * shape.out_stride);
     const int64_t saved = SavedElements(shape, op.kind);
     if (op.kind == AttentionKind::kEager)
@@ -182,14 +212,16 @@ void Run(Queue& queue, const AttentionBackward& op, const KernelContext& context
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     const int64_t saved_elements = SavedElements(shape, op.kind);
+    const bool is_cross = op.key_seq > 0;
+    const size_t results = is_cross ? 3 : 2;  // out, and what was saved
     AttentionSaved<T> saved;
     saved.dout = operands.In<T>(0, tokens * shape.out_stride);
-    if (op.kind == AttentionKind::kEager) saved.probabilities = operands.In<T>(3, saved_elements);
-    else saved.log_sum_exp = operands.In(3, saved_elements);
-    Backward(queue, shape,
-             PackedParts<AttentionInputs<T>>(shape, operands.In<T>(1, tokens * shape.query_stride)), saved,
-             operands.In<T>(2, tokens * shape.out_stride), false,
-             PackedParts<AttentionGradients<T>>(shape, operands.Out<T>(0, tokens * shape.query_stride)));
+    if (op.kind == AttentionKind::kEager) saved.probabilities = operands.In<T>(results + 1, saved_elements);
+    else saved.log_sum_exp = operands.In(results + 1, saved_elements);
+    AttentionGradients<T> gradients = GradientsOf<T>(shape, is_cross, operands);
+    if (op.biased) gradients.scores = operands.Out<T>(1, saved_elements);
+    Backward(queue, shape, InputsOf<T>(shape, is_cross, operands, 1), saved,
+             operands.In<T>(results, tokens * shape.out_stride), false, gradients);
   });
 }
 

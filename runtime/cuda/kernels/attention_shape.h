@@ -30,7 +30,7 @@ struct Chunks {
 
 struct AttentionShape {
   int batch = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  int seq = 0;  // tokens of a sequence on one rank
+  int seq = 0, key_seq = 0;  // queries and keys of a sequence on one rank
   Chunks queries, keys;
   int window = 0;  // 0: none
   bool causal = true;
@@ -51,9 +51,11 @@ struct AttentionShape {
                        (window == 0 || first_key > first_query + queries - 1 - window));
   }
   WT_DEVICE int KeyHead(int head) const { return head / (heads / kv_heads); }
-  // The first row of a chunk of one sequence.
-  WT_DEVICE int64_t Row(int sequence, int chunk) const {
-    return static_cast<int64_t>(chunk / 2 * batch + sequence) * seq + chunk % 2 * (seq / 2);
+  // The first row of a chunk of one sequence's queries, and of its keys.
+  WT_DEVICE int64_t Row(int sequence, int chunk) const { return RowIn(seq, sequence, chunk); }
+  WT_DEVICE int64_t KeyRow(int sequence, int chunk) const { return RowIn(key_seq, sequence, chunk); }
+  WT_DEVICE int64_t RowIn(int tokens, int sequence, int chunk) const {
+    return static_cast<int64_t>(chunk / 2 * batch + sequence) * tokens + chunk % 2 * (tokens / 2);
   }
   // Offset of a chunk of queries in the log-sum-exp and similar tensors of [batch, heads, seq].
   WT_DEVICE int64_t Statistic(int sequence, int head, int chunk) const {
@@ -64,13 +66,14 @@ struct AttentionShape {
 
 // Elements of T: queries [.., heads, head_dim] with query_stride, keys and values [.., kv_heads, head_dim]
 // with key_stride.
+// `bias` and `scores` ([heads, seq, key_seq], and [batch, heads, seq, key_seq]; eager only) may be null.
 template <typename T>
 struct AttentionInputs {
-  const T *queries = nullptr, *keys = nullptr, *values = nullptr;
+  const T *queries = nullptr, *keys = nullptr, *values = nullptr, *bias = nullptr;
 };
 template <typename T>
 struct AttentionGradients {
-  T *queries = nullptr, *keys = nullptr, *values = nullptr;
+  T *queries = nullptr, *keys = nullptr, *values = nullptr, *scores = nullptr;
 };
 
 // A run of rows of one chunk that a block works on together.

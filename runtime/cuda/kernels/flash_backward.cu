@@ -134,7 +134,8 @@ struct FlashKeyGradientKernel {
     const int kv_head = BlockY(), sequence = BlockZ(), head_dim = shape.head_dim;
     const KeyTile key_tile{SharedMemory<T>()}, value_tile{SharedMemory<T>() + KeyTile::kElements};
     const Tile keys = TileAt(shape.keys, kRows, BlockX());
-    const int64_t at = (shape.Row(sequence, keys.chunk) + keys.first) * shape.key_stride + kv_head * head_dim;
+    const int64_t at =
+        (shape.KeyRow(sequence, keys.chunk) + keys.first) * shape.key_stride + kv_head * head_dim;
     key_tile.Fetch(in.keys + at, shape.key_stride, keys.rows, head_dim);
     value_tile.Fetch(in.values + at, shape.key_stride, keys.rows, head_dim);
     const int first = Thread() / kWarp * kWarpRows;

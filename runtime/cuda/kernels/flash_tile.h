@@ -82,7 +82,7 @@ WT_DEVICE void ForEachFetched(Tiles& coming, Fetch fetch, Use use) {
 template <typename T, typename KeyTile>
 WT_DEVICE void FetchKeysAndValues(const AttentionShape& shape, const AttentionInputs<T>& in, const Tile& tile,
                                   const KeyTile& keys, const KeyTile& values) {
-  const int64_t at = (shape.Row(BlockZ(), tile.chunk) + tile.first) * shape.key_stride +
+  const int64_t at = (shape.KeyRow(BlockZ(), tile.chunk) + tile.first) * shape.key_stride +
                      shape.KeyHead(BlockY()) * shape.head_dim;
   keys.Fetch(in.keys + at, shape.key_stride, tile.rows, shape.head_dim);
   values.Fetch(in.values + at, shape.key_stride, tile.rows, shape.head_dim);

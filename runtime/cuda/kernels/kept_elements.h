@@ -40,15 +40,16 @@ struct KeptElements {
 // sequence.
 struct KeptProbabilities {
   KeptElements kept;
-  int64_t seq = 0;                   // of whole sequences; 0: there is no dropout
+  int64_t seq = 0, keys = 0;         // of whole sequences; 0: there is no dropout
   int64_t first = 0, of_sample = 0;  // index of the first probability; distance of two samples
 
   KeptProbabilities() = default;
   // Attention over `batch` samples and `heads` heads of this rank (`head_parts`: plan/ops.h).
-  KeptProbabilities(const DropoutMask& mask, int64_t batch, int64_t heads, int head_parts, int64_t whole_seq)
-      : kept(mask), seq(whole_seq) {
+  KeptProbabilities(const DropoutMask& mask, int64_t batch, int64_t heads, int head_parts, int64_t whole_seq,
+                    int64_t whole_keys)
+      : kept(mask), seq(whole_seq), keys(whole_keys) {
     const auto at = [&](int64_t sample) {
-      return mask.FirstProbability(mask.SampleOf(batch, sample), heads, head_parts, 0, whole_seq);
+      return mask.FirstProbability(mask.SampleOf(batch, sample), heads, head_parts, 0, whole_seq, whole_keys);
     };
     first = at(0);
     of_sample = at(1) - first;
@@ -58,7 +59,7 @@ struct KeptProbabilities {
 #if defined(WT_DEVICE)
   // The index of a query's probability of the key at position 0.
   WT_DEVICE int64_t RowOf(int sequence, int head, int query_position) const {
-    return first + sequence * of_sample + (head * seq + query_position) * seq;
+    return first + sequence * of_sample + (head * seq + query_position) * keys;
   }
   WT_DEVICE float FactorAt(int sequence, int head, int query_position, int key_position) const {
     return seq == 0 ? 1.0f : kept.FactorAt(RowOf(sequence, head, query_position) + key_position);

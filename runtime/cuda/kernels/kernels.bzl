@@ -19,5 +19,6 @@ KERNELS = [
     "packed",
     "plain_attention",
     "rearrange",
+    "relative_bias",
     "rope",
 ]

@@ -112,7 +112,7 @@ struct PlainForwardKernel {
       float grown = most;
       WT_UNROLL
       for (int i = 0; i < kColumnsPerLane; ++i) {
-        s[i] = Sees(queries, tile, i) ? s[i] * shape.scale : kHidden;
+        s[i] = Sees(queries, tile, i) ? Scaled(s[i], queries, tile, i) : kHidden;
         grown = Maximum()(s[i], grown);
       }
       grown = ReduceLanes<kRowLanes>(grown, Maximum());
@@ -145,10 +145,17 @@ struct PlainForwardKernel {
   }
 
   WT_DEVICE void FetchKeys(const PlainTiles& tiles, const Tile& tile) const {
-    const int64_t at = (shape.Row(BlockZ(), tile.chunk) + tile.first) * shape.key_stride +
+    const int64_t at = (shape.KeyRow(BlockZ(), tile.chunk) + tile.first) * shape.key_stride +
                        shape.KeyHead(BlockY()) * shape.head_dim;
     tiles.Fetch(1, in.keys + at, shape.key_stride, tile.rows);
     tiles.Fetch(2, in.values + at, shape.key_stride, tile.rows);
+  }
+  // The score of a key that the thread's query sees, scaled and biased.
+  WT_DEVICE float Scaled(float product, const Tile& queries, const Tile& keys, int i) const {
+    const float score = product * shape.scale;
+    if (in.bias == nullptr) return score;
+    const int64_t row = static_cast<int64_t>(BlockY()) * shape.seq + queries.first + RowOfThread();
+    return score + Float(in.bias[row * shape.key_seq + keys.first + LaneOfRow() + i * kRowLanes]);
   }
   WT_DEVICE bool Sees(const Tile& queries, const Tile& keys, int i) const {
     const int column = LaneOfRow() + i * kRowLanes;
@@ -158,8 +165,8 @@ struct PlainForwardKernel {
   // Runs over all keys again, including the hidden ones, whose probabilities are zero.
   WT_DEVICE void KeepProbabilities(const PlainTiles& tiles, const Tile& queries, float of_row) const {
     T* const square =
-        probabilities + static_cast<int64_t>(BlockZ() * shape.heads + BlockY()) * shape.seq * shape.seq;
-    for (int first = 0; first < shape.seq; first += kPlainTile) {
+        probabilities + static_cast<int64_t>(BlockZ() * shape.heads + BlockY()) * shape.seq * shape.key_seq;
+    for (int first = 0; first < shape.key_seq; first += kPlainTile) {
       const Tile tile = TileAt(shape.keys, kPlainTile, first / kPlainTile);
       SyncThreads();
       FetchKeys(tiles, tile);
@@ -170,8 +177,8 @@ struct PlainForwardKernel {
       for (int i = 0; i < kColumnsPerLane; ++i) {
         const int column = LaneOfRow() + i * kRowLanes;
         if (RowOfThread() >= queries.rows || column >= tile.rows) continue;
-        const float p = Sees(queries, tile, i) ? std::exp(s[i] * shape.scale - of_row) : 0.0f;
-        square[static_cast<int64_t>(queries.first + RowOfThread()) * shape.seq + first + column] =
+        const float p = Sees(queries, tile, i) ? std::exp(Scaled(s[i], queries, tile, i) - of_row) : 0.0f;
+        square[static_cast<int64_t>(queries.first + RowOfThread()) * shape.key_seq + first + column] =
             Rounded<T>(p);
       }
     }
@@ -187,7 +194,7 @@ WT_DEVICE float ProbabilityOf(const AttentionShape& shape, const AttentionSaved<
   if (query >= queries.rows || key >= keys.rows || !shape.Sees(queries.position + query, keys.position + key))
     return 0.0f;
   const int64_t row = shape.Statistic(sequence, head, queries.chunk) + queries.first + query;
-  if (saved.log_sum_exp == nullptr) return Float(saved.probabilities[row * shape.seq + keys.first + key]);
+  if (saved.log_sum_exp == nullptr) return Float(saved.probabilities[row * shape.key_seq + keys.first + key]);
   return std::exp(product * shape.scale - saved.log_sum_exp[row]);
 }
 
@@ -199,7 +206,7 @@ struct PlainQueryGradientKernel {
   AttentionInputs<T> in;
   AttentionSaved<T> saved;
   bool accumulate;
-  T* dqueries;
+  T *dqueries, *dscores;
 
   WT_DEVICE void operator()() const {
     const int head = BlockY(), sequence = BlockZ(), head_dim = shape.head_dim;
@@ -216,10 +223,11 @@ struct PlainQueryGradientKernel {
     const float product = row < queries.rows ? saved.products[statistic] : 0.0f;
 
     float result[kMostPerLane] = {};
+    int seen = 0;  // keys so far
     for (VisibleKeys keys(shape, kPlainTile, queries); !keys.done(); keys.Next()) {
       const Tile& tile = keys.tile();
-      const int64_t at =
-          (shape.Row(sequence, tile.chunk) + tile.first) * shape.key_stride + shape.KeyHead(head) * head_dim;
+      const int64_t at = (shape.KeyRow(sequence, tile.chunk) + tile.first) * shape.key_stride +
+                         shape.KeyHead(head) * head_dim;
       SyncThreads();
       tiles.Fetch(2, in.keys + at, shape.key_stride, tile.rows);
       tiles.Fetch(3, in.values + at, shape.key_stride, tile.rows);
@@ -232,12 +240,19 @@ struct PlainQueryGradientKernel {
         const int column = LaneOfRow() + i * kRowLanes;
         const float p = ProbabilityOf(shape, saved, sequence, head, queries, row, tile, column, s[i]);
         const float factor = FactorOf(shape, head, queries, row, tile, column);
-        scores[row * kScoreStride + column] = p * (d[i] * factor - product) * shape.scale;
+        const float gradient = p * (d[i] * factor - product);
+        scores[row * kScoreStride + column] = gradient * shape.scale;
+        if (dscores != nullptr && row < queries.rows && column < tile.rows)
+          dscores[statistic * shape.key_seq + tile.first + column] = Rounded<T>(gradient);
       }
+      seen = tile.first + tile.rows;
       SyncWarp();
       AddProducts(tiles, scores, 2, result);
       SyncWarp();
     }
+    if (dscores != nullptr && row < queries.rows)
+      for (int key = seen + LaneOfRow(); key < shape.key_seq; key += kRowLanes)
+        dscores[statistic * shape.key_seq + key] = Rounded<T>(0.0f);
     if (row < queries.rows)
       StoreRow(result, 1.0f, head_dim, accumulate,
                dqueries + (first_row + row) * shape.query_stride + head * head_dim);
@@ -261,7 +276,8 @@ struct PlainKeyGradientKernel {
     float* const scores = tiles.Scores(4);
     const Tile keys = TileAt(shape.keys, kPlainTile, BlockX());
     const int row = RowOfThread();
-    const int64_t at = (shape.Row(sequence, keys.chunk) + keys.first) * shape.key_stride + kv_head * head_dim;
+    const int64_t at =
+        (shape.KeyRow(sequence, keys.chunk) + keys.first) * shape.key_stride + kv_head * head_dim;
     tiles.Fetch(0, in.keys + at, shape.key_stride, keys.rows);
     tiles.Fetch(1, in.values + at, shape.key_stride, keys.rows);
 
@@ -328,8 +344,9 @@ void PlainBackward(Queue& queue, const AttentionShape& shape, const AttentionInp
   const int64_t bytes = PlainBytes(4, shape.head_dim);
   queue.Launch(PlainKeyGradientKernel<T>{shape, in, saved, gradients.keys, gradients.values},
                {PlainTilesOf(shape.keys), shape.kv_heads, shape.batch}, bytes);
-  queue.Launch(PlainQueryGradientKernel<T>{shape, in, saved, accumulate_queries, gradients.queries},
-               {PlainTilesOf(shape.queries), shape.heads, shape.batch}, bytes);
+  queue.Launch(
+      PlainQueryGradientKernel<T>{shape, in, saved, accumulate_queries, gradients.queries, gradients.scores},
+      {PlainTilesOf(shape.queries), shape.heads, shape.batch}, bytes);
 }
 
 #define WT_INSTANTIATE(T)                                                                                  \

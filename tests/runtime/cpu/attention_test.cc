@@ -152,6 +152,91 @@ TEST_P(AttentionKernel, DropsTheProbabilitiesThatTheMaskDrops) {
   EXPECT_LT(RelativeError(dqkv, reference::AttentionBackward(dropped, dout, qkv)), 5e-6);
 }
 
+class CrossAttentionKernel : public AttentionKernel {
+ protected:
+  // The columns [first, first + count) of the first `rows` rows of each sequence of packed projections.
+  Values Part(const Values& packed, int64_t rows, int64_t first, int64_t count) const {
+    Values part;
+    for (int64_t b = 0; b < s.batch; ++b) {
+      for (int64_t row = 0; row < rows; ++row) {
+        const auto begin = packed.begin() + (b * s.rows() + row) * s.packed() + first;
+        part.insert(part.end(), begin, begin + count);
+      }
+    }
+    return part;
+  }
+  const int64_t query_columns = s.heads * s.head_dim, key_columns = 2 * s.kv_heads * s.head_dim;
+  Values QueriesOf(const Values& packed) const { return Part(packed, s.seq, 0, query_columns); }
+  Values KeysOf(const Values& packed) const { return Part(packed, s.keys(), query_columns, key_columns); }
+
+  Tensor queries = QueriesOf(qkv), keys = KeysOf(qkv);
+  Tensor probabilities = Tensor(s.batch * s.heads * s.seq * (kind == AttentionKind::kEager ? s.keys() : 1));
+  Tensor tiles = Tensor(AttentionWorkspaceElements(s.seq, s.keys(), /*backward=*/true));
+
+  // Expects what the reference says for the shape `s` with dropout's factors.
+  void ExpectReference(const AttentionShape& expected_shape, const DropoutSite& site,
+                       const KernelContext& context = {}) {
+    AttentionForward op{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind};
+    op.key_seq = s.keys();
+    op.causal = false;
+    op.dropout = site;
+    ASSERT_EQ(Launch(op, {queries.ref(), keys.ref()}, {out.ref(), probabilities.ref(), tiles.ref()}, context),
+              "");
+    EXPECT_LT(RelativeError(out, reference::Attention(expected_shape, qkv).out), 2e-6);
+    EXPECT_LT(RelativeError(probabilities,
+                            kind == AttentionKind::kEager ? expected.probabilities : expected.log_sum_exp),
+              2e-6);
+    const Values dout = RandomValues(2, s.out_elements());
+    Tensor dout32 = dout, dqueries(s.batch * s.seq * query_columns), dkeys(s.batch * s.keys() * key_columns);
+    AttentionBackward backward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind};
+    backward.key_seq = s.keys();
+    backward.causal = false;
+    backward.dropout = site;
+    ASSERT_EQ(Launch(backward, {dout32.ref(), queries.ref(), keys.ref(), out.ref(), probabilities.ref()},
+                     {dqueries.ref(), dkeys.ref(), tiles.ref()}, context),
+              "");
+    const Values gradients = reference::AttentionBackward(expected_shape, dout, qkv);
+    EXPECT_LT(RelativeError(dqueries, QueriesOf(gradients)), 5e-6);
+    EXPECT_LT(RelativeError(dkeys, KeysOf(gradients)), 5e-6);
+  }
+};
+
+// More keys than queries, and fewer; of less than a tile, of whole tiles, and with a tail.
+std::vector<AttentionCase> CrossCases() {
+  std::vector<AttentionCase> cases;
+  for (AttentionKind kind : {AttentionKind::kFlash, AttentionKind::kEager})
+    for (const auto& [seq, key_seq] : {std::pair<int64_t, int64_t>{17, 40},
+                                       {40, 17},
+                                       {2 * kAttentionBlock, 3 * kAttentionBlock},
+                                       {kAttentionBlock + 5, 7},
+                                       {1, kAttentionBlock + 9},
+                                       {12, 12}})
+      cases.push_back({kind, AttentionShape{.batch = 2,
+                                            .seq = seq,
+                                            .heads = 4,
+                                            .kv_heads = 2,
+                                            .head_dim = 8,
+                                            .causal = false,
+                                            .key_seq = key_seq}});
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, CrossAttentionKernel, testing::ValuesIn(CrossCases()));
+
+TEST_P(CrossAttentionKernel, MatchesTheReference) { ExpectReference(s, {}); }
+
+TEST_P(CrossAttentionKernel, DropsTheProbabilitiesThatTheMaskDrops) {
+  const DropoutSite site = DropoutSiteOf(0.3, "blocks.0.cross.probabilities", /*micro_batch=*/1);
+  const KernelContext context{.seed = 5, .replica = {.rank = 1, .ranks = 2}, .batch_step = 7};
+  const DropoutMask mask(site, context);
+  AttentionShape dropped = s;
+  dropped.factor = [&](int64_t b, int64_t head, int64_t query, int64_t key) {
+    const int64_t sample = (s.batch + b) * 2 + 1;
+    const int64_t index = ((sample * s.heads + head) * s.seq + query) * s.keys() + key;
+    return mask.Keeps(index) ? 1 / 0.7 : 0.0;
+  };
+  ExpectReference(dropped, site, context);
+}
+
 TEST(AttentionKernel, FlashSurvivesScoresThatOverflowTheExponential) {
   const AttentionShape s{.batch = 1, .seq = 70, .heads = 1, .kv_heads = 1, .head_dim = 4};
   Tensor qkv = RandomValues(1, s.qkv_elements(), /*scale=*/50.0), out(s.out_elements()), saved(s.seq);
@@ -166,6 +251,7 @@ TEST(AttentionWorkspace, HoldsOneTileForwardAndTwoBackward) {
   EXPECT_EQ(AttentionWorkspaceElements(1024, false), kAttentionBlock * 1024);
   EXPECT_EQ(AttentionWorkspaceElements(1024, true), 2 * kAttentionBlock * 1024);
   EXPECT_EQ(AttentionWorkspaceElements(8, false), 64);  // a sequence shorter than a block
+  EXPECT_EQ(AttentionWorkspaceElements(8, 100, false), 800);  // with keys of another
 }
 
 }  // namespace

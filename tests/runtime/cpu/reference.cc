@@ -33,7 +33,7 @@ RowStatistics StatisticsOf(NormKind kind, int64_t n, const double* x) {
 struct Packed {
   const AttentionShape& s;
   int64_t At(int64_t b, int64_t t, int64_t head, int64_t i) const {
-    return (b * s.seq + t) * s.packed() + head * s.head_dim + i;
+    return (b * s.rows() + t) * s.packed() + head * s.head_dim + i;
   }
   int64_t Query(int64_t b, int64_t t, int64_t head, int64_t i) const { return At(b, t, head, i); }
   int64_t Key(int64_t b, int64_t t, int64_t head, int64_t i) const {
@@ -116,18 +116,18 @@ NormGradients NormBackward(NormKind kind, int64_t rows, int64_t columns, const V
 AttentionResult Attention(const AttentionShape& s, const Values& qkv) {
   const Packed at{s};
   const double scale = 1.0 / std::sqrt(static_cast<double>(s.head_dim));
-  AttentionResult r{Zeros(s.out_elements()), Zeros(s.batch * s.heads * s.seq * s.seq),
+  AttentionResult r{Zeros(s.out_elements()), Zeros(s.batch * s.heads * s.seq * s.keys()),
                     Zeros(s.batch * s.heads * s.seq)};
   for (int64_t b = 0; b < s.batch; ++b)
     for (int64_t head = 0; head < s.heads; ++head)
       for (int64_t t = 0; t < s.seq; ++t) {
-        double* p = r.probabilities.data() + at.Row(b, head, t) * s.seq;
+        double* p = r.probabilities.data() + at.Row(b, head, t) * s.keys();
         double sum = 0.0;
         for (int64_t u = s.FirstKey(t); u < s.EndOfKeys(t); ++u) {
           double score = 0.0;
           for (int64_t i = 0; i < s.head_dim; ++i)
             score += qkv[at.Query(b, t, head, i)] * qkv[at.Key(b, u, head, i)];
-          p[u] = std::exp(score * scale);
+          p[u] = std::exp(score * scale + (s.bias ? s.bias(head, t, u) : 0.0));
           sum += p[u];
         }
         r.log_sum_exp[at.Row(b, head, t)] = std::log(sum);
@@ -140,15 +140,16 @@ AttentionResult Attention(const AttentionShape& s, const Values& qkv) {
   return r;
 }
 
-Values AttentionBackward(const AttentionShape& s, const Values& dout, const Values& qkv) {
+Values AttentionBackward(const AttentionShape& s, const Values& dout, const Values& qkv, Values* dscores) {
   const Packed at{s};
   const double scale = 1.0 / std::sqrt(static_cast<double>(s.head_dim));
   const AttentionResult r = Attention(s, qkv);
   Values dqkv = Zeros(s.qkv_elements());
+  if (dscores != nullptr) *dscores = Zeros(s.batch * s.heads * s.seq * s.keys());
   for (int64_t b = 0; b < s.batch; ++b)
     for (int64_t head = 0; head < s.heads; ++head)
       for (int64_t t = 0; t < s.seq; ++t) {
-        const double* p = r.probabilities.data() + at.Row(b, head, t) * s.seq;
+        const double* p = r.probabilities.data() + at.Row(b, head, t) * s.keys();
         Values dp = Zeros(s.EndOfKeys(t));
         double mean = 0.0;
         for (int64_t u = s.FirstKey(t); u < s.EndOfKeys(t); ++u) {
@@ -161,6 +162,7 @@ Values AttentionBackward(const AttentionShape& s, const Values& dout, const Valu
         }
         for (int64_t u = s.FirstKey(t); u < s.EndOfKeys(t); ++u) {
           const double ds = p[u] * (dp[u] - mean) * scale;
+          if (dscores != nullptr) (*dscores)[at.Row(b, head, t) * s.keys() + u] = ds / scale;
           for (int64_t i = 0; i < s.head_dim; ++i) {
             dqkv[at.Query(b, t, head, i)] += ds * qkv[at.Key(b, u, head, i)];
             dqkv[at.Key(b, u, head, i)] += ds * qkv[at.Query(b, t, head, i)];

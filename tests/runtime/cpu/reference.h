@@ -3,6 +3,7 @@
 // differences, and the tests of the cpu device compare its kernels with these functions.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -32,6 +33,11 @@ struct AttentionShape {
   int64_t window = 0;
   // Otherwise a query sees all keys of its sequence.
   bool causal = true;
+  // Cross-attention (not causal): the number of keys and values, which lie beside the first `keys()` rows of qkv;
+  // queries beside the first `seq`. The other places count for nothing. 0: seq.
+  int64_t key_seq = 0;
+  // What is added to the scaled score of (head, query, key); null: nothing.
+  std::function<double(int64_t, int64_t, int64_t)> bias = nullptr;
   // What dropout multiplies the probability of (sample, head, query, key) by; null: nothing is dropped.
   std::function<double(int64_t, int64_t, int64_t, int64_t)> factor = nullptr;
 
@@ -40,17 +46,21 @@ struct AttentionShape {
   }
   // The keys that query `query` sees: from FirstKey to before EndOfKeys.
   int64_t FirstKey(int64_t query) const { return window == 0 ? 0 : std::max<int64_t>(0, query + 1 - window); }
-  int64_t EndOfKeys(int64_t query) const { return causal ? query + 1 : seq; }
+  int64_t EndOfKeys(int64_t query) const { return causal ? query + 1 : keys(); }
+  int64_t keys() const { return key_seq > 0 ? key_seq : seq; }
+  int64_t rows() const { return std::max(seq, keys()); }  // of a sequence in qkv
   int64_t packed() const { return (heads + 2 * kv_heads) * head_dim; }
-  int64_t qkv_elements() const { return batch * seq * packed(); }
+  int64_t qkv_elements() const { return batch * rows() * packed(); }
   int64_t out_elements() const { return batch * seq * heads * head_dim; }
 };
 struct AttentionResult {
-  Values out, probabilities;  // [batch, heads, seq, seq]
+  Values out, probabilities;  // [batch, heads, seq, keys]
   Values log_sum_exp;         // [batch, heads, seq]
 };
 AttentionResult Attention(const AttentionShape& shape, const Values& qkv);
-Values AttentionBackward(const AttentionShape& shape, const Values& dout, const Values& qkv);
+// `dscores`, if not null, gets the gradients of the biased scores [batch, heads, seq, keys].
+Values AttentionBackward(const AttentionShape& shape, const Values& dout, const Values& qkv,
+                         Values* dscores = nullptr);
 
 // Rotary positions on the query and key heads of qkv; the values pass through.
 Values Rope(const AttentionShape& shape, const Values& qkv);

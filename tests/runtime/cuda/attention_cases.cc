@@ -1,6 +1,7 @@
 // Cases of attention: forward, and backward with forward's results.
 #include <algorithm>
 
+#include "plan/relative_buckets.h"
 #include "tests/runtime/cuda/case_list.h"
 
 namespace windtunnel::test {
@@ -104,6 +105,105 @@ void AddAttention(Cases& c) {
       if (!eager && c.dtype != kFloat) backward.repeats_bits = false;
       c.cases.push_back(std::move(backward));
     }
+  }
+}
+
+// More keys than queries, and fewer: of less than a tile, of whole tiles, and with a tail.
+void AddCrossAttention(Cases& c) {
+  struct Sizes {
+    AttentionSizes queries;
+    int64_t keys;
+  };
+  std::vector<Sizes> all = {{{2, 17, 2, 1, 64}, 70},        {{1, 140, 2, 2, 64}, 33},
+                            {{1, 64, 2, 1, 128}, 128},      {{2, 40, 1, 1, 20}, 9},
+                            {{1, 1, 2, 1, 64}, 129},        {{2, 70, 2, 1, 64, 0, 0.3}, 40},
+                            {{1, 35, 2, 2, 20, 0, 0.2}, 64}};
+  if (c.large) all.insert(all.end(), {{{8, 128, 12, 12, 64}, 512}, {{2, 512, 16, 16, 64, 0, 0.1}, 1000}});
+  for (const Sizes& sizes : all) {
+    const AttentionSizes& s = sizes.queries;
+    const int64_t queries = s.batch * s.seq * s.heads * s.head_dim, rows = s.batch * s.heads * s.seq,
+                  keys = s.batch * sizes.keys * 2 * s.kv_heads * s.head_dim;
+    for (AttentionKind kind : {AttentionKind::kFlash, AttentionKind::kEager}) {
+      const bool eager = kind == AttentionKind::kEager;
+      AttentionForward op{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype};
+      op.dropout = SiteOf(s);
+      op.causal = false;
+      op.key_seq = sizes.keys;
+      auto& forward = c.Add("cross-attention", op, kPlace)
+                          .Read(c.dtype, queries)
+                          .Read(c.dtype, keys)
+                          .Write(c.dtype, queries)
+                          .Write(eager ? c.dtype : kFloat, rows * (eager ? sizes.keys : 1))
+                          .Workspace(AttentionWorkspaceElements(s.seq, sizes.keys, false));
+      const Outcome outcome = OnCpu(forward);
+      AttentionBackward back{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype};
+      back.dropout = op.dropout;
+      back.causal = false;
+      back.key_seq = sizes.keys;
+      OperatorCase backward{.name = "cross-attention backward", .kind = back, .context = kPlace};
+      backward.Read(c.dtype, queries)
+          .ReadValues(forward.buffers[0])
+          .ReadValues(forward.buffers[1])
+          .ReadValues(outcome.writes[0])
+          .ReadValues(outcome.writes[1])
+          .Write(c.dtype, queries)
+          .Write(c.dtype, keys)
+          .Workspace(AttentionWorkspaceElements(s.seq, sizes.keys, true));
+      if (!eager && c.dtype != kFloat) backward.repeats_bits = false;
+      c.cases.push_back(std::move(backward));
+    }
+  }
+}
+
+void AddRelativePositions(Cases& c) {
+  struct Sizes {
+    int64_t batch, seq, heads, kv_heads, head_dim;
+    double dropout = 0;
+    bool causal = true;
+  };
+  std::vector<Sizes> all = {{2, 17, 2, 1, 64},
+                            {1, 140, 2, 2, 20, 0, false},
+                            {1, 1, 2, 2, 8},
+                            {1, 70, 2, 1, 64, 0.3},
+                            {2, 40, 1, 1, 96, 0.2, false}};
+  if (c.large) all.insert(all.end(), {{8, 512, 12, 12, 64, 0.1, false}, {4, 600, 16, 16, 64}});
+  for (const Sizes& s : all) {
+    const int64_t tokens = s.batch * s.seq, packed = (s.heads + 2 * s.kv_heads) * s.head_dim,
+                  merged = s.heads * s.head_dim, square = s.heads * s.seq * s.seq;
+    c.Add("relative bias", RelativeBias{s.heads, s.seq, s.causal, c.dtype})
+        .Read(c.dtype, s.heads * RelativeBuckets::kCount)
+        .Write(c.dtype, square);
+    for (const bool accumulate : {false, true}) {
+      auto& of_table = c.Add("relative bias backward",
+                             RelativeBiasBackward{s.batch, s.heads, s.seq, s.causal, accumulate, c.dtype})
+                           .Read(c.dtype, s.batch * square);
+      if (accumulate) of_table.Update(c.dtype, s.heads * RelativeBuckets::kCount);
+      else of_table.Write(c.dtype, s.heads * RelativeBuckets::kCount);
+    }
+    AttentionForward op{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, AttentionKind::kEager, c.dtype};
+    op.dropout = DropoutSiteOf(s.dropout, "attention", 1);
+    op.causal = s.causal;
+    op.biased = true;
+    auto& forward = c.Add("biased attention", op, kPlace)
+                        .Read(c.dtype, tokens * packed)
+                        .Read(c.dtype, square)
+                        .Write(c.dtype, tokens * merged)
+                        .Write(c.dtype, s.batch * square)
+                        .Workspace(AttentionWorkspaceElements(s.seq, false));
+    const Outcome outcome = OnCpu(forward);
+    AttentionBackward back{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, AttentionKind::kEager, c.dtype};
+    back.dropout = op.dropout;
+    back.causal = s.causal;
+    back.biased = true;
+    OperatorCase backward{.name = "biased attention backward", .kind = back, .context = kPlace};
+    backward.Read(c.dtype, tokens * merged)
+        .ReadValues(forward.buffers[0])
+        .ReadValues(outcome.writes[0])
+        .ReadValues(outcome.writes[1])
+        .Write(c.dtype, tokens * packed)
+        .Write(c.dtype, s.batch * square)
+        .Workspace(AttentionWorkspaceElements(s.seq, true));
+    c.cases.push_back(std::move(backward));
   }
 }
 

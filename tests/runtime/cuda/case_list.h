@@ -32,6 +32,8 @@ Outcome OnCpu(const OperatorCase& operator_case);
 // Attention of whole sequences and of context ranks' blocks.
 void AddAttention(Cases& c);
 void AddContextAttention(Cases& c);
+void AddCrossAttention(Cases& c);
+void AddRelativePositions(Cases& c);
 // Operands are fp32 whatever the type of the cases.
 void AddOptimizers(Cases& c);
 

@@ -538,6 +538,8 @@ std::vector<OperatorCase> OperatorCases(DType dtype, bool large) {
   AddExperts(c);
   AddAttention(c);
   AddContextAttention(c);
+  AddCrossAttention(c);
+  AddRelativePositions(c);
   if (dtype == DType::kFloat32) {
     AddOptimizers(c);
     AddInitialization(c);

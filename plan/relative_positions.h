@@ -1,0 +1,27 @@
+// Relative positions of a stack of blocks (PositionKind::kRelative): one table of biases, of which each
+// micro-batch makes the biases of all pairs of tokens, once for all blocks, which add them to their scores. (In
+// T5 the first block of a stack owns the table; here it has a module of its own beside the blocks.)
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "plan/layers.h"
+
+namespace windtunnel {
+
+struct RelativePositions {
+  std::string name;
+  ModuleId module = -1;
+  int table = -1;  // parameter [heads, buckets]; each tensor rank has those of its heads
+  int64_t batch = 0, seq = 0, heads = 0;
+  bool causal = true;
+
+  // Returns bias[heads, seq, seq].
+  Slice Forward(const LayerContext& c) const;
+  // Adds to the table's gradient what one block's scores contribute (AttentionBackward's dscores). `is_last`:
+  // no other block of the micro-batch follows.
+  void Backward(const LayerContext& c, Slice dscores, bool is_last) const;
+};
+
+}  // namespace windtunnel
