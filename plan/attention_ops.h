@@ -164,7 +164,8 @@ struct RelativeBias {
   bool causal = true;
   DType dtype = DType::kFloat32;
 };
-// reads: dscores[batch, heads, seq, seq] (AttentionBackward); writes: dtable (acc).
+// reads: dscores[batch, heads, seq, seq] (AttentionBackward), of which only what a query sees counts; writes:
+// dtable (acc).
 struct RelativeBiasBackward {
   int64_t batch = 0, heads = 0, seq = 0;
   bool causal = true;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -127,16 +128,18 @@ std::vector<std::string> ScenarioKeys() {
 
 namespace {
 
-// A key called `name`: one below the block at `path`, or else the only one anywhere. Ranges of a search have
-// the names of the keys that they are of.
+// A key called `name`: one below the block at `path`, or else the only one anywhere, or the one in the outermost
+// block ("model.layers", not "model.mtp.layers"). Ranges of a search have the names of the keys that they are of.
 std::string SameName(const std::string& path, const std::string& name) {
-  std::vector<std::string> elsewhere;
+  std::map<std::ptrdiff_t, std::vector<std::string>> elsewhere;  // by the number of blocks around it
   for (const std::string& key : ScenarioKeys()) {
     if (key != name && !key.ends_with("." + name)) continue;
     if (!path.empty() && key.starts_with(path + ".")) return key;
-    if (!key.starts_with("search.")) elsewhere.push_back(key);
+    if (!key.starts_with("search.")) elsewhere[std::count(key.begin(), key.end(), '.')].push_back(key);
   }
-  return elsewhere.size() == 1 ? elsewhere.front() : "";
+  if (elsewhere.empty()) return "";
+  const std::vector<std::string>& outermost = elsewhere.begin()->second;
+  return outermost.size() == 1 ? outermost.front() : "";
 }
 
 // "--Tensor-Parallel-Size", an option of a command, as "tensor_parallel_size".

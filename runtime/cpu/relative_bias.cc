@@ -61,7 +61,8 @@ Status Backward(Scratch& scratch, const RelativeBiasBackward& op, const Operands
     }
     T* out = dtable + head * RelativeBuckets::kCount;
     float of_bucket[RelativeBuckets::kCount] = {};
-    for (int64_t i = 0; i < Distances(seq); ++i) of_bucket[buckets.At(i - (seq - 1))] += sums[i];
+    const int64_t seen = op.causal ? seq : Distances(seq);  // the first of them, up to distance 0
+    for (int64_t i = 0; i < seen; ++i) of_bucket[buckets.At(i - (seq - 1))] += sums[i];
     for (int i = 0; i < RelativeBuckets::kCount; ++i)
       out[i] = FromFloat<T>(of_bucket[i] + (op.accumulate ? ToFloat(out[i]) : 0.0f));
   }

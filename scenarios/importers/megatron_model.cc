@@ -96,11 +96,9 @@ class ModelImporter : MegatronFlags {
     const auto first_of = [&](const char* own, const char* shared) {
       return flags_.Has(own) || !flags_.Has(shared) ? own : shared;
     };
-    const char* of_encoder = first_of("encoder_num_layers", "num_layers");
-    draft_.Set("model.encoder.layers", flags_.Integer(of_encoder).value_or(0), flags_.Shown(of_encoder));
+    Required("model.encoder.layers", first_of("encoder_num_layers", "num_layers"));
     Required("model.layers", first_of("decoder_num_layers", "num_layers"));
-    const char* of_source = first_of("encoder_seq_length", "seq_length");
-    draft_.Set("model.encoder.seq_len", flags_.Integer(of_source).value_or(0), flags_.Shown(of_source));
+    Required("model.encoder.seq_len", first_of("encoder_seq_length", "seq_length"));
     Required("model.seq_len", first_of("decoder_seq_length", "seq_length"));
     flags_.Ignore(
         {"num_layers", "encoder_num_layers", "seq_length", "encoder_seq_length", "max_position_embeddings"});

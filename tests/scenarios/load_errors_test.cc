@@ -48,18 +48,17 @@ INSTANTIATE_TEST_SUITE_P(
             "the mask"},
         Mistake{"model: {preset: bert-base, post_norm: true}\n",
                 "s.yaml:1:39: model.residual_from_norm is true, expected model.post_norm: false with it"},
-        Mistake{"model: {preset: bart-base, mtp: {layers: 1}}\n",
-                "s.yaml:1:33: model.position is learned, expected rope with model.mtp\n"
-                "s.yaml:1:33: model.residual_from_norm is true, expected no model.mtp with it\n"
-                "s.yaml:1:33: model.encoder is given, expected no model.mtp with it"},
+        Mistake{
+            "model: {preset: flan-t5-small, position: rope, attention: flash, sliding_window: {tokens: 8}}\n",
+            "s.yaml:1:82: model.encoder is given, expected no model.sliding_window with it"},
         Mistake{"model: {preset: bart-base, encoder: {seq_len: 0}}\n",
                 "s.yaml:1:47: model.encoder.seq_len is '0', expected at least 1"},
         Mistake{"model: {preset: gpt2-124m, encoder: {seq_len: 64}}\n",
                 "s.yaml:1:37: model.encoder.layers is missing, expected a value"},
         Mistake{
             "model: {preset: t5-small}\nparallel: {pipeline: {size: 2}}\n",
-            "s.yaml:2:30: parallel.pipeline.size is 2, expected 1 with model.encoder\n"
-            "s.yaml:2:30: model.position is relative, expected parallel.pipeline.size: 1 (all blocks share "
+            "s.yaml:2:29: parallel.pipeline.size is 2, expected 1 with model.encoder\n"
+            "s.yaml:2:29: model.position is relative, expected parallel.pipeline.size: 1 (all blocks share "
             "one table) with it"},
         Mistake{
             "model: {preset: t5-small, attention: flash}\n",

@@ -106,7 +106,7 @@ void CollectKeys(const YamlNode& node, std::string path, std::vector<std::string
 TEST(Resolved, PrintsEveryKeyOfTheFormat) {
   std::vector<std::string> printed;
   // Beside kEverything, the two presets that exclude what it spells out, links by kind and part, latent
-  // attention, and adapters.
+  // attention, adapters, and an encoder.
   const std::string presets =
       "model: {preset: gpt2-124m}\n"
       "cluster: {device: h100-sxm-80g,\n"
@@ -115,7 +115,9 @@ TEST(Resolved, PrintsEveryKeyOfTheFormat) {
   const std::string latents = "model: {preset: deepseek-v3, mtp: {layers: 1}}\n";
   const std::string adapters =
       "model: {preset: gpt2-124m, lora: {rank: 4, alpha: 8, dropout: 0.1, targets: [qkv, down]}}\n";
-  for (const std::string& text : {std::string(kEverything), std::string(kMlp), presets, latents, adapters}) {
+  const std::string encoder = "model: {preset: t5-small, encoder: {seq_len: 256}}\n";
+  for (const std::string& text :
+       {std::string(kEverything), std::string(kMlp), presets, latents, adapters, encoder}) {
     EXPECT_EQ(Parsed(ResolvedYaml(Parsed(text))), Parsed(text));
     YamlNode tree = ParseYaml(ResolvedYaml(Parsed(text)), "resolved").value();
     CollectKeys(tree, "", printed);

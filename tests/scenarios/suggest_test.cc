@@ -113,8 +113,10 @@ TEST(SuggestKey, KnowsWhatPyTorchsScriptsPassInVain) {
 TEST(SuggestKey, IsSilentWhereAnyOfSeveralCouldBeMeant) {
   EXPECT_EQ(SuggestKey("parallel.tensor", "kind", {"size", "sequence", "overlap"}).key, "");
   EXPECT_EQ(SuggestKey("", "fault_tolerance", {"name", "tolerance", "framework"}).key, "");
-  EXPECT_EQ(SuggestKey("model", "cross_attention", {"layers", "attention"}).key, "");
+  EXPECT_EQ(SuggestKey("model", "attentions_core", {"layers", "attention"}).key, "");
   EXPECT_EQ(SuggestKey("batch", "seq_len", {"micro", "accumulate"}).key, "model.seq_len");
+  EXPECT_EQ(SuggestKey("", "layers", {"name", "model"}).key, "model.layers");
+  EXPECT_EQ(SuggestKey("model", "cross_attention", {"layers", "attention"}).key, "model.encoder");
 }
 
 TEST(SuggestKey, SaysWhichValueAndHowToComeToIt) {

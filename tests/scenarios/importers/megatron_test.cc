@@ -279,10 +279,36 @@ TEST(ImportMegatron, NamesWhatDoesNotFitOrCannotBeExpressed) {
   EXPECT_EQ(MistakesOfScript("--position-embedding-type alibi"),
             "train.sh: --position-embedding-type is 'alibi', expected learned_absolute or rope, since others "
             "are not modelled");
-  EXPECT_EQ(MistakesOfScript("", "pretrain_t5.py"),
-            "train.sh: models of pretrain_t5.py cannot be expressed; GPT's and BERT's can");
+  EXPECT_EQ(MistakesOfScript("", "pretrain_mamba.py"),
+            "train.sh: models of pretrain_mamba.py cannot be expressed; GPT's, BERT's and T5's can");
   // What the loader refuses has its place in the scenario.
   EXPECT_EQ(MistakesOfScript("--num-attention-heads 7").substr(0, 29), "the scenario of train.sh:6:10");
+}
+
+// examples/t5/train_t5_220m_distributed.sh of Megatron-LM; and with what both halves share.
+TEST(ImportMegatron, T5HasAnEncoder) {
+  const std::vector<std::string> sets = {"cluster.device=a100-sxm-80g", "cluster.nodes=1",
+                                         "cluster.devices_per_node=8"};
+  const std::string rest =
+      " --hidden-size 768 --num-attention-heads 12 --kv-channels 64 --ffn-hidden-size 3072 "
+      "--max-position-embeddings 512 --micro-batch-size 64 --global-batch-size 512 --vocab-extra-ids 100 "
+      "--tokenizer-type BertWordPieceCase --vocab-file v --bf16\n";
+  const Scenario scenario =
+      Imported("train.sh",
+               "torchrun --nproc_per_node 8 pretrain_t5.py --encoder-num-layers 12 --decoder-num-layers 6 "
+               "--encoder-seq-length 512 --decoder-seq-length 128" +
+                   rest,
+               sets);
+  EXPECT_EQ(scenario.model.encoder, (EncoderSpec{.layers = 12, .seq_len = 512}));
+  EXPECT_EQ(scenario.model.layers, 6);
+  EXPECT_EQ(scenario.model.seq_len, 128);
+  EXPECT_EQ(scenario.model.vocab, 29184);  // 28,996 + 100, to a multiple of 128
+  EXPECT_EQ(scenario.batch.accumulate, 1);
+  const Scenario shared = Imported(
+      "train.sh", "torchrun --nproc_per_node 8 pretrain_t5.py --num-layers 4 --seq-length 256" + rest, sets);
+  EXPECT_EQ(shared.model.encoder, (EncoderSpec{.layers = 4, .seq_len = 256}));
+  EXPECT_EQ(shared.model.layers, 4);
+  EXPECT_EQ(shared.model.seq_len, 256);
 }
 
 TEST(ImportMegatron, ReadsTheArgumentsOfFunctionalTestsAndOfACommand) {
