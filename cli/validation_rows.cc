@@ -176,16 +176,16 @@ double LayersWeightsWithEncoder(const ModelSpec& model) {
 }
 
 // The number of passes over the layers' GEMMs and over attention, in units of 2 FLOPs per weight: one
-// forward, and two for backward.
+// forward, and two for backward. `masked`: passes over causal attention that are not counted.
 struct Passes {
-  double layers = 3, attention = 3;
+  double layers = 3, attention = 3, masked = 0;
 };
 // Of recomputed modules only the attention core counts, as in Megatron's formula (Korthikanti et al.,
 // arXiv:2205.05198).
 Passes PassesOf(const Scenario& scenario, FlopsConvention convention) {
   if (convention == FlopsConvention::kMegatron) return {};
   // Half of what causal attention multiplies is masked, and not counted.
-  if (convention == FlopsConvention::kMegatronCausal) return {3, scenario.model.causal ? 1.5 : 3};
+  if (convention == FlopsConvention::kMegatronCausal) return {.masked = 1.5};
   const double again = scenario.RecomputedShare();
   if (again > 0) return {3 + again, 3 + again};
   if (scenario.Recomputes(RecomputeModule::kCoreAttention)) return {3, 4};
@@ -221,8 +221,8 @@ Flops FlopsPerToken(const Plan& plan, FlopsConvention convention) {
   const Passes passes = PassesOf(plan.scenario, convention);
   const double weights =
       2 * passes.layers * (model.encoder ? LayersWeightsWithEncoder(model) : LayersWeights(model));
-  const double attention = 2 * passes.attention * model.AttentionTokens() *
-                           static_cast<double>(model.heads * (model.head_dim + model.ValueDim()));
+  const double pairs = passes.attention * model.AttentionTokens() - passes.masked * model.CausalTokens();
+  const double attention = 2 * pairs * static_cast<double>(model.heads * (model.head_dim + model.ValueDim()));
   const double share = static_cast<double>(model.seq_len) / static_cast<double>(model.SampleTokens());
   const double head = 6 * share * static_cast<double>((1 + model.MtpLayers()) * model.hidden * model.vocab);
   return Flops(weights + attention + head);

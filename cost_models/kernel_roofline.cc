@@ -173,9 +173,9 @@ const std::vector<AttentionRate>& RatesOf(const Attention& a, const DeviceSpec& 
   return device.flash;
 }
 
-// How the time of attention with a window, or to all keys (which may be another sequence's), follows from rates
-// of causal attention: fused kernels skip tiles of scores of which nothing is seen, and compute the others
-// whole.
+// How the time of attention with a window, or to all keys (which may be another sequence's), follows from
+// rates of causal attention: fused kernels skip tiles of scores of which nothing is seen, and compute the
+// others whole.
 struct CausalWork {
   int64_t seq = 0;   // of causal attention that works on as many key tiles per query tile
   double share = 1;  // the time per FLOP over that attention's
@@ -200,7 +200,8 @@ template <typename Attention>
 Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
                                const KernelOptions& options) {
   const auto& rates = RatesOf(a, device, options.flash);
-  // Eager attention computes all scores, and masks what is not seen. A causal kernel would count half of them.
+  // Eager attention computes all scores, and masks what is not seen. A causal kernel would count half of
+  // them.
   const bool is_eager = a.kind == AttentionKind::kEager;
   const double rows = static_cast<double>(a.seq) / static_cast<double>(a.keys());
   const CausalWork work =

@@ -64,13 +64,13 @@ NormedHeads HeadsOf(const HeadNorm& n) {
 // out [T, heads * value_dim].
 // A query sees the keys up to its own; if not `causal`, all keys of its sequence. With a window, which is
 // shorter than seq, and needs `causal`, it sees that many keys at most, up to its own.
-// Cross-attention (key_seq > 0, not `causal`) sees all key_seq keys of another sequence for each of the batch.
+// Cross-attention (key_seq > 0, not `causal`) sees all key_seq keys of another sequence, one for each of batch.
 // Instead of qkv there are q[T, heads * head_dim] and kv[batch * key_seq, kv_heads * (head_dim + value_dim)]
 // (keys, then values), and gradients dq and dkv.
 // dropout, here and below, is of the probabilities, before they weigh values; what is saved is not dropped.
 // `heads` are those of one of `head_parts` context-parallel ranks, which share the tensor rank's (ulysses).
-// `biased`, eager only: bias[heads, seq, seq] is added to the scaled scores. backward also writes the gradients
-// of the scores after that, dscores[batch, heads, seq, seq] (zero for keys that the query does not see).
+// `biased`, eager only: bias[heads, seq, seq] is added to the scaled scores. backward also writes the
+// gradients of their sums, dscores[batch, heads, seq, seq] (zero for keys that the query does not see).
 // eager saves the probabilities [batch, heads, seq, keys] (zero for keys that the query does not see);
 // flash saves the rows' log-sum-exp [batch, heads, seq]. The workspace holds tiles; its size is
 // AttentionWorkspaceElements().

@@ -162,9 +162,10 @@ Status CheckSize(const Scenario& s) {
   return Unsupported(
       "{} is {:.0f}: {} would go through {:.0f} {} in a step, expected at most {:.0f}, since every "
       "operator of them is simulated (give fewer {}, in which the step's time is nearly linear{})",
-      !by_layers ? "batch.accumulate"
-      : is_mlp   ? "model.widths"
-                 : "model.layers",
+      !by_layers        ? "batch.accumulate"
+      : is_mlp          ? "model.widths"
+      : s.model.encoder ? "model.layers + model.encoder.layers"
+                        : "model.layers",
       by_layers ? layers : static_cast<double>(s.batch.accumulate), is_of_rank ? "a rank" : "the stages",
       is_of_rank ? of_rank : of_stages, is_mlp ? "layers" : "blocks", is_of_rank ? most : most_of_stages,
       by_layers ? "layers" : "micro-batches",

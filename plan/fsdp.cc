@@ -360,6 +360,7 @@ std::string WhySharesEmbedding(const ModelSpec& model) {
   std::vector<std::string> keys;
   if (model.tie_embeddings) keys.emplace_back("model.tie_embeddings");
   if (model.mtp) keys.emplace_back("model.mtp");
+  if (model.encoder) keys.emplace_back("model.encoder");
   return fmt::to_string(fmt::join(keys, ", "));
 }
 

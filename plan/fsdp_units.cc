@@ -92,8 +92,8 @@ class Wrapper {
     for (size_t m = 0; m < modules_.size(); ++m) {
       if (modules_[m].is_root()) continue;
       const std::vector<std::string> parts = Parts(modules_[m].name);
-      if (parts.size() > 1 && parts[1] != "0") {
-        if (parts.size() == 2 && IsNumber(parts[1])) last[parts[0]] = modules_[m].name;
+      if (parts.size() > 1 && IsNumber(parts[1]) && parts[1] != "0") {
+        if (parts.size() == 2) last[parts[0]] = modules_[m].name;
         continue;  // the first of its kind is listed
       }
       names += (names.empty() ? "" : ", ") + modules_[m].name;

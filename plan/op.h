@@ -28,8 +28,8 @@ using AnyKind =
 template <typename T>
 concept OneOfTheKinds = !std::derived_from<T, AnyKind>;
 
-// The variant, with its copies and destructor compiled once (plan/op.cc). With so many kinds a compiler takes a
-// second for them in each file that makes operators.
+// The variant, with its copies and destructor compiled once (plan/op.cc). With so many kinds a compiler takes
+// a second for them in each file that makes operators.
 class OpKind : public AnyKind {
  public:
   OpKind();  // a Gemm

@@ -5,14 +5,18 @@
 
 namespace windtunnel {
 
-double SeenPairsOf(const AttentionForward& a) {
+namespace {
+
+template <typename Attention>
+double PairsOf(const Attention& a) {
   return a.key_seq > 0 ? static_cast<double>(a.seq) * static_cast<double>(a.key_seq)
                        : SeenPairs(a.seq, a.window, a.causal);
 }
-double SeenPairsOf(const AttentionBackward& a) {
-  return a.key_seq > 0 ? static_cast<double>(a.seq) * static_cast<double>(a.key_seq)
-                       : SeenPairs(a.seq, a.window, a.causal);
-}
+
+}  // namespace
+
+double SeenPairsOf(const AttentionForward& attention) { return PairsOf(attention); }
+double SeenPairsOf(const AttentionBackward& attention) { return PairsOf(attention); }
 
 namespace {
 
@@ -40,6 +44,12 @@ Bytes AttentionSaved(const Attention& a) {
   const Bytes of_one = a.fp32_softmax ? Bytes(4) : SizeOf(a.dtype);
   return a.kind == AttentionKind::kEager ? of_one * (a.batch * a.heads * a.seq * a.keys())
                                          : Bytes(4) * (a.batch * a.heads * a.seq);
+}
+
+// Biases, or gradients of biased scores.
+template <typename Attention>
+Bytes Squares(const Attention& a, int64_t count) {
+  return a.biased ? SizeOf(a.dtype) * (count * a.seq * a.seq) : Bytes(0);
 }
 
 // The (query, key) pairs that the context-parallel rank with the most of them sees.
@@ -135,10 +145,11 @@ Bytes BytesOf(const HeadNormBackward& n) {
          F32(n.tokens * HeadsOf(n).rows());
 }
 Bytes BytesOf(const AttentionForward& a) {
-  return PackedProjections(a) + AttentionOutput(a) + AttentionSaved(a);
+  return PackedProjections(a) + AttentionOutput(a) + AttentionSaved(a) + Squares(a, a.heads);
 }
 Bytes BytesOf(const AttentionBackward& a) {
-  return PackedProjections(a) * 2 + AttentionOutput(a) * 2 + AttentionSaved(a);
+  return PackedProjections(a) * 2 + AttentionOutput(a) * 2 + AttentionSaved(a) +
+         Squares(a, a.batch * a.heads);
 }
 Bytes BytesOf(const ContextAttentionForward& a) {
   return QueriesOf(a) + AttentionOutput(a) + KeysAndValuesOf(a) + F32(a.batch * a.heads * a.seq);

@@ -506,8 +506,8 @@ struct InitializeParameter {
 
 // Loads the rank's next micro-batch into the step's input buffers.
 // transformer: writes ids (int32 [T]), targets (int32 [T]), then `further` more targets, each one token
-// further on than the one before, with kNoToken beyond the end of a sequence; with `source` > 0 also the ids of
-// the source sequences (int32 [rows * source]), of which the ids are the continuation. MLP: writes inputs (fp32
+// further on than the one before, with kNoToken beyond the end of a sequence; with `source` > 0 also the ids
+// of the source sequences (int32 [rows * source]), which the others continue. MLP: writes inputs (fp32
 // [rows,in]), targets (fp32 [rows,out]).
 struct LoadBatch {
   int64_t micro_batch = 0;

@@ -1,6 +1,6 @@
 // The buckets of relative positions (Raffel et al., arXiv:1910.10683, section 2.1; the formula is that of
-// T5's published code and of Hugging Face's T5Attention). Half of the buckets of a direction have one distance
-// each; the others' widths grow with the logarithm of the distance, and the last has all beyond.
+// T5's published code and of Hugging Face's T5Attention). Half of the buckets of a direction have one
+// distance each; the others' widths grow with the logarithm of the distance, and the last has all beyond.
 #pragma once
 
 #include <cmath>
@@ -9,9 +9,9 @@
 
 namespace windtunnel {
 
-// In bidirectional attention half of the buckets are for keys behind their query.
-// Worked example: of 32 buckets of one direction, 0 to 16 begin at the distances 0 to 16, the next ones at 19,
-// 21 and 24, and the last one at 113.
+// In bidirectional attention half of the buckets are for keys behind their query. Worked example: of 32
+// buckets of one direction, 0 to 16 begin at the distances 0 to 16, the next ones at 19, 21 and 24, and the
+// last one at 113.
 struct RelativeBuckets {
   static constexpr int kCount = 32;
   static constexpr double kMostDistance = 128, kRounding = 1e-9;

@@ -12,19 +12,28 @@ Slice RelativePositions::Forward(const LayerContext& c) const {
   return bias;
 }
 
-void RelativePositions::Backward(const LayerContext& c, Slice dscores, bool is_last) const {
+void RelativePositions::AddScores(const LayerContext& c, Slice dscores, Slice& dbias) const {
+  Slice own = dscores;
+  if (batch > 1) {
+    own = c.Activation(name + ".dbias", heads * seq * seq);
+    c.b.Add(SumParts{batch, own.elements, c.types.activations}, name + ".dbias", {dscores}, {own});
+  }
+  if (dbias.buffer < 0) dbias = own;
+  else c.AddTo(dbias, own, name + ".dbias.sum");
+}
+
+void RelativePositions::Backward(const LayerContext& c, Slice dbias) const {
   BackwardScope scope(c.hooks, module);
-  RelativeBiasBackward op{batch, heads, seq, causal, false, c.types.activations};
+  RelativeBiasBackward op{1, heads, seq, causal, false, c.types.activations};
   if (c.types.autocasts()) {
     const Slice own = c.Activation(name + ".grad", heads * RelativeBuckets::kCount);
-    c.b.Add(op, name, {dscores}, {own});
+    c.b.Add(op, name, {dbias}, {own});
     c.AddConverted(own, name, table);
   } else {
     op.accumulate = c.hooks.HoldsValue(table);
-    c.b.Add(op, name, {dscores}, {c.hooks.Gradient(table)});
+    c.b.Add(op, name, {dbias}, {c.hooks.Gradient(table)});
   }
-  if (is_last) c.hooks.Ready(table);
-  else c.hooks.Wrote(table);
+  c.hooks.Ready(table);
 }
 
 }  // namespace windtunnel

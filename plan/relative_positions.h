@@ -1,6 +1,6 @@
 // Relative positions of a stack of blocks (PositionKind::kRelative): one table of biases, of which each
-// micro-batch makes the biases of all pairs of tokens, once for all blocks, which add them to their scores. (In
-// T5 the first block of a stack owns the table; here it has a module of its own beside the blocks.)
+// micro-batch makes the biases of all pairs of tokens, once for all blocks, which add them to their scores.
+// (In T5 the first block of a stack owns the table; here it has a module of its own beside the blocks.)
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,11 @@ struct RelativePositions {
 
   // Returns bias[heads, seq, seq].
   Slice Forward(const LayerContext& c) const;
-  // Adds to the table's gradient what one block's scores contribute (AttentionBackward's dscores). `is_last`:
-  // no other block of the micro-batch follows.
-  void Backward(const LayerContext& c, Slice dscores, bool is_last) const;
+  // Adds to the biases' gradient what one block's scores contribute (AttentionBackward's dscores). buffer -1:
+  // it is the micro-batch's first block.
+  void AddScores(const LayerContext& c, Slice dscores, Slice& dbias) const;
+  // The table's gradient.
+  void Backward(const LayerContext& c, Slice dbias) const;
 };
 
 }  // namespace windtunnel

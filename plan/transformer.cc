@@ -125,7 +125,7 @@ Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Transformer
     c.b.SetLayer(LayerOf(i));
     c.b.AtTurn(static_cast<int>(encoder_.blocks.size() + i));
     pass.saved[i].bias = bias;
-    pass.saved[i].cross.source = pass.encoder.final_norm.y;
+    pass.saved[i].cross.source = pass.encoder.final_norm.normalised;
     stream = RunBlock(c, blocks_[i], stream, pass.saved[i]);
   }
   c.b.SetLayer(-1);
@@ -338,11 +338,12 @@ Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_b
       b.SetLayer(LayerOf(i));
       b.AtTurn(static_cast<int>(blocks_.size() - 1 - i));
       dx = BlockBackward(c, blocks_[i], pass.saved[i], dx);
-      if (relative_) relative_->Backward(c, pass.saved[i].dscores, /*is_last=*/i == 0);
+      if (relative_) relative_->AddScores(c, pass.saved[i].dscores, pass.dbias);
       if (blocks_[i].cross) AddToSource(c, pass, pass.saved[i].cross.dsource);
     }
     b.SetLayer(-1);
     b.AtTurn(ProgramBuilder::kLastTurn);
+    if (relative_) relative_->Backward(c, pass.dbias);
     if (stage_.is_first && !freezes_)
       EmbedBackward(c, {.ids = pass.ids, .stream = stream_, .positions = positions_}, pass.embedding_mask, dx,
                     /*table_ready=*/!spec_.encoder);

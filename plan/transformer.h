@@ -81,7 +81,7 @@ struct TransformerBlock {
   bool has_dense = true;  // whether up and down exist
   // Whether attention and MLP take the same stream; with kOneNorm, there is no norm2.
   ParallelResidual parallel = ParallelResidual::kNone;
-  int64_t window = 0;     // the number of tokens that a token attends to; 0: all preceding ones
+  int64_t window = 0;  // the number of tokens that a token attends to; 0: all preceding ones
   Recompute recompute = Recompute::kNone;
   // Whether anything before the block is trained. If not, backward ends at the first adapter in it.
   bool input_has_gradient = true;
@@ -103,11 +103,11 @@ struct BlockActivations {
   Slice qkv_input, up_input;  // the norms' outputs, in the form that the projections take
   HeadNorm::Saved head_norm;
   LatentProjections::Saved latents;
-  Slice bias, dscores;  // of relative positions, all blocks'; what backward leaves for its gradient
-  Slice qkv;                       // the input of the attention core
-  ContextAttention::Core core;     // the results of the attention core
-  Slice attention;                 // the input of the output projection
-  Slice projected;                 // the output of that projection, if it is kept
+  Slice bias, dscores;          // of relative positions, all blocks'; what backward leaves for its gradient
+  Slice qkv;                    // the input of the attention core
+  ContextAttention::Core core;  // the results of the attention core
+  Slice attention;              // the input of the output projection
+  Slice projected;              // the output of that projection, if it is kept
   Slice attention_mask, mlp_mask;  // of the dropout after attention and after the MLP
   std::vector<Slice> up;           // one, or gate and up
   Slice activated;
@@ -177,12 +177,14 @@ struct EncoderPass {
   std::vector<BlockActivations> saved;
   Norm::Saved final_norm;
   Slice doutput;  // the sum of the gradients that the decoder's blocks have returned so far
+  Slice dbias;    // of relative positions: the sum over the blocks so far
 };
 
 // The state of a micro-batch between its forward and its backward.
 struct TransformerPass {
   Slice ids, targets;
   EncoderPass encoder;
+  Slice dbias;
   Slice embedding_mask;
   std::vector<BlockActivations> saved;
   std::vector<TokenPredictorPass> predictors;

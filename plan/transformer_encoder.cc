@@ -68,7 +68,10 @@ void Transformer::EncoderForward(const LayerContext& c, TransformerPass& pass) {
   own.final_norm = encoder_.final_norm.Forward(c, stream.x, stream.branch, encoder_.stream.rows);
 }
 
+// Under autocast each block converts the encoder's output for itself, and gradients are summed in the
+// stream's type.
 void Transformer::AddToSource(const LayerContext& c, TransformerPass& pass, Slice dsource) const {
+  dsource = c.InType(types_.stream, dsource, "encoder.norm_f.dy");
   Slice& sum = pass.encoder.doutput;
   if (sum.buffer < 0) sum = dsource;
   else c.AddTo(sum, dsource, "encoder.norm_f.dy.sum");
@@ -85,10 +88,11 @@ void Transformer::EncoderBackward(const LayerContext& c, TransformerPass& pass) 
     c.b.SetLayer(static_cast<int>(i));
     c.b.AtTurn(static_cast<int>(blocks_.size() + encoder_.blocks.size() - 1 - i));
     dx = BlockBackward(c, encoder_.blocks[i], own.saved[i], dx);
-    if (encoder_.relative) encoder_.relative->Backward(c, own.saved[i].dscores, /*is_last=*/i == 0);
+    if (encoder_.relative) encoder_.relative->AddScores(c, own.saved[i].dscores, own.dbias);
   }
   c.b.SetLayer(-1);
   c.b.AtTurn(ProgramBuilder::kLastTurn);
+  if (encoder_.relative) encoder_.relative->Backward(c, own.dbias);
   EmbedBackward(c, SourceOf(pass), own.embedding_mask, dx, /*table_ready=*/true);
 }
 
@@ -106,7 +110,8 @@ Slice Transformer::CrossForward(const LayerContext& c, const TransformerBlock& b
   ForwardScope scope(c.hooks, cross.module);
   saved.queries_input = cross.queries.InputToKeep(c, saved.norm.y);
   saved.queries = cross.queries.Forward(c, saved.queries_input, block.stream.tokens);
-  saved.keys_input = cross.keys.InputToKeep(c, saved.source);
+  const Slice source = c.InType(types_.activations, saved.source, cross.name + ".source");
+  saved.keys_input = cross.keys.InputToKeep(c, source);
   saved.keys = cross.keys.Forward(c, saved.keys_input, encoder_.stream.tokens);
   saved.core = CrossAttentionOf(c, block).ForwardCross(saved.queries, saved.keys);
   saved.attention = cross.projection.InputToKeep(c, saved.core.out);

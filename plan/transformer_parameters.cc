@@ -49,7 +49,8 @@ void Transformer::NoteShape(Role& role, const Linear& linear) const {
   weight.linear_shape = {weight.shape[0], weight.shape[1]};
 }
 
-// Marks the weight of a layer, if it is in a block and to be stored in 4 bits. (bitsandbytes leaves the head.)
+// Marks the weight of a layer, if it is in a block and to be stored in 4 bits. (bitsandbytes leaves the
+// head.)
 void Transformer::Pack(Role& role, const Linear& linear) const {
   if (linear.weight < 0 || layer_ < 0 || !linear.is_frozen) return;
   switch (spec_.lora->quantize) {

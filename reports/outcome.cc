@@ -160,7 +160,8 @@ std::optional<double> MfuOf(const Plan& plan, const Profile& profile, Duration s
 
 namespace {
 
-// Half of attention's FLOPs per token, as far as it attends to `tokens`, which causal attention does not compute.
+// Half of attention's FLOPs per token, as far as it attends to `tokens`, which causal attention does not
+// compute.
 double MaskedFlops(const ModelSpec& model, double tokens) {
   return 3 * static_cast<double>(model.heads * (model.head_dim + model.ValueDim())) * tokens;
 }

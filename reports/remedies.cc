@@ -243,8 +243,9 @@ std::optional<Remedy> WithFewestLayers(const Remedy& full, Bytes room, const Com
   }
   const PipelineSpec& pipeline = full.scenario.parallel.pipeline;
   const int64_t stages = std::max<int64_t>(pipeline.size * pipeline.virtual_stages, 1);
+  const ModelSpec& model = full.scenario.model;
   // `low` layers are too few, `high` are enough.
-  int64_t low = 0, high = CeilDivide(full.scenario.model.layers, stages);
+  int64_t low = 0, high = CeilDivide(std::max(model.layers, model.EncoderLayers()), stages);
   std::optional<Remedy> fewest;
   while (high - low > 1) {
     const int64_t middle = low + (high - low) / 2;

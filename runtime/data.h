@@ -18,9 +18,8 @@ class DataSource {
   // Samples that training never sees, numbered from size() on.
   virtual int64_t held_out() const = 0;
   // Sequence `sample`: ids[t] is followed by targets[t]; or, of a model that is not causal, targets[t] is the
-  // token that is masked in ids[t], or kNoToken if none is. Both have SampleTokens() elements: with an encoder,
-  // those of the source come first. REQUIRES: a
-  // transformer's source.
+  // token that is masked in ids[t], or kNoToken if none is. Both have SampleTokens() elements: with an
+  // encoder, those of the source come first. REQUIRES: a transformer's source.
   virtual void Tokens(int64_t sample, std::span<int32_t> ids, std::span<int32_t> targets) const = 0;
   // Input features and regression targets of `sample`. REQUIRES: an MLP's source.
   virtual void Features(int64_t sample, std::span<float> in, std::span<float> out) const = 0;

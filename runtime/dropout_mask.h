@@ -58,7 +58,8 @@ class DropoutMask {
   }
   // The index of the probability with which the first query attends to the first key, in head `head` of the
   // rank's `heads` of a sample. The rank has one of context.ranks equal parts of its tensor rank's heads, if
-  // these are divided in `head_parts`. `seq` is the length of whole sequences.
+  // these are divided in `head_parts`. `seq` and `keys` are the lengths of whole sequences of queries and of
+  // keys.
   int64_t FirstProbability(int64_t sample, int64_t heads, int head_parts, int64_t head, int64_t seq,
                            int64_t keys) const {
     const int64_t of_context = head_parts > 1 ? context_->context.rank : 0;

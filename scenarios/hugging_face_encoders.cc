@@ -1,5 +1,5 @@
-// Hugging Face's configurations of models with an encoder and a decoder. Not modelled: the scaling of embeddings,
-// and of T5's logits.
+// Hugging Face's configurations of models with an encoder and a decoder. Not modelled: the scaling of
+// embeddings, and of T5's logits.
 #include "scenarios/hugging_face_models.h"
 #include "scenarios/rules.h"
 
@@ -42,6 +42,8 @@ Result<ModelSpec> ReadBart(const Config& config, bool has_pre_norm) {
 // T5Config and MT5Config, whose names and defaults differ. They say no length: what T5 was trained with.
 Result<ModelSpec> ReadT5(const Config& config, bool is_multilingual) {
   constexpr int64_t kSource = 512, kTarget = 128;
+  WT_ASSIGN_OR_RETURN(const bool has_both, config.Flag("is_encoder_decoder", true));
+  if (!has_both) return config.NotModelled("is_encoder_decoder", "is false, expected true");
   ModelSpec model;
   EncoderSpec encoder;
   WT_ASSIGN_OR_RETURN(model.hidden, config.Size("d_model"));

@@ -1,8 +1,7 @@
 // What the readers of Hugging Face's configurations share (hugging_face.cc), those of mixtures of experts
-// (hugging_face_mixtures.cc), those of models with a parallel residual (hugging_face_parallel.cc), and those of
-// encoders with decoders (hugging_face_encoders.cc).
-// Errors: InvalidInput for a wrong value, Unsupported for what is not modelled; with the configuration's
-// place.
+// (hugging_face_mixtures.cc), those of models with a parallel residual (hugging_face_parallel.cc), and those
+// of encoders with decoders (hugging_face_encoders.cc). Errors: InvalidInput for a wrong value, Unsupported
+// for what is not modelled; with the configuration's place.
 #pragma once
 
 #include <cstdint>

@@ -128,8 +128,9 @@ std::vector<std::string> ScenarioKeys() {
 
 namespace {
 
-// A key called `name`: one below the block at `path`, or else the only one anywhere, or the one in the outermost
-// block ("model.layers", not "model.mtp.layers"). Ranges of a search have the names of the keys that they are of.
+// A key called `name`: one below the block at `path`, or else the only one anywhere, or the one in the
+// outermost block ("model.layers", not "model.mtp.layers"). Ranges of a search have the names of the keys
+// that they are of.
 std::string SameName(const std::string& path, const std::string& name) {
   std::map<std::ptrdiff_t, std::vector<std::string>> elsewhere;  // by the number of blocks around it
   for (const std::string& key : ScenarioKeys()) {

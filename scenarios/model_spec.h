@@ -69,8 +69,8 @@ struct TokenPredictionSpec {
 };
 
 // An encoder in front of the model's layers, which are then those of a decoder (Vaswani et al.,
-// arXiv:1706.03762): `layers` blocks whose tokens see all of another sequence, the source, which has `seq_len`
-// tokens. Every block of the decoder also attends to what the encoder returns (cross-attention).
+// arXiv:1706.03762): `layers` blocks whose tokens see all of another sequence, the source, which has
+// `seq_len` tokens. Every block of the decoder also attends to what the encoder returns (cross-attention).
 struct EncoderSpec {
   int64_t layers = 0;
   int64_t seq_len = 0;
@@ -248,9 +248,11 @@ struct ModelSpec {
   LayerKind KindOf(int64_t layer) const { return {HasExperts(layer), WindowOf(layer), encoder.has_value()}; }
   // The number of multi-token prediction modules. The layer in each is of the last layer's kind.
   int64_t MtpLayers() const { return mtp ? mtp->layers : 0; }
-  // Whether the first and the last stage of a pipeline both have the embedding table: the last one as its
-  // head, or for multi-token prediction.
-  bool SharesEmbedding() const { return kind == ModelKind::kTransformer && (tie_embeddings || mtp); }
+  // Whether the embedding table is used more than once: by the head, for multi-token prediction, or by
+  // encoder and decoder. The first and the last stage of a pipeline then both have it.
+  bool SharesEmbedding() const {
+    return kind == ModelKind::kTransformer && (tie_embeddings || mtp || encoder);
+  }
   // Whether all layers are of one kind.
   bool HasAlikeLayers() const { return !MixesExperts() && !MixesWindows(); }
   // The period, in layers, with which the kinds of layers repeat behind the first layers without experts (and

@@ -206,6 +206,7 @@ inline constexpr Alias kAliases[] = {
     {"attention_window", "model.sliding_window.tokens"},
     {"sliding_window_pattern", "model.sliding_window.full_every"},
     {"window_attn_skip_freq", "model.sliding_window.full_every"},
+    {"encoder", "model.encoder"},
     {"encoder_num_layers", "model.encoder.layers"},
     {"encoder_layers", "model.encoder.layers"},
     {"num_encoder_layers", "model.encoder.layers"},

@@ -40,6 +40,8 @@ void CheckScaledBlocks(const Scenario& scenario, Checker& check) {
   }
   const int64_t splits = parallel.context.size * (parallel.tensor.sequence ? tensor : 1);
   expect("model.seq_len", "tokens", scenario.batch.micro * model.seq_len / splits);
+  if (model.encoder)
+    expect("model.encoder.seq_len", "tokens", scenario.batch.micro * model.encoder->seq_len / splits);
 }
 
 // Megatron's distributed optimizer with Transformer Engine, and FSDP 2 with torchao.

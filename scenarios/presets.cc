@@ -15,9 +15,9 @@ namespace {
 // columns of a head are rotated, 128 are not, and a head of values has 128. GPT-OSS's has biases of all of
 // attention's projections and of experts, and its own activation. Gemma 3's is Qwen3's with GEGLU and with
 // norms behind attention and the MLP. GPT-NeoX's is GPT-2's with rotary positions of a quarter of each head,
-// an untied head, and the MLP beside attention. BERT's and BART's are GPT-2's with norms behind attention and the
-// MLP; BART's is a decoder's, with an encoder. T5's has RMS norms, ReLU, relative positions, no biases and a tied
-// head; Flan-T5's (T5 1.1) GEGLU and an untied one.
+// an untied head, and the MLP beside attention. BERT's and BART's are GPT-2's with norms behind attention and
+// the MLP; BART's is a decoder's, with an encoder. T5's has RMS norms, ReLU, relative positions, no biases
+// and a tied head; Flan-T5's (T5 1.1) GEGLU and an untied one.
 enum class Family {
   kGpt,
   kLlama,

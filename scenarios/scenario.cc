@@ -19,6 +19,10 @@ bool Scenario::Recomputes(RecomputeModule module) const {
 }
 
 bool Scenario::RecomputesLayer(int64_t layer, int64_t first) const {
+  if (layer >= model.EncoderLayers()) {
+    layer -= model.EncoderLayers();
+    first = std::max<int64_t>(first - model.EncoderLayers(), 0);
+  }
   const bool is_among_first = recompute_layers == 0 || layer - first < recompute_layers;
   return recompute == Recompute::kFull && is_among_first && (layer + 1) % recompute_every == 0;
 }

@@ -341,7 +341,8 @@ struct Scenario {
 
   // Whether `recompute` is kSelective and the module is among those that are recomputed.
   bool Recomputes(RecomputeModule module) const;
-  // Whether the whole layer runs again in backward. `first`: the first layer of its stage.
+  // Whether the whole layer runs again in backward. `first`: the first layer of its stage. An encoder and its
+  // decoder are counted apart, each from its own first layer.
   bool RecomputesLayer(int64_t layer, int64_t first) const;
   // With kFull: whether some layers may keep their activations.
   bool RecomputesSomeLayers() const { return recompute_layers > 0 || recompute_every > 1; }

@@ -79,6 +79,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
     {"gpt2-xl", "gpt2-1.5b"},
     {"bert-base-uncased", "bert-base"},
     {"bert-large-uncased", "bert-large"},
+    {"t5-v1_1-small", "flan-t5-small"},
     {"t5-v1_1-base", "flan-t5-base"},
     {"t5-v1_1-large", "flan-t5-large"},
     {"t5-v1_1-xl", "flan-t5-xl"},

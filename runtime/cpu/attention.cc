@@ -228,8 +228,8 @@ Result<Tile> Probabilities(GemmEngine& engine, const Layout& l, const QueryBlock
   return Tile{workspace, block.keys};
 }
 
-// `dscores`, of all heads, may be null. `first_touch`: the gradients of this head's keys and values are still unwritten, and the block sees all
-// keys.
+// `dscores`, of all heads, may be null. `first_touch`: the gradients of this head's keys and values are still
+// unwritten, and the block sees all keys.
 template <typename T>
 Status BackwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& block, bool first_touch,
                      const BackwardHead& head, const Saved<const T>& saved, T* dscores, float* workspace) {

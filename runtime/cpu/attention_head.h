@@ -12,8 +12,8 @@
 namespace windtunnel::cpu {
 
 // The places of one head's parts within an operator's operands, and the strides of GEMMs with them. Queries,
-// keys and values lie side by side in packed projections; in cross-attention keys and values lie in an operand
-// of their own.
+// keys and values lie side by side in packed projections; in cross-attention keys and values lie in an
+// operand of their own.
 struct AttentionLayout {
   int64_t batch, seq, keys, heads, kv_heads, head_dim, value_dim;
   bool is_cross = false;

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "scenarios/characters.h"
+#include "scenarios/hugging_face.h"
 #include "scenarios/importers/cluster_size.h"
 #include "scenarios/importers/huggingface_models.h"
 #include "scenarios/importers/huggingface_settings.h"
@@ -17,6 +18,7 @@
 #include "scenarios/importers/rest.h"
 #include "scenarios/importers/shell_script.h"
 #include "scenarios/other_names.h"
+#include "scenarios/presets.h"
 
 namespace windtunnel {
 namespace {
@@ -174,17 +176,32 @@ class Importer {
     const std::string preset = PresetOnTheHub(*name);
     if (const Result<NamedFile> file = read_(*name + "/config.json")) {
       draft_.SetText("model.config", file->path, shown);
+      if (const auto config = ReadHuggingFaceConfig(file->path)) known_ = *config;
     } else if (preset.empty()) {
       return flags_.Fail("{} is '{}', which has no preset, {} (the model's, from the hub)", shown, *name,
                          kExpected);
     } else {
       draft_.Set("model.preset", std::string_view(preset), fmt::format("{} {}", shown, *name));
-      if (preset.starts_with("gpt2-") || preset.starts_with("bert-"))
-        draft_.Set("model.dropout", 0.1, "of the model's config.json");
+      known_ = ModelPreset(preset);
+      const bool has_dropout = known_->encoder || preset.starts_with("gpt2-") || preset.starts_with("bert-");
+      if (has_dropout) draft_.Set("model.dropout", 0.1, "of the model's config.json");
     }
   }
 
+  // Defaults: those of transformers' run_summarization.py and run_translation.py.
+  void SourceAndTarget() {
+    const auto set = [&](const char* key, const char* flag, int64_t missing) {
+      const std::optional<int64_t> tokens = flags_.Integer(flag);
+      draft_.Set(key, tokens.value_or(missing), tokens ? flags_.Shown(flag) : kDefault);
+    };
+    set("model.encoder.seq_len", "max_source_length", 1024);
+    set("model.seq_len", "max_target_length", 128);
+    draft_.Note(
+        "Sources and targets are taken to be full; without padding to the longest, real ones are shorter.");
+  }
+
   void Sequence() {
+    if (known_ && known_->encoder) return SourceAndTarget();
     const std::string_view name = FirstOf(
         {"block_size", "max_seq_length", "max_length", "cutoff_len", "sequence_len", "model_max_length"},
         flags_);
@@ -213,6 +230,8 @@ class Importer {
                              "flash_attention", "sdp_attention", "sdpa_attention"})
       if (flags_.Has(name) && Word(name) != "false") remark = flags_.Shown(name);
     remark = flags_.ShownOr("attn_implementation", remark);
+    if (known_ && known_->position == PositionKind::kRelative)
+      return draft_.Set("model.attention", "eager", "T5's, which adds biases to scores");
     const bool asks_eager = Flag("eager_attention");
     if (asks_eager) remark = flags_.Shown("eager_attention");
     draft_.Set("model.attention", is_eager || asks_eager ? "eager" : "flash", remark);
@@ -406,6 +425,7 @@ class Importer {
   std::string program_;
   const ReadNamedFile& read_;
   Draft& draft_;
+  std::optional<ModelSpec> known_;  // the model that is named, or that its configuration describes
   bool has_adapters_ = false;
 };
 

@@ -32,6 +32,11 @@ constexpr Rewrite kBeginnings[] = {
 // Names that are other ones.
 constexpr Rewrite kNames[] = {
     {"gpt2", "gpt2-124m"},
+    {"t5-v1-1-small", "flan-t5-small"},
+    {"t5-v1-1-base", "flan-t5-base"},
+    {"t5-v1-1-large", "flan-t5-large"},
+    {"t5-v1-1-xl", "flan-t5-xl"},
+    {"t5-v1-1-xxl", "flan-t5-xxl"},
     {"gpt2-medium", "gpt2-355m"},
     {"gpt2-large", "gpt2-774m"},
     {"gpt2-xl", "gpt2-1.5b"},

@@ -96,6 +96,10 @@ class Importer : MegatronFlags {
                              "heterogeneous_layers_config_path"})
       if (flags_.Has(flag))
         return Unsupported("{}: {}: such models cannot be expressed", flags_.source(), flags_.Shown(flag));
+    for (const char* flag : {"encoder_pipeline_model_parallel_size", "encoder_tensor_model_parallel_size"})
+      if (flags_.Integer(flag).value_or(0) > 0)
+        return Unsupported("{}: {}: an encoder with ranks of its own cannot be expressed", flags_.source(),
+                           flags_.Shown(flag));
     return Ok();
   }
 

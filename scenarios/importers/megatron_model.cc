@@ -121,7 +121,9 @@ class ModelImporter : MegatronFlags {
     if (!words && tokenizer.empty() && flags_.Has("merge_file"))
       words = 50257, source = "GPT-2's (--merge-file)";
     if (!words) return flags_.Fail("the size of the vocabulary is not said, expected --set model.vocab=N");
-    *words += flags_.Integer("vocab_extra_ids").value_or(0);
+    const bool has_extra_ids =
+        tokenizer.starts_with("BertWordPiece") || tokenizer.starts_with("SentencePiece");
+    if (has_extra_ids) *words += flags_.Integer("vocab_extra_ids").value_or(0);
     // NullTokenizer counts the end of a document beyond --vocab-size.
     if (tokenizer == "NullTokenizer") ++*words;
     if (*words < 1 || multiple < 1 || multiple > INT32_MAX) return flags_.Refuse("vocab_size", "at least 1");
@@ -153,10 +155,11 @@ class ModelImporter : MegatronFlags {
     if (is_rotary) kind = "rope";
     if (kind == "yarn") kind = "rope";
     if (kind == "absolute") kind = "learned_absolute";  // Megatron-DeepSpeed
-    if (kind != "learned_absolute" && kind != "rope")
-      return flags_.Refuse(kType, "learned_absolute or rope, since others are not modelled");
-    draft_.Set("model.position", kind == "rope" ? "rope" : "learned",
+    if (kind != "learned_absolute" && kind != "rope" && kind != "relative")
+      return flags_.Refuse(kType, "learned_absolute, rope or relative, since others are not modelled");
+    draft_.Set("model.position", kind == "learned_absolute" ? "learned" : kind.c_str(),
                flags_.ShownOr(is_rotary ? kRotary : kType, kDefault));
+    if (kind == "relative") draft_.Set("model.attention", "eager", flags_.Shown(kType));
     if (kind != "rope") return;
     Number("model.rope_theta", "rotary_base");
     const double share = flags_.Number("rotary_percent").value_or(1);

@@ -115,6 +115,9 @@ const char* Legality::WhyIllegalModel(const Configuration& c) const {
   const ModelSpec& model = base_.model;
   const int64_t stages = c.pipeline * c.virtual_stages;
   const int64_t layers = LayerCount(model);
+  const bool shares = model.encoder || model.position == PositionKind::kRelative;
+  if (shares && (c.pipeline > 1 || c.context > 1))
+    return "model.encoder or position: relative, with a pipeline or context ranks";
   if (stages > layers + (PredictsBeforeLastStage(base_, stages) ? 2 : 0) &&
       !EndsAreStages(base_, stages, layers))
     return "the pipeline has more stages than the model layers";

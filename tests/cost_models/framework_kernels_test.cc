@@ -49,8 +49,8 @@ TEST(FrameworkKernels, TheHostPaysForEveryKernel) {
 }
 
 // A pass over 134 MB takes 74.8 us, and a kernel's start 3 us. The formula of transformers' NewGELUActivation
-// makes 23 passes in nine kernels, and 35 in thirteen backward; a GELU and its product with the value 5 in two, and 9
-// in three.
+// makes 23 passes in nine kernels, and 35 in thirteen backward; a GELU and its product with the value 5 in
+// two, and 9 in three.
 TEST(FrameworkKernels, GeluThatIsWrittenOutMovesEachResult) {
   const auto written_out = LoadFrameworkProfile("cost_models/frameworks/variants/pytorch_gelu_new.json");
   ASSERT_TRUE(written_out) << written_out.error().message;
@@ -332,7 +332,8 @@ TEST(FrameworkKernels, LoopsOverTensorsCostTheHostLess) {
   EXPECT_NEAR(HostMicroseconds(Gemm{.m = 8, .n = 8, .k = 8, .transpose_b = true}, "megatron"), 50, 1e-9);
 }
 
-// Two kernels of a norm: 29 us each with gradients, 20.5 without; and 850 us around each of Megatron's blocks.
+// Two kernels of a norm: 29 us each with gradients, 20.5 without; and 850 us around each of Megatron's
+// blocks.
 TEST(FrameworkKernels, RecomputationRunsForwardOnceWithoutGradients) {
   const ArithmeticContext recomputes{.recomputed = 1};
   EXPECT_NEAR(HostTime(kNorm, Known("pytorch"), kLaunch, recomputes) / Microseconds(1), 29 + 20.5, 1e-9);

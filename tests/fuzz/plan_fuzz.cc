@@ -116,6 +116,11 @@ class Chooser {
     spec = TokenPredictionSpec{};
     Describe(*this, *spec);
   }
+  void OptionalBlock(std::string_view, std::optional<EncoderSpec>& spec, std::string_view) {
+    if (bytes_.Next() < 192) return;
+    spec = EncoderSpec{.layers = 2, .seq_len = 24};
+    Describe(*this, *spec);
+  }
   void OptionalBlock(std::string_view, std::optional<LoraSpec>& spec, std::string_view) {
     if (bytes_.Next() < 192) return;
     spec = LoraSpec{.rank = 2};

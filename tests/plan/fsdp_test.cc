@@ -462,7 +462,7 @@ TEST(MakeUnits, KeepsExpertsThatRanksShareApart) {
 TEST(MakeUnits, NamesTheModulesWhenOneIsNotFound) {
   const auto units = MakeUnits(Tree().modules, Tree().parameters, {WrapPolicy::Kind::kModules, 0, {"layer"}});
   ASSERT_FALSE(units);
-  EXPECT_EQ(units.error().message, "parallel.data.wrap: no module is named 'layer'; there are a, b");
+  EXPECT_EQ(units.error().message, "parallel.data.wrap: no module is named 'layer'; there are a, b, b.c");
 }
 
 TEST(MakeShardLayout, PadsTheEndInVersion1AndEveryTensorInVersion2) {

@@ -190,6 +190,10 @@ TEST(HuggingFace, T5HasRelativePositions) {
   const ModelSpec multilingual = ModelOf(Replaced(kT5, "\"t5\"", "\"mt5\""));
   EXPECT_EQ(multilingual.activation, ActivationKind::kGeglu);
   EXPECT_FALSE(multilingual.tie_embeddings);
+  const auto half = ReadHuggingFaceConfig(
+      Write(Replaced(kT5, "\"num_heads\"", "\"is_encoder_decoder\": false, \"num_heads\"")));
+  ASSERT_FALSE(half);
+  EXPECT_NE(half.error().message.find("is_encoder_decoder is false, expected true"), std::string::npos);
   const auto others = ReadHuggingFaceConfig(Write(Replaced(kT5, "buckets\": 32", "buckets\": 64")));
   ASSERT_FALSE(others);
   EXPECT_NE(others.error().message.find("relative_attention_num_buckets is 64, expected 32"),

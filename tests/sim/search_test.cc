@@ -41,6 +41,20 @@ TEST(SearchSpace, EveryConfigurationKeepsTheGlobalBatchAndTheDevices) {
   }
 }
 
+// Encoders and relative positions stay in one stage, whose layers are not given to several.
+TEST(SearchSpace, EncodersHaveNoPipelines) {
+  Scenario s = OnEightDevices();
+  s.model.encoder = EncoderSpec{.layers = 3, .seq_len = 24};
+  s.search->tensor = {1, 2};
+  s.search->pipeline = {1, 2, 4, 8};
+  s.search->uneven = {true};
+  const SearchSpace space = EnumerateSpace(s).value();
+  EXPECT_EQ(space.legal.size(), 2);
+  for (const Configuration& c : space.legal) EXPECT_TRUE(CompilePlan(ScenarioOf(s, c))) << Describe(c);
+  EXPECT_TRUE(
+      space.illegal.contains("model.encoder or position: relative, with a pipeline or context ranks"));
+}
+
 // A key is named in the reason only where the scenario gives it.
 TEST(SearchSpace, BlamesTheWidthThatRanksDoNotDivide) {
   Scenario s = OnEightDevices();

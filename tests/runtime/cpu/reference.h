@@ -33,8 +33,8 @@ struct AttentionShape {
   int64_t window = 0;
   // Otherwise a query sees all keys of its sequence.
   bool causal = true;
-  // Cross-attention (not causal): the number of keys and values, which lie beside the first `keys()` rows of qkv;
-  // queries beside the first `seq`. The other places count for nothing. 0: seq.
+  // Cross-attention (not causal): the number of keys and values, which lie beside the first `keys()` rows of
+  // qkv; queries beside the first `seq`. The other places count for nothing. 0: seq.
   int64_t key_seq = 0;
   // What is added to the scaled score of (head, query, key); null: nothing.
   std::function<double(int64_t, int64_t, int64_t)> bias = nullptr;

@@ -1,4 +1,5 @@
-// Biases of scores by distance: which bucket a distance has, what attention makes of biases, and their gradients.
+// Biases of scores by distance: which bucket a distance has, what attention makes of biases, and their
+// gradients.
 #include <gtest/gtest.h>
 
 #include <numeric>

@@ -41,6 +41,28 @@ class ImportHuggingFace : public testing::Test {
   std::map<std::string, std::string> files_;
 };
 
+// run_summarization.py of transformers: sources and targets, T5's attention, and the dropout of its
+// configuration.
+TEST_F(ImportHuggingFace, EncodersHaveSourcesAndTargets) {
+  const std::string script =
+      "torchrun --nproc_per_node 4 run_summarization.py --model_name_or_path google-t5/t5-base --do_train "
+      "--per_device_train_batch_size 4 --bf16";
+  const Scenario t5 =
+      Imported("train.sh", script + " --max_source_length 512 --max_target_length 64\n", kFourA100s);
+  EXPECT_EQ(t5.model.encoder, (EncoderSpec{.layers = 12, .seq_len = 512}));
+  EXPECT_EQ(t5.model.seq_len, 64);
+  EXPECT_EQ(t5.model.attention, AttentionKind::kEager);
+  EXPECT_EQ(t5.model.dropout, 0.1);
+  const Scenario shorter = Imported("train.sh", script + "\n", kFourA100s);
+  EXPECT_EQ(shorter.model.encoder->seq_len, 1024) << "the script's default";
+  EXPECT_EQ(shorter.model.seq_len, 128);
+  std::string of_bart = script;
+  of_bart.replace(of_bart.find("google-t5/t5-base"), 17, "facebook/bart-large");
+  const Scenario bart = Imported("train.sh", of_bart + "\n", kFourA100s);
+  EXPECT_EQ(bart.model.preset, "bart-large");
+  EXPECT_EQ(bart.model.attention, AttentionKind::kFlash);
+}
+
 TEST_F(ImportHuggingFace, ReadsATorchrunOfFsdp) {
   const Scenario s = Imported("train.sh", R"(
 torchrun --nproc_per_node=8 --nnodes 2 fastchat/train/train_mem.py \

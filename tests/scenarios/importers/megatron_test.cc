@@ -276,9 +276,13 @@ TEST(ImportMegatron, NamesWhatDoesNotFitOrCannotBeExpressed) {
       "train.sh: --global-batch-size is '24', expected a multiple of 16 (8 data ranks x micro-batches of 2)");
   EXPECT_EQ(MistakesOfScript("--micro-batch-size two"),
             "train.sh: --micro-batch-size is 'two', expected a whole number");
-  EXPECT_EQ(MistakesOfScript("--position-embedding-type alibi"),
-            "train.sh: --position-embedding-type is 'alibi', expected learned_absolute or rope, since others "
-            "are not modelled");
+  EXPECT_EQ(
+      MistakesOfScript("--position-embedding-type alibi"),
+      "train.sh: --position-embedding-type is 'alibi', expected learned_absolute, rope or relative, since "
+      "others are not modelled");
+  EXPECT_EQ(MistakesOfScript("--encoder-pipeline-model-parallel-size 1", "pretrain_t5.py"),
+            "train.sh: --encoder-pipeline-model-parallel-size: an encoder with ranks of its own cannot be "
+            "expressed");
   EXPECT_EQ(MistakesOfScript("", "pretrain_mamba.py"),
             "train.sh: models of pretrain_mamba.py cannot be expressed; GPT's, BERT's and T5's can");
   // What the loader refuses has its place in the scenario.
