@@ -197,6 +197,7 @@ std::vector<std::string_view> SlowSteps(const Scenario& scenario) {
   if (!scenario.model.encoder && scenario.model.position == PositionKind::kRelative)
     slow.push_back("model.position: relative");
   if (scenario.optimizer.zero_redundancy) slow.push_back("optimizer.zero_redundancy");
+  if (scenario.optimizer.in_backward) slow.push_back("optimizer.in_backward");
   std::vector<Offload> offload = scenario.search->offload;
   if (offload.empty()) offload.push_back(scenario.parallel.data.offload);
   if (Has(kinds, DataParallelKind::kZero1) && Has(offload, Offload::kOptimizer))

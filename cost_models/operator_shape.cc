@@ -130,7 +130,10 @@ class Shaper {
     Says("adam", o.spec.kind != OptimizerKind::kSgd);
     Says("fused", o.spec.fused);
     Says("momentum", o.spec.kind == OptimizerKind::kSgd && o.spec.momentum > 0);
-    Says("narrow_moments", SizeOf(MomentsOf(o.spec)) < SizeOf(o.dtype));
+    const bool in_8_bits = IsDynamic8(MomentsOf(o.spec));
+    Tensor("moments", static_cast<double>(o.elements * o.state_tensors));
+    Says("moments_in_8_bits", in_8_bits);
+    Says("narrow_moments", !in_8_bits && SizeOf(MomentsOf(o.spec)) < SizeOf(o.dtype));
     const bool decays = o.spec.weight_decay > 0, is_decoupled = o.spec.kind == OptimizerKind::kAdamW;
     Says("decay", decays && is_decoupled);
     Says("l2", decays && !is_decoupled);

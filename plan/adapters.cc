@@ -66,22 +66,29 @@ void Linear::AddAdapterGradients(const LayerContext& c, Slice dy, const Input& i
     c.b.Add(Copy{.elements = dy.elements, .from = type, .to = type, .scale = adapter->scale}, of_b, {dy},
             {scaled});
   }
+  // Each weight's gradient comes behind the last operator that reads the weight (ModelHooks::Ready).
+  const Slice dhidden = c.Activation(of_a + ".dy", rows * adapter->rank);
+  c.b.Add(Gemm{.m = rows, .n = adapter->rank, .k = out, .dtype = c.types.gemm}, of_b + ".input",
+          {scaled, c.OperandOf(adapter->b, of_b)}, {dhidden});
   c.AddOrDefer([*this, scaled, hidden, rows, of_b](const LayerContext& c) {
     const Gemm gemm{.m = out, .n = adapter->rank, .k = rows, .transpose_a = true, .dtype = c.types.gemm};
     c.AddWeightGradient(gemm, of_b + ".weight", out * adapter->rank, scaled, hidden, adapter->b);
     c.hooks.Ready(adapter->b);
   });
-  const Slice dhidden = c.Activation(of_a + ".dy", rows * adapter->rank);
-  c.b.Add(Gemm{.m = rows, .n = adapter->rank, .k = out, .dtype = c.types.gemm}, of_b + ".input",
-          {scaled, c.OperandOf(adapter->b, of_b)}, {dhidden});
   if (adapter->scales == Adapter::Scales::kHidden) c.ScaleBy(adapter->scale, dhidden, of_a);
+  if (dx.buffer >= 0) AddToInputGradient(c, dhidden, mask, rows, dx);
   c.AddOrDefer([*this, dhidden, dropped, input, rows, of_a](const LayerContext& c) {
     const Gemm gemm{.m = adapter->rank, .n = in, .k = rows, .transpose_a = true, .dtype = c.types.gemm};
     const Slice x = dropped.buffer >= 0 ? dropped : input(c);
     c.AddWeightGradient(gemm, of_a + ".weight", in * adapter->rank, dhidden, x, adapter->a);
     c.hooks.Ready(adapter->a);
   });
-  if (dx.buffer < 0) return;
+}
+
+// Adds the gradient that goes through the adapter to dx, that of the layer's input.
+void Linear::AddToInputGradient(const LayerContext& c, Slice dhidden, Slice mask, int64_t rows,
+                                Slice dx) const {
+  const std::string of_a = name + ".lora_a";
   Gemm gemm{.m = rows, .n = in, .k = adapter->rank, .dtype = c.types.gemm};
   const std::vector<Slice> reads = {dhidden, c.OperandOf(adapter->a, of_a)};
   gemm.accumulate = adapter->scales != Adapter::Scales::kOutput && mask.buffer < 0;

@@ -91,7 +91,8 @@ StateBytes StateBytesOf(const Scenario& scenario, bool of_experts, bool is_matri
   const OptimizerSpec& spec = scenario.optimizer;
   const bool is_muons = spec.kind == OptimizerKind::kMuon && is_matrix;
   const int states = is_muons ? 1 : spec.kind != OptimizerKind::kSgd ? 2 : spec.momentum > 0 ? 1 : 0;
-  const double moments = bytes(MomentsOf(spec)) * states;
+  const DType moment = MomentsOf(spec);
+  const double moments = bytes(moment) / static_cast<double>(NumbersIn(moment)) * states;
   const bool has_masters = stored != updated;
   // With the optimizer's own copy of the values, if there is one.
   const double optimizer = moments + (has_masters ? bytes(updated) : 0);

@@ -14,6 +14,7 @@ namespace windtunnel {
 // kNf4 and kNf4Double hold frozen weights, which are unpacked before they are used (Dequantize, plan/ops.h). An
 // element is a block: of 64 weights in 4 bits and their fp32 scale; of 256 of these with scales of 8 bits,
 // and an fp32 scale for those.
+// kDynamic8 and kDynamic8Unsigned hold an optimizer's moments: 256 in 8 bits, and their fp32 scale.
 enum class DType : uint8_t {
   kFloat32,
   kTf32,
@@ -24,6 +25,8 @@ enum class DType : uint8_t {
   kFloat4x2,
   kNf4,
   kNf4Double,
+  kDynamic8,
+  kDynamic8Unsigned,
   kInt32,
   kInt64,
   kUInt8
@@ -49,6 +52,9 @@ constexpr Bytes SizeOf(DType dtype) {
       return Bytes(64 / 2 + 4);
     case DType::kNf4Double:
       return Bytes(256 * (64 / 2 + 1) + 4);
+    case DType::kDynamic8:
+    case DType::kDynamic8Unsigned:
+      return Bytes(256 + 4);
   }
   return Bytes(0);
 }
@@ -66,16 +72,26 @@ constexpr int64_t NumbersIn(DType dtype) {
       return 64;
     case DType::kNf4Double:
       return 64 * 256;
+    case DType::kDynamic8:
+    case DType::kDynamic8Unsigned:
+      return 256;
     default:
       return 1;
   }
 }
 // The elements that hold so many numbers; the last may hold fewer than it could.
 constexpr int64_t ElementsFor(int64_t numbers, DType dtype) { return CeilDivide(numbers, NumbersIn(dtype)); }
+// Whether numbers of this type are moments in 8 bits.
+constexpr bool IsDynamic8(DType dtype) {
+  return dtype == DType::kDynamic8 || dtype == DType::kDynamic8Unsigned;
+}
 // Whether numbers of this type are unpacked before they are used.
-constexpr bool IsPacked(DType dtype) { return dtype == DType::kNf4 || dtype == DType::kNf4Double; }
+constexpr bool IsPacked(DType dtype) {
+  return dtype == DType::kNf4 || dtype == DType::kNf4Double || IsDynamic8(dtype);
+}
 
-// "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "fp4", "nf4", "nf4_double", "int32", "int64", "uint8".
+// "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "fp4", "nf4", "nf4_double", "dynamic8",
+// "dynamic8_unsigned", "int32", "int64", "uint8".
 constexpr std::string_view Name(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
@@ -96,6 +112,10 @@ constexpr std::string_view Name(DType dtype) {
       return "nf4";
     case DType::kNf4Double:
       return "nf4_double";
+    case DType::kDynamic8:
+      return "dynamic8";
+    case DType::kDynamic8Unsigned:
+      return "dynamic8_unsigned";
     case DType::kInt32:
       return "int32";
     case DType::kInt64:

@@ -26,7 +26,8 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
       reshard_(context.reshard),
       copies_(context.copies),
       host_(context.host),
-      optimizer_(context.role, context.scenario, context.tensor, NormRanksOf(context)) {
+      optimizer_(context.role, context.scenario, context.tensor, NormRanksOf(context)),
+      updates_in_backward_(context.scenario.optimizer.in_backward) {
   const bool sharding_reshards =
       spec_.sharding == Sharding::kFullShard || spec_.sharding == Sharding::kHybridShard;
   reshards_after_forward_ = spec_.reshard_after_forward && spec_.reshard_ranks != 1 && sharding_reshards;
@@ -236,8 +237,9 @@ Slice Fsdp::WholeFirstValues(ProgramBuilder& b, const UnitState& unit) {
 void Fsdp::BeginStep(ProgramBuilder& b, int64_t step) {
   BeginEvaluation(b);
   evaluates_ = false;
+  is_first_step_ = step == 0;
   for (UnitState& unit : units_) {
-    if (step > 0 && unit.is_trained()) b.Free(unit.gradient.buffer);
+    if (step > 0 && unit.is_trained() && !updates_in_backward_) b.Free(unit.gradient.buffer);
     unit.gradient_alive = unit.gradient_holds = false;
     unit.incomplete = static_cast<int64_t>(unit.trained);
   }
@@ -290,8 +292,9 @@ Slice Fsdp::ReducedGradient(int index) {
 
 std::vector<OptimizerTarget> Fsdp::Targets() {
   std::vector<OptimizerTarget> targets;
-  for (const UnitState& unit : units_) {
+  for (UnitState& unit : units_) {
     if (!unit.is_trained()) continue;
+    unit.target = static_cast<int>(targets.size());
     const Slice values{unit.values.buffer, 0, unit.trained_shard};
     targets.push_back({unit.name, unit.master.buffer >= 0 ? unit.master : values, unit.gradient});
   }
@@ -300,6 +303,7 @@ std::vector<OptimizerTarget> Fsdp::Targets() {
 
 void Fsdp::Update(ProgramBuilder& b, bool first) {
   b.SetPhase(Phase::kOptimizer);
+  if (updates_in_backward_) return FindMagnitudes(b);
   std::vector<OptimizerTarget> targets = Targets();
   optimizer_.BeginUpdate(b, targets, copies_);
   for (OptimizerTarget& target : targets) {

@@ -18,6 +18,9 @@
 // part of the gathered parameters, in the gathered type, and backward (or the next micro-batch's forward)
 // gathers these N parts (to_sharded_post_forward of _fsdp_param.py).
 //
+// With optimizer.in_backward a unit's shard is updated once its reduction is waited for, and its gradient
+// dropped (torchtitan's early_step_in_backward, whose hooks FSDP 2 calls behind the reduction).
+//
 // A reduction is waited for when the next unit's gradients are complete, so that at most two units' gradients
 // exist whole. PyTorch's version 2 does the same. Its version 1 leaves that to the allocator and the host.
 // Waiting for it here makes no difference where a unit's parameters are gathered again in backward, behind
@@ -109,6 +112,7 @@ struct UnitState {
   OpIndex scattered = -1, reduced = -1;
   bool gradient_alive = false, gradient_holds = false;
   int64_t incomplete = 0;  // parameters whose gradients are not complete in this step
+  int target = -1;         // among those of the optimizer
 };
 
 class Fsdp : public DataParallel {
@@ -186,6 +190,7 @@ class Fsdp : public DataParallel {
   void AllocGradient(UnitState& unit);
   void AwaitScatter(UnitState& unit);
   void Settle(UnitState& unit);
+  void UpdateInBackward(UnitState& unit);
   std::vector<OptimizerTarget> Targets();
   void CopyFromMasters(ProgramBuilder& b, OpIndex after);
 
@@ -211,6 +216,8 @@ class Fsdp : public DataParallel {
   std::vector<int> stage_of_unit_;
   std::vector<bool> holds_;
   OptimizerSteps optimizer_;
+  const bool updates_in_backward_;
+  bool is_first_step_ = false;
 
   ProgramBuilder* b_ = nullptr;
   bool syncs_ = false, is_last_backward_ = false, in_backward_ = false, in_weights_ = false;

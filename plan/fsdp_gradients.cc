@@ -182,6 +182,16 @@ void Fsdp::Settle(UnitState& unit) {
   }
   unit.gradient_holds = true;
   unit.arriving = {};
+  if (updates_in_backward_) UpdateInBackward(unit);
+}
+
+void Fsdp::UpdateInBackward(UnitState& unit) {
+  if (unit.target < 0) optimizer_.Prepare(Targets());
+  const Phase phase = b_->phase();
+  optimizer_.AddUpdate(*b_, is_first_step_, unit.target, unit.target + 1, unit.name);
+  b_->SetPhase(phase);
+  b_->Free(unit.gradient.buffer);
+  unit.gradient_alive = unit.gradient_holds = false;
 }
 
 }  // namespace windtunnel

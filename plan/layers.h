@@ -238,6 +238,7 @@ struct Linear {
   LayerContext::Neighbor MakerOfInputGradient(const LayerContext& c) const;
 
  private:
+  void AddToInputGradient(const LayerContext& c, Slice dhidden, Slice mask, int64_t rows, Slice dx) const;
   // The dropout of the adapter's input.
   Dropout DropoutOf(const LayerContext& c, Slice x) const;
   bool gathers() const { return split == LinearSplit::kColumnParallel && !input_is_gathered; }

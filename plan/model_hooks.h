@@ -51,7 +51,8 @@ class ParameterHooks {
 
 class ModelHooks : public ParameterHooks {
  public:
-  // Reports that the last operator that writes this gradient in this micro-batch has been added.
+  // Reports that the last operator that writes this gradient in this micro-batch has been added, and the last
+  // one that reads the parameter in this backward.
   virtual void Ready(int index) = 0;
 };
 

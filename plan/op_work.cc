@@ -209,7 +209,9 @@ Bytes BytesOf(const GradientNorm& g) { return SizeOf(g.dtype) * g.elements; }
 Bytes BytesOf(const SquareRoot&) { return Bytes(8); }
 Bytes BytesOf(const ClipGradients& c) { return SizeOf(c.dtype) * (2 * c.elements); }
 Bytes BytesOf(const OptimizerUpdate& o) {
-  return SizeOf(o.dtype) * (3 * o.elements) + SizeOf(MomentsOf(o.spec)) * (2 * o.state_tensors * o.elements);
+  const DType moments = MomentsOf(o.spec);
+  return SizeOf(o.dtype) * (3 * o.elements) +
+         SizeOf(moments) * (2 * o.state_tensors * ElementsFor(o.elements, moments));
 }
 Bytes BytesOf(const MuonDirection& m) {
   return F32(m.elements) + (SizeOf(MomentsOf(m.spec)) * 2 + SizeOf(DType::kBFloat16) * 3) * m.elements;

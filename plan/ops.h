@@ -445,9 +445,17 @@ struct OptimizerUpdate {
   DType dtype = DType::kFloat32;  // of parameters and gradients; other types are predicted only
 };
 
-// The type of the moments, which are rounded to nearest when they are written.
-inline DType MomentsOf(const OptimizerSpec& spec) {
-  return spec.moments == MomentsType::kBf16 ? DType::kBFloat16 : DType::kFloat32;
+// The type of the moments, which are rounded when they are written: of the first ones, or the `second`.
+inline DType MomentsOf(const OptimizerSpec& spec, bool second = false) {
+  switch (spec.moments) {
+    case MomentsType::kFp32:
+      return DType::kFloat32;
+    case MomentsType::kBf16:
+      return DType::kBFloat16;
+    case MomentsType::kInt8:
+      return second ? DType::kDynamic8Unsigned : DType::kDynamic8;
+  }
+  return DType::kFloat32;
 }
 
 // The first part of Muon's update of one matrix (plan/muon.h), with the rates m = spec.momentum and e = 1e-7:

@@ -21,9 +21,13 @@ std::span<const char* const> StatesOf(const OptimizerSpec& spec, bool is_muons) 
   return std::span(kMomentum).first(spec.momentum != 0 ? 1 : 0);
 }
 
-// The rule of what Muon leaves to AdamW.
-OptimizerSpec ElementwiseSpec(OptimizerSpec spec) {
+// The rule of what is updated element by element: Muon leaves it to AdamW. Beside moments in 8 bits, those of
+// small tensors are in fp32, and a kernel updates all of one tensor.
+OptimizerSpec ElementwiseSpec(OptimizerSpec spec, bool is_small) {
   if (spec.kind == OptimizerKind::kMuon) spec.kind = OptimizerKind::kAdamW;
+  if (!is_small) return spec;
+  spec.moments = MomentsType::kFp32;
+  spec.fused = true;
   return spec;
 }
 
@@ -43,7 +47,8 @@ std::vector<int64_t> TensorsOf(const Role& role, const Slice& values) {
 }  // namespace
 
 bool UpdatesForeach(Framework framework, const OptimizerSpec& spec) {
-  return IsPytorch(framework) && spec.kind != OptimizerKind::kSgd && !spec.fused;
+  return IsPytorch(framework) && spec.kind != OptimizerKind::kSgd && !spec.fused &&
+         spec.moments != MomentsType::kInt8;
 }
 
 OptimizerSteps::OptimizerSteps(Role& role, const Scenario& scenario, CollectiveStream& tensor,
@@ -61,15 +66,17 @@ void OptimizerSteps::MakeBuffers() {
     if (!targets_[i].is_own) continue;
     for (Piece& piece : PiecesOf(i)) pieces_.push_back(std::move(piece));
   }
-  const DType dtype = MomentsOf(spec_);
   for (size_t state = 0; state < Piece().states.size(); ++state) {
     for (Piece& piece : pieces_) {
       const std::span<const char* const> names = StatesOf(spec_, piece.parameter >= 0);
       if (state >= names.size()) continue;
       const Slice values = ValuesOf(piece);
-      piece.states[state] = NewBuffer(role_, piece.name + "." + names[state], values.elements,
-                                      Category::kOptimizer, dtype, role_.buffers[values.buffer].space);
-      role_.optimizer_states.push_back({names[state], values, piece.states[state]});
+      const DType dtype = piece.is_small ? DType::kFloat32 : MomentsOf(spec_, /*second=*/state > 0);
+      piece.states[state] =
+          NewBuffer(role_, piece.name + "." + names[state], ElementsFor(piece.elements, dtype),
+                    Category::kOptimizer, dtype, role_.buffers[values.buffer].space);
+      role_.optimizer_states.push_back(
+          {names[state], values, {piece.states[state].buffer, 0, piece.elements}});
     }
   }
   if (spec_.clip_norm > 0)
@@ -77,25 +84,34 @@ void OptimizerSteps::MakeBuffers() {
 }
 
 void OptimizerSteps::BeginUpdate(ProgramBuilder& b, std::vector<OptimizerTarget> targets, StreamId copies) {
-  SetTargets(std::move(targets));
-  if (!has_buffers_) MakeBuffers();
-  has_buffers_ = true;
+  Prepare(std::move(targets));
   AddTensorSums(b, copies);
   b.SetPhase(Phase::kOptimizer);
 }
 
+void OptimizerSteps::Prepare(std::vector<OptimizerTarget> targets) {
+  SetTargets(std::move(targets));
+  if (!has_buffers_) MakeBuffers();
+  has_buffers_ = true;
+}
+
 std::vector<OptimizerSteps::Piece> OptimizerSteps::PiecesOf(int target) const {
   const OptimizerTarget& of = targets_[target];
-  if (spec_.kind != OptimizerKind::kMuon) return {{target, 0, of.values.elements, of.name}};
+  const bool is_muon = spec_.kind == OptimizerKind::kMuon, in_8_bits = spec_.moments == MomentsType::kInt8;
+  if (!is_muon && !in_8_bits) return {{target, 0, of.values.elements, of.name}};
   std::vector<Piece> pieces;
   for (size_t i = 0; i < role_.parameters.size(); ++i) {
     const Parameter& parameter = role_.parameters[i];
-    if (parameter.values.buffer != of.values.buffer) continue;
-    WT_CHECK_EQ(parameter.values.per_rank, 0);  // whole
-    const int64_t first = parameter.values.offset - of.values.offset;
+    const Placement& place = parameter.values;
+    if (place.buffer != of.values.buffer) continue;
+    // Whole, or the same part of it on every rank.
+    WT_CHECK(place.per_rank == 0 || (in_8_bits && place.start == 0));
+    const int64_t first = place.offset - of.values.offset;
     if (first < 0 || first >= of.values.elements) continue;
-    pieces.push_back({target, first, parameter.elements, parameter.name});
-    if (!parameter.matrices.empty()) pieces.back().parameter = static_cast<int>(i);
+    Piece piece{target, first, place.per_rank > 0 ? place.per_rank : parameter.elements, parameter.name};
+    if (!parameter.matrices.empty()) piece.parameter = static_cast<int>(i);
+    piece.is_small = in_8_bits && piece.elements < kLeastIn8Bits;
+    pieces.push_back(std::move(piece));
   }
   return pieces;
 }
@@ -246,8 +262,8 @@ void OptimizerSteps::MakeStates(ProgramBuilder& b, const Pieces& pieces) const {
       const Slice& state = piece->states[which];
       if (state.buffer < 0) continue;
       b.Alloc(state.buffer);
-      b.Add(Fill{.elements = state.elements, .dtype = MomentsOf(spec_)}, role_.buffers[state.buffer].name, {},
-            {state});
+      const Buffer& buffer = role_.buffers[state.buffer];
+      b.Add(Fill{.elements = state.elements, .dtype = buffer.dtype}, buffer.name, {}, {state});
     }
   }
 }
@@ -260,7 +276,8 @@ OpIndex OptimizerSteps::AddElementwise(ProgramBuilder& b, const Pieces& pieces, 
     writes.push_back(ValuesOf(*piece));
     elements += piece->elements;
   }
-  OptimizerUpdate update{ElementwiseSpec(spec_), elements, static_cast<int64_t>(pieces.size())};
+  OptimizerUpdate update{ElementwiseSpec(spec_, pieces.front()->is_small), elements,
+                         static_cast<int64_t>(pieces.size())};
   update.state_tensors = static_cast<int>(StatesOf(spec_, /*is_muons=*/false).size());
   const Buffer& first = role_.buffers[writes.front().buffer];
   const bool is_on_device = first.space == MemorySpace::kDevice;
@@ -312,15 +329,16 @@ OpIndex OptimizerSteps::AddMuon(ProgramBuilder& b, const Piece& piece) {
 OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int end,
                                   const std::string& name) {
   b.SetPhase(Phase::kOptimizer);
-  Pieces all, elementwise, muons;
+  Pieces all, elementwise, small, muons;
   for (const Piece& piece : pieces_) {
     if (piece.target < begin || piece.target >= end) continue;
     all.push_back(&piece);
-    (piece.parameter < 0 ? elementwise : muons).push_back(&piece);
+    (piece.parameter >= 0 ? muons : piece.is_small ? small : elementwise).push_back(&piece);
   }
   if (first) MakeStates(b, all);
   OpIndex updated = b.LastCompute();  // also of a stage whose parameters are all frozen
   if (!elementwise.empty()) updated = AddElementwise(b, elementwise, name);
+  if (!small.empty()) updated = AddElementwise(b, small, name);
   for (const Piece* piece : muons) updated = AddMuon(b, *piece);
   return updated;
 }

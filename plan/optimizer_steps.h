@@ -40,6 +40,8 @@ class OptimizerSteps {
   // tokens only (Parameter::is_partial_gradient). If the parameter is also sharded, the rank sums its shard.
   // Gradients in host memory are packed there, and copied to the device and back on stream `copies`.
   void BeginUpdate(ProgramBuilder& b, std::vector<OptimizerTarget> targets, StreamId copies = kComputeStream);
+  // BeginUpdate for updates in backward, which need no sums over the tensor axis: adds no operators.
+  void Prepare(std::vector<OptimizerTarget> targets);
   // The gradients are elsewhere now: sets targets that differ in nothing else.
   void SetTargets(std::vector<OptimizerTarget> targets) { targets_ = std::move(targets); }
   // Unscales and clips all gradients, of which the ranks over NormRanks::axes hold parts.
@@ -49,18 +51,21 @@ class OptimizerSteps {
   //               (Parameter::is_copy), parameters that every tensor rank has whole, and
   //               NormRanks::dense_copies. Only with clip_norm
   void PrepareGradients(ProgramBuilder& b, bool first);
+  // The gradient of target `target` is there now.
+  void SetGradient(int target, Slice gradient) { targets_[static_cast<size_t>(target)].gradient = gradient; }
   // Updates targets [begin, end). `first` also makes their state, as torch.optim does in its first step.
   OpIndex AddUpdate(ProgramBuilder& b, bool first, int begin, int end, const std::string& name = "optimizer");
 
   int targets() const { return static_cast<int>(targets_.size()); }
 
  private:
-  // What one state belongs to: a target; with Muon, a parameter within a target.
+  // What one state belongs to: a target; with Muon or moments in 8 bits, a parameter within a target.
   struct Piece {
     int target;
     int64_t first, elements;  // within the target
     std::string name;
-    int parameter = -1;  // updated by Muon
+    int parameter = -1;     // updated by Muon
+    bool is_small = false;  // its moments are in fp32, and others in 8 bits
     // Momentum or first moments, and second moments; buffer -1: none.
     std::array<Slice, 2> states = {};
   };

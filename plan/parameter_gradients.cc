@@ -19,6 +19,11 @@ void ParameterGradients::ZeroGrad(ProgramBuilder& builder, bool alive_at_start) 
   }
 }
 
+void ParameterGradients::Drop(int index) {
+  builder_->Free(gradients_[index].buffer);
+  alive_[index] = false;
+}
+
 Slice ParameterGradients::Gradient(int index) {
   if (!alive_[index]) builder_->Alloc(gradients_[index].buffer);
   alive_[index] = true;

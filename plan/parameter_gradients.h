@@ -8,7 +8,7 @@
 namespace windtunnel {
 
 // Each trained parameter's gradient has its own buffer, allocated when backward first writes it and freed by
-// the next step's zero_grad (set_to_none, torch.optim's default).
+// the next step's zero_grad (set_to_none, torch.optim's default), or by Drop.
 class ParameterGradients {
  public:
   ParameterGradients(Role& role, DType type);
@@ -20,6 +20,8 @@ class ParameterGradients {
   Slice Place(int index) const { return gradients_[index]; }  // does not allocate
   bool HoldsValue(int index) const { return holds_value_[index]; }
   void Wrote(int index) { holds_value_[index] = true; }
+  // Frees a gradient that has been used.
+  void Drop(int index);
 
  private:
   ProgramBuilder* builder_ = nullptr;

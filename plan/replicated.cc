@@ -1,7 +1,9 @@
 // Parameters whole on every rank: one device alone, or DistributedDataParallel (plan/ddp.h). Megatron's DDP
 // keeps gradients in buffers of the reduction's type; micro-batches accumulate into them, and the optimizer
 // reads them there. That is its distributed optimizer with one shard (MakeZero). With PyTorch's
-// ZeroRedundancyOptimizer ranks share the update (plan/zero_redundancy.h).
+// ZeroRedundancyOptimizer ranks share the update (plan/zero_redundancy.h). One device alone may update each
+// parameter in backward, as hooks behind its gradient's accumulation do in PyTorch
+// (register_post_accumulate_grad_hook).
 #include "plan/data_parallel.h"
 #include "plan/ddp.h"
 #include "plan/model.h"
@@ -31,9 +33,7 @@ class Replicated : public DataParallel {
   bool HoldsValue(int index) const override {
     return reducer_ ? reducer_->HoldsValue(index) : gradients_->HoldsValue(index);
   }
-  void Ready(int index, bool is_last) override {
-    reducer_ ? reducer_->Ready(index, is_last) : gradients_->Wrote(index);
-  }
+  void Ready(int index, bool is_last) override;
   void Wrote(int index) override { reducer_ ? reducer_->Wrote(index) : gradients_->Wrote(index); }
 
  private:
@@ -42,6 +42,9 @@ class Replicated : public DataParallel {
   }
 
   Role& role_;
+  const bool updates_in_backward_;
+  ProgramBuilder* b_ = nullptr;
+  bool is_first_step_ = false;
   WholeParameters parameters_;
   std::unique_ptr<DdpReducer> reducer_;            // with several data-parallel ranks
   std::unique_ptr<ParameterGradients> gradients_;  // with one: nothing to reduce
@@ -61,6 +64,7 @@ UpdateSharing SharingOf(const StrategyContext& context) {
 
 Replicated::Replicated(const StrategyContext& context)
     : role_(context.role),
+      updates_in_backward_(context.scenario.optimizer.in_backward),
       parameters_(context.role, context.scenario, context.tensor, context.expert.ranks(), PartsOf(context),
                   SharingOf(context)) {
   if (context.dense.all.ranks() > 1) {
@@ -78,10 +82,12 @@ void Replicated::Initialize(ProgramBuilder& b) {
 }
 
 void Replicated::BeginStep(ProgramBuilder& b, int64_t step) {
+  b_ = &b;
+  is_first_step_ = step == 0;
   if (reducer_) {
     reducer_->BeginStep(b, step);
   } else {
-    gradients_->ZeroGrad(b, /*alive_at_start=*/step > 0);
+    gradients_->ZeroGrad(b, /*alive_at_start=*/step > 0 && !updates_in_backward_);
   }
 }
 
@@ -89,7 +95,17 @@ void Replicated::EndBackward() {
   if (reducer_) reducer_->EndBackward();
 }
 
+// A gradient is ready behind the last operator of its layer's backward that reads the parameter.
+void Replicated::Ready(int index, bool is_last) {
+  if (reducer_) return reducer_->Ready(index, is_last);
+  gradients_->Wrote(index);
+  if (!updates_in_backward_ || !is_last) return;
+  parameters_.UpdateOne(*b_, is_first_step_, index, gradients_->Place(index));
+  gradients_->Drop(index);
+}
+
 void Replicated::Update(ProgramBuilder& b, bool first) {
+  if (updates_in_backward_) return;
   std::vector<Slice> gradients(role_.parameters.size());
   for (const int i : TrainedOf(role_.parameters)) gradients[i] = GradientPlace(i);
   parameters_.Update(b, first, gradients);

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "plan/data_parallel.h"
 #include "plan/model.h"
 
@@ -82,19 +83,26 @@ void WholeParameters::InitializeValues(ProgramBuilder& b, int index) {
   b.Add(Copy{.elements = parameter.elements, .to = type_}, parameter.name, {first}, {values_[index]});
 }
 
+// What the optimizer reads: with masters, a copy.
+Slice WholeParameters::GradientInFp32(ProgramBuilder& b, int index, const Slice& gradient) const {
+  if (!has_masters()) return gradient;
+  const std::string& name = role_.parameters[index].name;
+  const Slice copy = b.Temporary(name + ".grad.fp32", values_[index].elements, Category::kGradients);
+  b.Add(Copy{.elements = values_[index].elements, .from = type_}, name, {gradient}, {copy});
+  return copy;
+}
+
+OptimizerTarget WholeParameters::TargetOf(int index, const Slice& gradient) const {
+  const bool has_master = masters_[index].buffer >= 0;
+  return {role_.parameters[index].name, has_master ? masters_[index] : values_[index], gradient,
+          is_own_[index]};
+}
+
 std::vector<OptimizerTarget> WholeParameters::Targets(ProgramBuilder& b,
                                                       const std::vector<Slice>& gradients) {
   std::vector<OptimizerTarget> targets;
-  for (const int i : TrainedOf(role_.parameters)) {
-    const std::string& name = role_.parameters[i].name;
-    Slice gradient = gradients[i];
-    if (has_masters()) {
-      gradient = b.Temporary(name + ".grad.fp32", values_[i].elements, Category::kGradients);
-      b.Add(Copy{.elements = values_[i].elements, .from = type_}, name, {gradients[i]}, {gradient});
-    }
-    const bool has_master = masters_[i].buffer >= 0;
-    targets.push_back({name, has_master ? masters_[i] : values_[i], gradient, is_own_[i]});
-  }
+  for (const int i : TrainedOf(role_.parameters))
+    targets.push_back(TargetOf(i, GradientInFp32(b, i, gradients[i])));
   return targets;
 }
 
@@ -107,6 +115,26 @@ void WholeParameters::Update(ProgramBuilder& b, bool first, const std::vector<Sl
   BroadcastValues(b);
 }
 
+void WholeParameters::UpdateOne(ProgramBuilder& b, bool first, int index, const Slice& gradient) {
+  WT_CHECK(sharing_.ranks == nullptr);
+  if (target_of_.empty()) {
+    std::vector<OptimizerTarget> targets;
+    target_of_.resize(role_.parameters.size());
+    for (const int i : TrainedOf(role_.parameters)) {
+      target_of_[i] = static_cast<int>(targets.size());
+      targets.push_back(TargetOf(i, Slice()));
+    }
+    optimizer_.Prepare(std::move(targets));
+  }
+  const Phase phase = b.phase();
+  b.SetPhase(Phase::kOptimizer);
+  const int target = target_of_[index];
+  optimizer_.SetGradient(target, GradientInFp32(b, index, gradient));
+  optimizer_.AddUpdate(b, first, target, target + 1, role_.parameters[index].name);
+  ConvertMaster(b, index);
+  b.SetPhase(phase);
+}
+
 // Without masters, what is restored are the values themselves, of all ranks.
 void WholeParameters::Restore(ProgramBuilder& b) {
   if (!has_masters()) return;
@@ -114,12 +142,14 @@ void WholeParameters::Restore(ProgramBuilder& b) {
   BroadcastValues(b);
 }
 
+void WholeParameters::ConvertMaster(ProgramBuilder& b, int index) {
+  if (masters_[index].buffer < 0) return;
+  b.Add(Copy{.elements = values_[index].elements, .to = type_}, role_.parameters[index].name,
+        {masters_[index]}, {values_[index]});
+}
+
 void WholeParameters::ConvertMasters(ProgramBuilder& b) {
-  for (size_t i = 0; i < masters_.size(); ++i) {
-    if (masters_[i].buffer < 0) continue;
-    b.Add(Copy{.elements = values_[i].elements, .to = type_}, role_.parameters[i].name, {masters_[i]},
-          {values_[i]});
-  }
+  for (size_t i = 0; i < masters_.size(); ++i) ConvertMaster(b, static_cast<int>(i));
 }
 
 // All are issued at once; what follows waits for them (ZeroRedundancyOptimizer._sync_params).

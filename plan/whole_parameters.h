@@ -25,6 +25,9 @@ class WholeParameters {
   // Clips `gradients` (by parameter, of the type of the values) and updates. `first`: the optimizer makes its
   // state.
   void Update(ProgramBuilder& b, bool first, const std::vector<Slice>& gradients);
+  // Updates parameter `index` alone, which is trained, in the backward that has completed its gradient.
+  // REQUIRES: ranks do not share the update.
+  void UpdateOne(ProgramBuilder& b, bool first, int index, const Slice& gradient);
   // Converts the masters to the 16-bit parameters, of all ranks that share the update.
   void Restore(ProgramBuilder& b);
 
@@ -33,6 +36,9 @@ class WholeParameters {
   void PlaceInBuckets();
   void InitializeValues(ProgramBuilder& b, int index);
   std::vector<OptimizerTarget> Targets(ProgramBuilder& b, const std::vector<Slice>& gradients);
+  Slice GradientInFp32(ProgramBuilder& b, int index, const Slice& gradient) const;
+  OptimizerTarget TargetOf(int index, const Slice& gradient) const;
+  void ConvertMaster(ProgramBuilder& b, int index);
   void ConvertMasters(ProgramBuilder& b);
   void BroadcastValues(ProgramBuilder& b);
 
@@ -43,6 +49,7 @@ class WholeParameters {
   std::vector<bool> is_own_;              // by parameter: this rank updates it
   std::vector<Slice> buckets_;            // by rank, with UpdateSharing::in_buckets
   std::vector<Slice> values_, masters_;   // by parameter; of masters, buffer -1: none
+  std::vector<int> target_of_;            // by parameter, for UpdateOne
   OptimizerSteps optimizer_;
 };
 

@@ -175,6 +175,22 @@ bool MoveActivations(Remedy& remedy) {
   return true;
 }
 
+// Each parameter is updated in backward, so that its gradient need not wait for the others.
+bool UpdateInBackward(Remedy& remedy) {
+  if (remedy.scenario.optimizer.in_backward) return false;
+  remedy.scenario.optimizer.in_backward = true;
+  remedy.settings.emplace_back("optimizer.in_backward=true");
+  return true;
+}
+
+bool PackMoments(Remedy& remedy) {
+  OptimizerSpec& optimizer = remedy.scenario.optimizer;
+  if (optimizer.moments == MomentsType::kInt8) return false;
+  optimizer.moments = MomentsType::kInt8;
+  remedy.settings.emplace_back("optimizer.moments=int8");
+  return true;
+}
+
 // What is tried; what costs little time comes first.
 std::vector<std::vector<Change>> Combinations() {
   const Change selective = RecomputeBy(Recompute::kSelective), ops = RecomputeBy(Recompute::kSelectiveOp),
@@ -182,17 +198,20 @@ std::vector<std::vector<Change>> Combinations() {
   const Change zero1 = ShardBy(DataParallelKind::kZero1), fsdp = ShardBy(DataParallelKind::kFsdp);
   const Change fused = FuseTheLoss, half = HalveMicroBatches, micro = TakeSequencesOneByOne,
                offload = UseTheHost, fully = ShardFully, spread = SpreadOverAll, parts = SplitTheLoss,
-               packed = QuantizeFrozenWeights, away = MoveActivations;
+               packed = QuantizeFrozenWeights, away = MoveActivations, early = UpdateInBackward,
+               moments = PackMoments;
   // clang-format off
   return {
-      {fused}, {parts}, {packed}, {selective}, {zero1}, {fully}, {spread}, {half}, {micro}, {fsdp},
+      {fused}, {parts}, {packed}, {early}, {selective}, {zero1}, {fully}, {spread}, {half}, {micro}, {fsdp},
       {fused, half}, {fused, micro}, {fused, zero1}, {fused, fsdp},
       {ops}, {half, ops}, {fused, ops}, {fsdp, ops},
       {fsdp, half}, {fsdp, micro}, {fused, fsdp, ops}, {fsdp, half, ops}, {fsdp, micro, ops},
-      {full}, {parts, full}, {packed, full}, {packed, parts, full}, {zero1, full}, {half, full},
+      {full}, {parts, full}, {packed, full}, {packed, parts, full}, {early, full}, {zero1, full}, {half, full},
       {micro, full}, {fsdp, full}, {fully, full}, {spread, full},
       {away}, {parts, away}, {full, away}, {parts, full, away}, {fsdp, full, away},
       {zero1, micro, full}, {fsdp, micro, full},
+      {moments}, {early, moments}, {full, moments}, {early, full, moments}, {early, parts, full, moments},
+      {fsdp, full, moments},
       {offload}, {zero1, offload}, {fsdp, offload}, {spread, offload}, {full, offload},
       {full, away, offload}, {micro, full, offload}, {zero1, micro, full, offload},
       {fsdp, micro, full, offload}, {spread, micro, full, offload},

@@ -30,7 +30,7 @@ Status CheckElementTypes(const OpKind& kind, const Op& op, const char* device) {
   } else if constexpr (std::is_same_v<Op, UnpackShards>) {
     return op.dtype == DType::kUInt8 ? Ok() : RequireElement(kind, op.dtype, device);
   } else if constexpr (std::is_same_v<Op, Fill>) {
-    return op.dtype == DType::kInt32 ? Ok() : RequireElement(kind, op.dtype, device);
+    return op.dtype == DType::kInt32 || IsPacked(op.dtype) ? Ok() : RequireElement(kind, op.dtype, device);
   } else if constexpr (requires { op.dtype; }) {
     return RequireElement(kind, op.dtype, device);
   } else {

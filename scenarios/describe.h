@@ -118,13 +118,17 @@ void Describe(V& v, OptimizerSpec& optimizer) {
          "muon: by what the rate of a matrix is multiplied (default match_rms_adamw)");
   v.Word("moments", optimizer.moments,
          "what adam's and adamw's moments, and the momentum of sgd and muon, are stored in between updates, "
-         "which compute in fp32 (default precision.optimizer)");
+         "which compute in fp32; int8, for adam and adamw: as bitsandbytes' and torchao's 8-bit optimizers "
+         "(default precision.optimizer)");
   v.Number("clip_norm", optimizer.clip_norm, AtLeast(0), "largest gradient norm; 0 does not clip (default)");
   v.Flag("zero_redundancy", optimizer.zero_redundancy,
          "kind: ddp of windtunnel, pytorch and pytorch_compile: PyTorch's ZeroRedundancyOptimizer, each rank "
          "updates some of the parameters and broadcasts them (default false)");
   v.Flag("parameters_as_bucket_view", optimizer.parameters_as_bucket_view,
          "zero_redundancy: a rank's parameters lie in one buffer and are broadcast together (default false)");
+  v.Flag("in_backward", optimizer.in_backward,
+         "each parameter is updated in backward, once its gradient is complete, which is then dropped: one "
+         "data-parallel rank, or fsdp (default false)");
   v.Flag("fused", optimizer.fused,
          "torch.optim's fused=True, for framework pytorch and pytorch_compile; default false (foreach)");
 }

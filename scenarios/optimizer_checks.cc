@@ -34,8 +34,8 @@ void CheckPureBf16(const Scenario& scenario, Checker& check) {
                  "precision.optimizer is bf16, expected parallel.data.kind none, ddp or fsdp, not {}",
                  WordOf(kind));
   }
-  check.Expect(scenario.optimizer.moments == MomentsType::kBf16, {"optimizer.moments", "precision.optimizer"},
-               "optimizer.moments is {}, expected bf16 with precision.optimizer: bf16",
+  check.Expect(scenario.optimizer.moments != MomentsType::kFp32, {"optimizer.moments", "precision.optimizer"},
+               "optimizer.moments is {}, expected bf16 or int8 with precision.optimizer: bf16",
                WordOf(scenario.optimizer.moments));
   check.Expect(data.offload == Offload::kNone, {"precision.optimizer", "parallel.data.offload"},
                "precision.optimizer is bf16, expected parallel.data.offload: none, not {}",
@@ -91,16 +91,91 @@ void CheckZeroRedundancy(const Scenario& scenario, Checker& check) {
   expect_one("parallel.expert.size", parallel.expert.size);
 }
 
+// Of whole parameters, or of the parts of each that FSDP 2 has: the optimizers of bitsandbytes and torchao see
+// each parameter as a tensor of its own.
+void CheckMomentsIn8Bits(const Scenario& scenario, Checker& check) {
+  const OptimizerSpec& optimizer = scenario.optimizer;
+  if (optimizer.moments != MomentsType::kInt8) return;
+  check.Expect(optimizer.kind == OptimizerKind::kAdam || optimizer.kind == OptimizerKind::kAdamW,
+               {"optimizer.moments", "optimizer.kind"},
+               "optimizer.moments is int8, expected optimizer.kind: adam or adamw, not {}",
+               WordOf(optimizer.kind));
+  for (const DataParallelKind kind : KindsOf(scenario)) {
+    check.Expect(!IsZero(kind) && kind != DataParallelKind::kZero3,
+                 {"optimizer.moments", "parallel.data.kind", "search.kind"},
+                 "optimizer.moments is int8, expected parallel.data.kind none, ddp, dp or fsdp, not {}",
+                 WordOf(kind));
+    check.Expect(kind != DataParallelKind::kFsdp || scenario.parallel.data.version == 2,
+                 {"optimizer.moments", "parallel.data.version"},
+                 "optimizer.moments is int8, expected parallel.data.version: 2, whose shards are parts of "
+                 "single parameters");
+  }
+  check.Expect(scenario.framework == Framework::kWindtunnel || IsPytorch(scenario.framework),
+               {"optimizer.moments", "framework"},
+               "optimizer.moments is int8, expected framework windtunnel, pytorch or pytorch_compile, not {}",
+               WordOf(scenario.framework));
+}
+
+// Whoever looks at all gradients together, or adds to them later, cannot do without any of them.
+void CheckInBackward(const Scenario& scenario, Checker& check) {
+  const OptimizerSpec& optimizer = scenario.optimizer;
+  if (!optimizer.in_backward) return;
+  const char* const key = "optimizer.in_backward";
+  const ParallelSpec& parallel = scenario.parallel;
+  const DataParallelSpec& data = parallel.data;
+  for (const DataParallelKind kind : KindsOf(scenario)) {
+    if (kind == DataParallelKind::kFsdp) {
+      check.Expect(data.version == 2, {key, "parallel.data.version"},
+                   "{} is true, expected parallel.data.version: 2, which reduces gradients of parameters",
+                   key);
+      check.Expect(data.offload == Offload::kNone, {key, "parallel.data.offload"},
+                   "{} is true, expected parallel.data.offload: none, not {}", key, WordOf(data.offload));
+      continue;
+    }
+    const bool is_replicated = kind == DataParallelKind::kNone || kind == DataParallelKind::kDdp;
+    check.Expect(is_replicated, {key, "parallel.data.kind", "search.kind"},
+                 "{} is true, expected parallel.data.kind none or fsdp, not {}", key, WordOf(kind));
+    if (!is_replicated) continue;
+    const int64_t ranks = data.size * parallel.context.size;
+    check.Expect(ranks == 1, {key, "parallel.data.size", "parallel.context.size"},
+                 "{} is true, expected one data-parallel rank, or parallel.data.kind: fsdp, not {} ranks: "
+                 "gradients would be used before DDP has reduced them",
+                 key, ranks);
+  }
+  check.Expect(scenario.batch.accumulate == 1, {key, "batch.accumulate"},
+               "{} is true, expected batch.accumulate: 1, not {}: a gradient is gone once it is used", key,
+               scenario.batch.accumulate);
+  check.Expect(optimizer.clip_norm == 0, {key, "optimizer.clip_norm"},
+               "{} is true, expected optimizer.clip_norm: 0, not {}: the norm is known only when backward is "
+               "over",
+               key, optimizer.clip_norm);
+  check.Expect(
+      !scenario.precision.scales_loss(), {key, "precision.loss_scale"},
+      "{} is true, expected precision.loss_scale: none: overflows are known only when backward is over", key);
+  check.Expect(!optimizer.zero_redundancy, {key, "optimizer.zero_redundancy"},
+               "{} is true, expected optimizer.zero_redundancy: false", key);
+  const auto expect_one = [&](const char* axis, int64_t size) {
+    check.Expect(size == 1, {key, axis}, "{} is true, expected {}: 1, not {}", key, axis, size);
+  };
+  expect_one("parallel.pipeline.size", parallel.pipeline.size);
+  expect_one("parallel.tensor.size", parallel.tensor.size);
+  expect_one("parallel.expert.size", parallel.expert.size);
+  check.Expect(scenario.framework == Framework::kWindtunnel || IsPytorch(scenario.framework),
+               {key, "framework"},
+               "{} is true, expected framework pytorch, pytorch_compile or windtunnel, not {}", key,
+               WordOf(scenario.framework));
+}
+
 void CheckMoments(const Scenario& scenario, Checker& check) {
   const OptimizerSpec& optimizer = scenario.optimizer;
   const bool is_sgd = optimizer.kind == OptimizerKind::kSgd, is_muon = optimizer.kind == OptimizerKind::kMuon;
   const bool has_momentum = optimizer.momentum > 0;
   check.Expect(!has_momentum || is_sgd || is_muon, {"optimizer.momentum"},
                "optimizer.momentum is {}, expected 0 unless kind is sgd or muon", optimizer.momentum);
-  check.Expect(has_momentum || !is_sgd || optimizer.moments == MomentsType::kFp32 ||
-                   scenario.precision.optimizer == Precision::kBf16,
-               {"optimizer.moments"}, "optimizer.moments is {}, expected fp32 for sgd without momentum",
-               WordOf(optimizer.moments));
+  const bool has_other_moments =
+      optimizer.moments == MomentsType::kBf16 && scenario.precision.optimizer != Precision::kBf16;
+  check.Expect(has_momentum || !is_sgd || !has_other_moments, {"optimizer.moments"},
+               "optimizer.moments is {}, expected fp32 for sgd without momentum", WordOf(optimizer.moments));
 }
 
 }  // namespace
@@ -108,8 +183,10 @@ void CheckMoments(const Scenario& scenario, Checker& check) {
 void CheckOptimizer(const Scenario& scenario, Checker& check) {
   CheckPureBf16(scenario, check);
   CheckMoments(scenario, check);
+  CheckMomentsIn8Bits(scenario, check);
   CheckMuon(scenario, check);
   CheckZeroRedundancy(scenario, check);
+  CheckInBackward(scenario, check);
 }
 
 }  // namespace windtunnel

@@ -13,8 +13,11 @@ enum class RateAdjustment {
   kMatchRmsAdamW,  // 0.2 sqrt(max(r, c)): updates are as large as AdamW's
 };
 
-// What moments are stored in between updates, which compute in fp32.
-enum class MomentsType { kFp32, kBf16 };
+// What moments are stored in between updates, which compute in fp32. kInt8: in 8 bits, with an fp32 scale for
+// every 256 of them (Dettmers et al., arXiv:2110.02861; runtime/dynamic8.h).
+enum class MomentsType { kFp32, kBf16, kInt8 };
+// Tensors of fewer elements keep moments in fp32 instead of 8 bits (bitsandbytes' min_8bit_size).
+inline constexpr int64_t kLeastIn8Bits = 4096;
 
 struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::kAdamW;
@@ -32,6 +35,8 @@ struct OptimizerSpec {
   bool fused = false;         // PyTorch's fused=True; the other frameworks update by one kernel anyway
   // PyTorch's ZeroRedundancyOptimizer around it, and its option (plan/zero_redundancy.h).
   bool zero_redundancy = false, parameters_as_bucket_view = false;
+  // Each parameter is updated in backward, once its gradient is complete, which is then dropped.
+  bool in_backward = false;
   bool operator==(const OptimizerSpec&) const = default;
 };
 

@@ -100,6 +100,9 @@ void AddOptimizerKeys(const Scenario& scenario, std::vector<std::string>& lines)
   sharing.AppendTo(lines);
   if (optimizer.zero_redundancy && !SharesUpdates(scenario))
     lines.emplace_back("optimizer.zero_redundancy has no effect with one data-parallel rank");
+  Unused moments(fmt::format("optimizer.moments: {}", WordOf(optimizer.moments)));
+  moments.Add("optimizer.fused", optimizer.fused, false, optimizer.moments != MomentsType::kInt8);
+  moments.AppendTo(lines);
   const bool has_hidden = scenario.model.kind == ModelKind::kTransformer || scenario.model.widths.size() > 3;
   if (is_muon && !has_hidden)
     lines.emplace_back(

@@ -113,7 +113,8 @@ struct Words<RateAdjustment> {
 };
 template <>
 struct Words<MomentsType> {
-  static constexpr Word<MomentsType> table[] = {{"fp32", MomentsType::kFp32}, {"bf16", MomentsType::kBf16}};
+  static constexpr Word<MomentsType> table[] = {
+      {"fp32", MomentsType::kFp32}, {"bf16", MomentsType::kBf16}, {"int8", MomentsType::kInt8}};
 };
 template <>
 struct Words<LearningRateDecay> {

@@ -147,6 +147,12 @@ Status Run(const Fill& op, const Operands& operands) {
     std::fill_n(operands.OutIntegers(0, op.elements), op.elements, static_cast<int32_t>(op.value));
     return Ok();
   }
+  if (IsPacked(op.dtype)) {
+    WT_CHECK_EQ(op.value, 0.0);
+    memset(operands.Out<char>(0, op.elements), 0,
+           static_cast<size_t>(op.elements * SizeOf(op.dtype).count()));
+    return Ok();
+  }
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     T* out = operands.Out<T>(0, op.elements);

@@ -1,8 +1,10 @@
 #include "runtime/cpu/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/adam_constants.h"
+#include "runtime/cpu/dynamic8.h"
 #include "runtime/cpu/element.h"
 #include "runtime/cpu/isa.h"
 #include "runtime/loss_scale.h"
@@ -82,6 +84,20 @@ WT_CPU_KERNEL void Adam(int64_t n, AdamConstants c, Tensors<M> t) {
   }
 }
 
+// Moments in 8 bits, a block at a time.
+void AdamIn8Bits(int64_t n, const AdamConstants& c, const float* gradient, float* parameter, uint8_t* m,
+                 uint8_t* v) {
+  float first[dynamic8::kBlock], second[dynamic8::kBlock];
+  for (int64_t i = 0; i < n; i += dynamic8::kBlock, m += dynamic8::kBytes, v += dynamic8::kBytes) {
+    const int64_t count = std::min<int64_t>(dynamic8::kBlock, n - i);
+    UnpackMoments(/*second=*/false, m, count, first);
+    UnpackMoments(/*second=*/true, v, count, second);
+    Adam(count, c, Tensors<float>{gradient + i, parameter + i, first, second});
+    PackMoments(/*second=*/false, first, count, m);
+    PackMoments(/*second=*/true, second, count, v);
+  }
+}
+
 SgdConstants SgdConstantsOf(const OptimizerSpec& spec) {
   return {static_cast<float>(spec.lr), static_cast<float>(spec.weight_decay),
           static_cast<float>(spec.momentum)};
@@ -145,6 +161,15 @@ Status Run(const OptimizerUpdate& op, int64_t step, double lr_factor, const Oper
   spec.lr *= lr_factor;
   const AdamConstants adam = AdamConstantsOf(spec, step);
   const SgdConstants sgd = SgdConstantsOf(spec);
+  if (IsDynamic8(MomentsOf(op.spec))) {
+    WT_CHECK(!is_sgd);
+    for (size_t i = 0; i < tensors; ++i) {
+      const int64_t n = operands.reads[i].elements, blocks = ElementsFor(n, DType::kDynamic8);
+      AdamIn8Bits(n, adam, operands.reads[i].f32(), operands.Out(i, n),
+                  operands.Out<uint8_t>(tensors + i, blocks), operands.Out<uint8_t>(2 * tensors + i, blocks));
+    }
+    return Ok();
+  }
   const auto update = [&]<typename M>(M) {
     for (size_t i = 0; i < tensors; ++i) {
       const int64_t n = operands.reads[i].elements;

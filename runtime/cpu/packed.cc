@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/cpu/dynamic8.h"
 #include "runtime/cpu/element.h"
 #include "runtime/cpu/isa.h"
 #include "runtime/nf4.h"
@@ -61,6 +62,14 @@ void Unpack(DType dtype, const uint8_t* packed, int64_t count, T* out) {
 }  // namespace
 
 void PackNumbers(DType dtype, std::span<const float> numbers, uint8_t* packed) {
+  if (IsDynamic8(dtype)) {
+    for (size_t first = 0; first < numbers.size(); first += dynamic8::kBlock, packed += dynamic8::kBytes) {
+      const auto count = std::min<int64_t>(dynamic8::kBlock, static_cast<int64_t>(numbers.size() - first));
+      PackMoments(dtype == DType::kDynamic8Unsigned, numbers.data() + first, count, packed);
+      std::fill(packed + count, packed + dynamic8::kBlock, uint8_t{0});
+    }
+    return;
+  }
   const nf4::Element format = nf4::ElementOf(dtype);
   const auto each = static_cast<size_t>(NumbersIn(dtype));
   for (size_t first = 0; first < numbers.size(); first += each, packed += format.bytes())
@@ -68,6 +77,13 @@ void PackNumbers(DType dtype, std::span<const float> numbers, uint8_t* packed) {
 }
 
 void UnpackNumbers(DType dtype, const uint8_t* packed, std::span<float> numbers) {
+  if (IsDynamic8(dtype)) {
+    for (size_t first = 0; first < numbers.size(); first += dynamic8::kBlock, packed += dynamic8::kBytes) {
+      const auto count = std::min<int64_t>(dynamic8::kBlock, static_cast<int64_t>(numbers.size() - first));
+      UnpackMoments(dtype == DType::kDynamic8Unsigned, packed, count, numbers.data() + first);
+    }
+    return;
+  }
   Unpack(dtype, packed, static_cast<int64_t>(numbers.size()), numbers.data());
 }
 

@@ -23,6 +23,8 @@ ncclDataType_t TypeOf(DType dtype) {
     case DType::kFloat4x2:
     case DType::kNf4:
     case DType::kNf4Double:
+    case DType::kDynamic8:
+    case DType::kDynamic8Unsigned:
     case DType::kUInt8:
       return ncclUint8;
   }

@@ -125,6 +125,7 @@ class Importer {
     const Status sharded = ImportHuggingFaceSharding(flags_, mode, read_, draft_);
     WT_RETURN_IF_ERROR(flags_.status());
     WT_RETURN_IF_ERROR(sharded);
+    NarrowMoments();
     NoteRest(flags_, kWithoutEffect, draft_);
     return Ok();
   }
@@ -319,9 +320,6 @@ class Importer {
       if (kind == "adamw_torch_fused")
         draft_.Set("optimizer.fused", "true",
                    flags_.ShownOr("optim", "the Trainer's default since PyTorch 2.8"));
-      if (kind.find("8bit") != std::string::npos || kind.find("4bit") != std::string::npos)
-        draft_.Note(fmt::format("Moments in 8 bits ({} {}) are not modelled: memory is an upper bound.",
-                                flags_.Shown("optim"), kind));
     } else if (kind == "sgd") {
       draft_.Set("optimizer.kind", "sgd", flags_.Shown("optim"));
     } else {
@@ -341,6 +339,24 @@ class Importer {
       draft_.Set("optimizer.clip_norm", std::max(flags_.Number("max_grad_norm").value_or(1.0), 0.0),
                  flags_.ShownOr("max_grad_norm", kDefault));
     else draft_.Set("optimizer.clip_norm", 1.0, kDefault);
+  }
+
+  // bitsandbytes' and torchao's optimizers of fewer bits, once it is known how parameters are sharded.
+  void NarrowMoments() {
+    const std::string kind = flags_.Has("optim") ? Word("optim") : "";
+    const bool in_8_bits = kind.ends_with("8bit"), in_4_bits = kind.ends_with("4bit");
+    const std::string* data = draft_.Find("parallel.data.kind");
+    const bool shards_parameters =
+        draft_.FindInteger("parallel.data.version").value_or(1) == 2 && data != nullptr && *data == "fsdp";
+    const bool is_possible = data == nullptr || *data == "none" || *data == "ddp" || shards_parameters;
+    if (in_8_bits && is_possible) draft_.Set("optimizer.moments", "int8", flags_.Shown("optim"));
+    else if (in_8_bits || in_4_bits)
+      draft_.Note(fmt::format("Moments in {} bits ({} {}) are not modelled{}: memory is an upper bound.",
+                              in_8_bits ? 8 : 4, flags_.Shown("optim"), kind,
+                              in_8_bits ? " with FSDP 1 or ZeRO" : ""));
+    if (kind.starts_with("paged_"))
+      draft_.Note(fmt::format("Paged moments ({} {}) count as the device's memory, which they may leave.",
+                              flags_.Shown("optim"), kind));
   }
 
   void Recomputation() {

@@ -319,7 +319,23 @@ class Importer {
     Number("optimizer.weight_decay", "optimizer.weight_decay", 0.1);
     if (Text("optimizer.implementation", "fused") == "fused")
       draft_.Set("optimizer.fused", "true", config_.ShownOr("optimizer.implementation", kDefault));
+    if (StepsInBackward()) {
+      draft_.Set("optimizer.in_backward", "true", "optimizer.early_step_in_backward");
+      (void)config_.Number("training.max_norm");
+      draft_.Set("optimizer.clip_norm", "0", "no gradient is left to clip");
+    }
     Number("optimizer.clip_norm", "training.max_norm", 1.0);
+  }
+
+  bool StepsInBackward() {
+    if (!config_.Flag("optimizer.early_step_in_backward")) return false;
+    const bool is_possible = tensor_ * pipeline_ == 1 && !draft_.Has("parallel.expert.size") &&
+                             !draft_.Has("parallel.data.offload");
+    if (!is_possible)
+      draft_.Note(
+          "optimizer.early_step_in_backward is not modelled with tensor, pipeline or expert parallelism or "
+          "offload: memory is an upper bound.");
+    return is_possible;
   }
 
   void Recomputation() {

@@ -185,6 +185,7 @@ Status CheckComposable(const Scenario& s) {
       s.parallel.data.sync != GradientSync::kLastMicroBatch)
     return Unsupported("another strategy");
   if (SharesUpdates(s)) return Unsupported("ranks that update different parameters");
+  if (s.optimizer.in_backward) return Unsupported("an optimizer that works in backward");
   if (s.model.encoder) return Unsupported("layers of an encoder before others");
   if (s.model.position == PositionKind::kRelative) return Unsupported("biases that layers share");
   if (s.parallel.expert.overlap) return Unsupported("passes of two micro-batches that take turns");

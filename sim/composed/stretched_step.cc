@@ -462,6 +462,7 @@ Status CheckStretchable(const Scenario& s) {
     return Unsupported("what all layers of a stack share");
   if (data.kind != DataParallelKind::kFsdp || s.parallel.pipeline.size > 1)
     return Unsupported("another strategy");
+  if (s.optimizer.in_backward) return Unsupported("an optimizer that works in backward");
   // A unit is a layer.
   if (data.wrap.kind != WrapPolicy::Kind::kBlock) return Unsupported("other units");
   if (s.run.cuda_graphs) return Unsupported("launches of several operators");

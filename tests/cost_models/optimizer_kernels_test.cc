@@ -25,6 +25,26 @@ TEST(OptimizerKernels, PytorchsFusedAdamIsOnePass) {
   EXPECT_EQ(DeviceMicroseconds(update, "pytorch_compile"), DeviceMicroseconds(update, "pytorch"));
 }
 
+// Three passes over fp32 or half as wide values, and four bytes of moments, one kernel for each tensor. Whether
+// it is called fused, and what decays, changes nothing.
+TEST(OptimizerKernels, MomentsIn8BitsAreOnePassForEachTensor) {
+  OptimizerUpdate update{.spec = {.kind = OptimizerKind::kAdamW, .moments = MomentsType::kInt8},
+                         .elements = 1'000'000'000,
+                         .tensors = 8,
+                         .state_tensors = 2};
+  constexpr double kBillionBytes = 1e9 / 1794.3e3;
+  EXPECT_NEAR(DeviceMicroseconds(update, "pytorch"), 1.115 * 16 * kBillionBytes + 8 * 3, 60);
+  const double in_fp32 = DeviceMicroseconds(update, "pytorch");
+  update.spec.weight_decay = 0.1;
+  update.spec.fused = true;
+  EXPECT_EQ(DeviceMicroseconds(update, "pytorch"), in_fp32);
+  EXPECT_EQ(DeviceMicroseconds(update, "pytorch_compile"), in_fp32);
+  update.dtype = DType::kBFloat16;
+  EXPECT_NEAR(DeviceMicroseconds(update, "pytorch"), 1.115 * 10 * kBillionBytes + 8 * 3, 60);
+  update.dtype = DType::kFloat32;
+  EXPECT_NEAR(DeviceMicroseconds(update, "windtunnel"), 16.06 * kBillionBytes + 3, 60) << "with scales";
+}
+
 // torch.optim skips operations without effect. A pass over 16.8 million parameters takes 37.4 us; each kernel
 // has a start.
 TEST(OptimizerKernels, OptimizersPayForWhatTheyAreAskedFor) {

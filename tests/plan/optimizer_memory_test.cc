@@ -91,7 +91,8 @@ TEST(OptimizerMemory, MegatronsReplicasHaveOneBufferOfGradients) {
 // In pure bf16: parameters, gradients and two moments of two bytes each, divided by the ranks that share
 // them. fp32 masters make it 16 and more.
 TEST(OptimizerMemory, OfPureBf16TakesEightBytesAParameter) {
-  const auto bytes_a_parameter = [](DataParallelSpec data, Precision optimizer) {
+  const auto bytes_a_parameter = [](DataParallelSpec data, Precision optimizer,
+                                    const OptimizerSpec& spec = {.moments = MomentsType::kBf16}) {
     Scenario s = TinyGpt();
     s.model.layers = 8;  // so that what is gathered of a block is little
     s.model.hidden = 512;
@@ -101,12 +102,13 @@ TEST(OptimizerMemory, OfPureBf16TakesEightBytesAParameter) {
     s.cluster.device = "a100-sxm-80g";
     s.cluster.devices_per_node = s.WorldSize();
     s.framework = Framework::kPytorch;
+    s.optimizer = spec;
     s.optimizer.fused = true;
     s.precision = {.param = Precision::kBf16,
                    .compute = Precision::kBf16,
                    .reduce = Precision::kBf16,
                    .optimizer = optimizer};
-    if (optimizer == Precision::kBf16) s.optimizer.moments = MomentsType::kBf16;
+    if (optimizer == Precision::kFp32) s.optimizer.moments = MomentsType::kFp32;
     const Plan plan = CompilePlan(s).value();
     double parameters = 0;
     for (const Parameter& parameter : plan.roles[0].parameters)
@@ -114,6 +116,10 @@ TEST(OptimizerMemory, OfPureBf16TakesEightBytesAParameter) {
     return static_cast<double>(SimulateMemory(plan.roles[0]).value().steady.requested.count()) / parameters;
   };
   EXPECT_NEAR(bytes_a_parameter({}, Precision::kBf16), 8, 0.5);
+  EXPECT_NEAR(bytes_a_parameter({}, Precision::kBf16, {.moments = MomentsType::kInt8}), 6.03, 0.5);
+  // Of the gradients, only those of a block's largest weight are there at once.
+  EXPECT_NEAR(bytes_a_parameter({}, Precision::kBf16, {.moments = MomentsType::kInt8, .in_backward = true}),
+              4.03, 0.6);
   EXPECT_GT(bytes_a_parameter({}, Precision::kFp32), 16);
   DataParallelSpec fsdp;
   fsdp.kind = DataParallelKind::kFsdp;

@@ -51,12 +51,21 @@ TEST(RemediesFor, LeaveOutWhatTheScenarioHas) {
   s.recompute = Recompute::kFull;
   s.batch.micro = 1;
   s.parallel.data.kind = DataParallelKind::kFsdp;
-  EXPECT_THAT(SettingsOf(s),
-              ElementsAre(ElementsAre("cross_entropy_chunks=8"), ElementsAre("activation_offload=true"),
-                          ElementsAre("cross_entropy_chunks=8", "activation_offload=true"),
-                          ElementsAre("parallel.data.offload=param")));
+  EXPECT_THAT(
+      SettingsOf(s),
+      ElementsAre(ElementsAre("cross_entropy_chunks=8"), ElementsAre("optimizer.in_backward=true"),
+                  ElementsAre("activation_offload=true"),
+                  ElementsAre("cross_entropy_chunks=8", "activation_offload=true"),
+                  ElementsAre("optimizer.moments=int8"),
+                  ElementsAre("optimizer.in_backward=true", "optimizer.moments=int8"),
+                  ElementsAre("parallel.data.offload=param")));
   s.cross_entropy_chunks = 2;
   s.activation_offload = true;
+  s.optimizer.in_backward = true;
+  EXPECT_THAT(SettingsOf(s), ElementsAre(ElementsAre("optimizer.moments=int8")));
+  s.optimizer.in_backward = false;
+  s.optimizer.clip_norm = 1;
+  s.optimizer.moments = MomentsType::kInt8;
   EXPECT_THAT(SettingsOf(s), ElementsAre(ElementsAre("parallel.data.offload=param")));
   s.parallel.data.offload = Offload::kParam;
   EXPECT_THAT(SettingsOf(s), ElementsAre());

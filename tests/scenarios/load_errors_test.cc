@@ -363,7 +363,8 @@ TEST(LoadErrors, OptimizersOfBf16UpdateParametersOfBf16) {
             "s.yaml:2:24: precision.optimizer is bf16, expected precision.param: bf16, not fp32");
   EXPECT_EQ(of("framework: pytorch\noptimizer: {moments: bf16}\n"), "(no error)");
   EXPECT_EQ(of("framework: pytorch\noptimizer: {moments: fp32}\n"),
-            "s.yaml:4:22: optimizer.moments is fp32, expected bf16 with precision.optimizer: bf16");
+            "s.yaml:4:22: optimizer.moments is fp32, expected bf16 or int8 with precision.optimizer: bf16");
+  EXPECT_EQ(of("framework: pytorch\noptimizer: {moments: int8}\n"), "(no error)");
 }
 
 TEST(LoadErrors, ProductsAreNotInMoreBitsThanParameters) {
@@ -389,7 +390,54 @@ TEST(LoadErrors, MomentsOfBf16AreOfOptimizersThatHaveMoments) {
   EXPECT_EQ(of("kind: sgd, momentum: 0.9, moments: bf16"), "(no error)");
   EXPECT_EQ(of("kind: sgd, moments: bf16"),
             "s.yaml:2:33: optimizer.moments is bf16, expected fp32 for sgd without momentum");
-  EXPECT_EQ(of("moments: fp8"), "s.yaml:2:22: optimizer.moments is 'fp8', expected fp32 or bf16");
+  EXPECT_EQ(of("moments: fp8"), "s.yaml:2:22: optimizer.moments is 'fp8', expected fp32, bf16 or int8");
+}
+
+TEST(LoadErrors, MomentsIn8BitsAreOfWholeTensors) {
+  const auto of = [](const std::string& rest, const std::string& optimizer = "") {
+    return MistakesOf(Gpt("optimizer: {moments: int8" + optimizer + "}\n" + rest));
+  };
+  EXPECT_EQ(of(""), "(no error)");
+  EXPECT_EQ(of("parallel: {data: {kind: fsdp, size: 2}}\n"), "(no error)");
+  EXPECT_EQ(of("", ", kind: muon"),
+            "s.yaml:2:22: optimizer.moments is int8, expected optimizer.kind: adam or adamw, not muon");
+  EXPECT_EQ(of("parallel: {data: {kind: zero1, size: 2}}\n"),
+            "s.yaml:2:22: optimizer.moments is int8, expected parallel.data.kind none, ddp, dp or fsdp, not "
+            "zero1");
+  EXPECT_EQ(
+      of("parallel: {data: {kind: fsdp, size: 2, version: 1}}\n"),
+      "s.yaml:2:22: optimizer.moments is int8, expected parallel.data.version: 2, whose shards are parts "
+      "of single parameters");
+  EXPECT_EQ(of("framework: megatron_core\n"),
+            "s.yaml:2:22: optimizer.moments is int8, expected framework windtunnel, pytorch or "
+            "pytorch_compile, not megatron_core");
+}
+
+TEST(LoadErrors, UpdatesInBackwardNeedNoOtherGradients) {
+  const auto of = [](const std::string& rest, const std::string& optimizer = "") {
+    return MistakesOf(Gpt("optimizer: {in_backward: true" + optimizer + "}\n" + rest));
+  };
+  const std::string is_true = "s.yaml:2:26: optimizer.in_backward is true, expected ";
+  EXPECT_EQ(of(""), "(no error)");
+  EXPECT_EQ(of("parallel: {data: {kind: fsdp, size: 2}}\n"), "(no error)");
+  EXPECT_EQ(of("parallel: {data: {size: 2}}\n"),
+            is_true +
+                "one data-parallel rank, or parallel.data.kind: fsdp, not 2 ranks: gradients would be "
+                "used before DDP has reduced them");
+  EXPECT_EQ(of("parallel: {data: {kind: fsdp, size: 2, version: 1}}\n"),
+            is_true + "parallel.data.version: 2, which reduces gradients of parameters");
+  EXPECT_EQ(of("parallel: {data: {kind: zero2, size: 2}}\n"),
+            is_true + "parallel.data.kind none or fsdp, not zero2");
+  EXPECT_EQ(of("parallel: {data: {kind: fsdp, size: 2, offload: param}}\n"),
+            is_true + "parallel.data.offload: none, not param");
+  EXPECT_EQ(of("batch: {micro: 2, accumulate: 4}\n"),
+            is_true + "batch.accumulate: 1, not 4: a gradient is gone once it is used");
+  EXPECT_EQ(of("", ", clip_norm: 1"),
+            is_true + "optimizer.clip_norm: 0, not 1: the norm is known only when backward is over");
+  EXPECT_EQ(of("precision: {param: fp16}\n"),
+            is_true + "precision.loss_scale: none: overflows are known only when backward is over");
+  EXPECT_EQ(of("parallel: {pipeline: {size: 2}}\n"), is_true + "parallel.pipeline.size: 1, not 2");
+  EXPECT_EQ(of("parallel: {tensor: {size: 2}}\n"), is_true + "parallel.tensor.size: 1, not 2");
 }
 
 TEST(LoadErrors, FusedLossesAreOfFrameworksThatHaveThem) {

@@ -51,6 +51,8 @@ TEST(KeysWithoutEffect, AreThoseOfAnotherOptimizer) {
   EXPECT_EQ(Unused("{}", "optimizer: {zero_redundancy: true}\n"),
             "optimizer.zero_redundancy has no effect with one data-parallel rank");
   EXPECT_EQ(Unused("{data: {size: 2}}", "optimizer: {zero_redundancy: true}\n"), "");
+  EXPECT_EQ(Unused("{}", "optimizer: {moments: int8, fused: true}\nframework: pytorch\n"),
+            "optimizer.fused has no effect with optimizer.moments: int8");
 }
 
 TEST(KeysWithoutEffect, SayThatAnMlpHasNoMatrixForMuon) {

@@ -175,6 +175,17 @@ void AdaptAnyhow(Scenario& s) {
     s.model.lora->quantize = Any({Quantization::kNone, Quantization::kNf4, Quantization::kNf4Double});
 }
 
+// Sometimes keeps moments in 8 bits, where they may be, and otherwise never.
+void PackMomentsAnyhow(Scenario& s) {
+  const DataParallelSpec& data = s.parallel.data;
+  const bool has_kind = data.kind == DataParallelKind::kNone || data.kind == DataParallelKind::kDdp ||
+                        (data.kind == DataParallelKind::kFsdp && data.version == 2);
+  const bool may = has_kind && s.optimizer.kind != OptimizerKind::kSgd &&
+                   (s.framework == Framework::kWindtunnel || IsPytorch(s.framework));
+  if (s.optimizer.moments == MomentsType::kInt8) s.optimizer.moments = MomentsType::kFp32;
+  if (may && Any({true, false, false})) s.optimizer.moments = MomentsType::kInt8;
+}
+
 // Makes the rows of GEMM operands whole blocks where blocks have scales of their own, as the loader requires.
 void FillBlocks(Scenario& s) {
   const Fp8Recipe recipe = s.precision.fp8_recipe;
@@ -240,11 +251,13 @@ Scenario AnyScenario() {
   if (s.recompute == Recompute::kFull && s.model.HasAlikeLayers() && !s.model.mtp)
     s.recompute_layers = Any<int64_t>({0, 0, 1, 2, 3});
   AdaptAnyhow(s);
+  PackMomentsAnyhow(s);
   const DataParallelKind kind = parallel.data.kind;
   const bool has_whole_matrices = kind == DataParallelKind::kNone || kind == DataParallelKind::kDdp;
   if (has_whole_matrices && s.precision.optimizer == Precision::kFp32 && Any({true, false, false})) {
     s.optimizer.kind = OptimizerKind::kMuon;
     s.optimizer.fused = false;
+    if (s.optimizer.moments == MomentsType::kInt8) s.optimizer.moments = MomentsType::kBf16;
     s.optimizer.momentum = 0.95;
     s.optimizer.ns_steps = Any<int64_t>({1, 2, 5});
   }
@@ -259,7 +272,7 @@ Scenario AnyShardedScenario() {
     s.optimizer = {.kind = OptimizerKind::kAdamW, .clip_norm = s.optimizer.clip_norm};
   ParallelSpec& parallel = s.parallel;
   parallel.pipeline = {};
-  s.model.layers = Any<int64_t>({6, 7, 8, 9, 10, 13, 21});
+  s.model.layers = Any<int64_t>({6, 8, 9, 10, 13, 17, 21});
   s.batch.accumulate = Any<int64_t>({1, 1, 2, 4, 5, 6, 9});
   s.framework = Any({Framework::kWindtunnel, Framework::kPytorch, Framework::kPytorchCompile});
   s.cross_entropy = Any({CrossEntropyKind::kFramework, CrossEntropyKind::kFused});
@@ -284,15 +297,17 @@ Scenario AnyShardedScenario() {
   parallel.data = data;
   s.model.lora.reset();
   AdaptAnyhow(s);
+  PackMomentsAnyhow(s);
   s.activation_offload = Any({true, false, false});
-  s.activation_offload_layers = s.activation_offload ? Any<int64_t>({0, 0, 4, 9}) : 0;
+  s.activation_offload_layers = s.activation_offload ? Any<int64_t>({0, 0, 0, 0, 4, 9}) : 0;
   s.precision.fp8_param_gather = s.precision.fp8_recipe == Fp8Recipe::kTensorwise && data.version == 2 &&
                                  s.precision.param != Precision::kFp32 && data.offload == Offload::kNone &&
                                  data.reshard_ranks == 0 && Any({true, false});
   const bool is_pytorch = s.framework != Framework::kWindtunnel && data.offload == Offload::kNone;
   if (is_pytorch && s.precision.param == Precision::kBf16)
     s.precision.optimizer = Any({Precision::kFp32, Precision::kBf16});
-  if (s.precision.optimizer == Precision::kBf16) s.optimizer.moments = MomentsType::kBf16;
+  if (s.precision.optimizer == Precision::kBf16 && s.optimizer.moments == MomentsType::kFp32)
+    s.optimizer.moments = MomentsType::kBf16;
   s.cluster.devices_per_node = Any<int64_t>({1, 2, 4, 8});
   const int64_t ranks = data.size * parallel.tensor.size * parallel.context.size;
   s.cluster.nodes = std::max<int64_t>(ranks / s.cluster.devices_per_node, 1);

@@ -8,6 +8,7 @@
 #include "runtime/cuda/kernels/partials.h"
 #include "runtime/cuda/kernels/reduce.h"
 #include "runtime/cuda/kernels/vector.h"
+#include "runtime/dynamic8.h"
 #include "runtime/loss_scale.h"
 
 namespace windtunnel::WT_KERNELS {
@@ -223,6 +224,58 @@ struct UpdateKernel {
   }
 };
 
+// Adam with moments in 8 bits (runtime/dynamic8.h). A thread block takes a chunk's blocks of moments in turn,
+// each thread one element.
+struct AdamIn8BitsKernel {
+  static constexpr int kThreads = dynamic8::kBlock, kMost = 72;
+  static_assert(kChunk % dynamic8::kBlock == 0);
+  ChunkTable<kMost> table = {};
+  AdamRule rule;
+  const float* gradient[kMost] = {};
+  float* parameter[kMost] = {};
+  uint8_t* m[kMost] = {};
+  uint8_t* v[kMost] = {};
+  const float* found_inf = nullptr;  // null: not guarded
+  const float* loss_scale = nullptr;
+
+  // Writes a block's moments, of which this thread has `x` if it `has_one`.
+  template <bool kSigned>
+  static WT_DEVICE void Write(float x, bool has_one, uint8_t* element) {
+    const uint32_t bits = has_one ? dynamic8::MagnitudeBits(x) : 0;
+    const float scale =
+        dynamic8::FromBits(ReduceBlock<kThreads>(bits, uint32_t{0}, SharedMemory<uint32_t>(), Maximum()));
+    if (Thread() == 0) dynamic8::SetScale(element, scale);
+    if (has_one) element[Thread()] = dynamic8::ByteOf<kSigned>(x, scale);
+  }
+
+  WT_DEVICE void operator()() const {
+    AdamRule own = rule;
+    if (found_inf != nullptr) {
+      if (*found_inf != 0.0f) return;
+      if (loss_scale[2] != 0.0f) own.Skip(loss_scale[2]);
+    }
+    table.ForEachOfBlock([&](int tensor, int64_t begin, int64_t end) {
+      for (int64_t first = begin; first < end; first += dynamic8::kBlock) {
+        const int64_t i = first + Thread(), place = first / dynamic8::kBlock * dynamic8::kBytes;
+        uint8_t* const of_m = m[tensor] + place;
+        uint8_t* const of_v = v[tensor] + place;
+        const bool has_one = i < end;
+        Element e{};
+        if (has_one) {
+          e = {gradient[tensor][i], parameter[tensor][i],
+               dynamic8::ValueOf<true>(of_m[Thread()]) * dynamic8::ScaleOf(of_m),
+               dynamic8::ValueOf<false>(of_v[Thread()]) * dynamic8::ScaleOf(of_v)};
+          own(e);
+          parameter[tensor][i] = e.parameter;
+        }
+        SyncThreads();  // the scales have been read
+        Write<true>(e.m, has_one, of_m);
+        Write<false>(e.v, has_one, of_v);
+      }
+    });
+  }
+};
+
 // Launches `kernel` over all tensors, as many at a time as its operands hold. add(at, i) enters tensor i's
 // pointers at index `at`; launch() is called when the table is full and after the last tensor.
 template <typename Kernel, typename Add, typename Launch>
@@ -317,6 +370,27 @@ void Update(Queue& queue, const OptimizerUpdate& op, const Rule& rule, const Ope
       [&] { queue.Launch(kernel, {ChunkBlocks(queue, kernel.table)}); });
 }
 
+void UpdateIn8Bits(Queue& queue, const OptimizerUpdate& op, const AdamRule& rule, const Operands& operands) {
+  const size_t tensors = operands.reads.size() - (op.guarded ? 2 : 0);
+  AdamIn8BitsKernel kernel{.rule = rule};
+  if (op.guarded) {
+    kernel.found_inf = operands.In(tensors, 1);
+    kernel.loss_scale = operands.In(tensors + 1, kLossScaleNumbers);
+  }
+  ForEachTable(
+      kernel, operands.reads.first(tensors),
+      [&](int at, size_t i) {
+        const int64_t n = operands.reads[i].elements, blocks = ElementsFor(n, DType::kDynamic8);
+        kernel.gradient[at] = operands.reads[i].f32();
+        kernel.parameter[at] = operands.Out(i, n);
+        kernel.m[at] = operands.Out<uint8_t>(tensors + i, blocks);
+        kernel.v[at] = operands.Out<uint8_t>(2 * tensors + i, blocks);
+      },
+      [&] {
+        queue.Launch(kernel, {ChunkBlocks(queue, kernel.table)}, AdamIn8BitsKernel::kThreads / kWarp * 4);
+      });
+}
+
 void Run(Queue& queue, const OptimizerUpdate& op, const KernelContext& context, const Operands& operands) {
   OptimizerSpec spec = op.spec;
   spec.lr *= context.lr_factor;
@@ -328,6 +402,7 @@ void Run(Queue& queue, const OptimizerUpdate& op, const KernelContext& context, 
   if (spec.kind != OptimizerKind::kSgd) {
     const AdamRule rule{AdamConstantsOf(spec, context.step), spec.lr, spec.beta1, spec.beta2,
                         static_cast<double>(context.step + 1)};
+    if (IsDynamic8(MomentsOf(spec))) return UpdateIn8Bits(queue, op, rule, operands);
     update(rule);
   } else if (spec.momentum != 0.0) {
     update(MomentumRule{lr, decay, static_cast<float>(spec.momentum)});

@@ -15,6 +15,7 @@ struct Sum {
 struct Maximum {
   // The number, if one of the two is a NaN.
   WT_DEVICE float operator()(float a, float b) const { return fmaxf(a, b); }
+  WT_DEVICE uint32_t operator()(uint32_t a, uint32_t b) const { return a > b ? a : b; }
 };
 
 // Reduces over kLanes lanes (a power of two) whose indices differ in the lowest bits only; all of them get

@@ -1,4 +1,5 @@
 // Jobs of every layout (strategy, types, ranks) go on from checkpoints of their own and of every other.
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -122,6 +123,32 @@ TEST_P(EveryLayout, GoesOnBitByBitAsIfItHadNotStopped) {
     RunSteps(plan, {.checkpoints = resumed, .resume_from = CheckpointDirectory(undisturbed).PathOf(stopped)},
              kSteps);
     ExpectSameTensors(undisturbed, resumed);
+  }
+}
+
+// Moments in 8 bits are saved as numbers, which become the same bytes again on as many ranks; so do those of
+// updates in backward.
+TEST(MomentsIn8BitsInCheckpoints, GoOnBitByBit) {
+  for (const char* name : {"Device", "Ddp", "Fsdp2", "Fsdp2Of3"}) {
+    SCOPED_TRACE(name);
+    const std::vector<Layout> layouts = Layouts();
+    const auto layout = std::find_if(layouts.begin(), layouts.end(),
+                                     [&](const Layout& l) { return std::string(l.name) == name; });
+    Scenario s = layout->scenario;
+    s.model.hidden = 64;
+    s.model.head_dim = 32;
+    s.optimizer.moments = MomentsType::kInt8;
+    s.optimizer.in_backward = s.parallel.data.kind != DataParallelKind::kDdp;
+    s.optimizer.clip_norm = 0;
+    const Plan plan = *CompilePlan(s);
+    const std::string whole = EmptyDirectory(std::string("whole8") + name);
+    RunSteps(plan, {.checkpoints = whole, .checkpoint_every = 1, .keep = 0}, kSteps);
+    for (int64_t stopped : {1, 4}) {
+      const std::string resumed = EmptyDirectory(std::string("resumed8") + name);
+      RunSteps(plan, {.checkpoints = resumed, .resume_from = CheckpointDirectory(whole).PathOf(stopped)},
+               kSteps);
+      ExpectSameTensors(whole, resumed);
+    }
   }
 }
 

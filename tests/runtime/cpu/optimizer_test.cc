@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "runtime/cpu/packed.h"
 #include "tests/runtime/cpu/kernel_harness.h"
 
 namespace windtunnel {
@@ -99,6 +100,41 @@ TEST_P(OptimizerKernel, RoundsMomentsInBf16AfterAnUpdateInFp32) {
   EXPECT_EQ(p, p32);
   EXPECT_EQ(m, Narrow(test::ValuesOf(m32)));
   EXPECT_EQ(v, Narrow(test::ValuesOf(v32)));
+}
+
+// The update is that of fp32 moments which begin as the same numbers, and what is kept of them is packed.
+TEST(OptimizerIn8Bits, PacksMomentsAfterAnUpdateInFp32) {
+  constexpr int64_t kElements = 1000;
+  OptimizerSpec spec{.kind = OptimizerKind::kAdamW, .lr = 0.01, .weight_decay = 0.1};
+  using Bytes = std::vector<uint8_t>;
+  const auto packed = [](DType dtype, const Values& numbers) {
+    const std::vector<float> floats(numbers.begin(), numbers.end());
+    Bytes bytes(static_cast<size_t>(ElementsFor(kElements, dtype) * SizeOf(dtype).count()));
+    cpu::PackNumbers(dtype, floats, bytes.data());
+    return bytes;
+  };
+  const auto unpacked = [](DType dtype, const Bytes& bytes) {
+    std::vector<float> numbers(kElements);
+    cpu::UnpackNumbers(dtype, bytes.data(), numbers);
+    return Values(numbers.begin(), numbers.end());
+  };
+  Values squares = RandomValues(3, kElements);
+  for (double& value : squares) value *= value;
+  Bytes m = packed(DType::kDynamic8, RandomValues(2, kElements)),
+        v = packed(DType::kDynamic8Unsigned, squares);
+  Tensor gradient = RandomValues(0, kElements), p = RandomValues(1, kElements), p32 = p;
+  Tensor m32 = unpacked(DType::kDynamic8, m), v32 = unpacked(DType::kDynamic8Unsigned, v);
+  const OptimizerUpdate exact{spec, kElements, 1, 2};
+  ASSERT_EQ(Launch(exact, {gradient.ref()}, {p32.ref(), m32.ref(), v32.ref()}, KernelContext{.step = 7}), "");
+  spec.moments = MomentsType::kInt8;
+  const int64_t blocks = ElementsFor(kElements, DType::kDynamic8);
+  const OptimizerUpdate narrow{spec, kElements, 1, 2};
+  ASSERT_EQ(Launch(narrow, {gradient.ref()}, {p.ref(), {m.data(), blocks}, {v.data(), blocks}},
+                   KernelContext{.step = 7}),
+            "");
+  EXPECT_EQ(p, p32);
+  EXPECT_EQ(m, packed(DType::kDynamic8, test::ValuesOf(m32)));
+  EXPECT_EQ(v, packed(DType::kDynamic8Unsigned, test::ValuesOf(v32)));
 }
 
 TEST(GradientNormKernel, IsTheNormOverAllTensors) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "runtime/dynamic8.h"
 #include "runtime/nf4.h"
 #include "tests/runtime/cpu/kernel_harness.h"
 
@@ -114,6 +115,92 @@ TEST(DequantizeKernel, UnpacksRunsOfAnyLength) {
     const TensorRef from{packed.data(), 3 * elements};
     ASSERT_EQ(Launch(Dequantize{numbers, run, dtype}, {from}, {got.ref()}), "");
     EXPECT_EQ(got, expected);
+  }
+}
+
+// The magnitudes of bitsandbytes' create_dynamic_map: the middles of equal parts of seven decades, but for the
+// last one.
+std::vector<double> DynamicMap(bool is_signed) {
+  std::vector<double> magnitudes = {0};
+  for (int decade = 0; decade < 7; ++decade) {
+    const int parts = (is_signed ? 1 : 2) << decade;
+    for (int part = 0; part < parts; ++part)
+      magnitudes.push_back((0.1 + 0.9 * (part + 0.5) / parts) * std::pow(10.0, decade - 6));
+  }
+  if (is_signed) magnitudes.back() = 1;
+  else magnitudes.push_back(1);
+  return magnitudes;
+}
+
+constexpr DType kDynamic[] = {DType::kDynamic8, DType::kDynamic8Unsigned};
+
+TEST(Dynamic8, HasThePublishedValues) {
+  const std::vector<double> with_sign = DynamicMap(true), without = DynamicMap(false);
+  ASSERT_EQ(with_sign.size(), 128u);
+  ASSERT_EQ(without.size(), 256u);
+  EXPECT_EQ(dynamic8::ValueOf<true>(0), 0.0F);
+  EXPECT_EQ(dynamic8::ValueOf<false>(0), 0.0F);
+  for (int code = 1; code < 128; ++code) {
+    EXPECT_NEAR(dynamic8::ValueOf<true>(static_cast<uint8_t>(code)) / with_sign[code], 1, 1e-6) << code;
+    EXPECT_EQ(dynamic8::ValueOf<true>(static_cast<uint8_t>(-code)),
+              -dynamic8::ValueOf<true>(static_cast<uint8_t>(code)));
+  }
+  for (int code = 1; code < 256; ++code)
+    EXPECT_NEAR(dynamic8::ValueOf<false>(static_cast<uint8_t>(code)) / without[code], 1, 1e-6) << code;
+}
+
+TEST(Dynamic8, KeepsItsOwnValues) {
+  std::vector<float> with_sign, without;
+  for (int code = -127; code < 128; ++code)
+    with_sign.push_back(3.7F * dynamic8::ValueOf<true>(static_cast<uint8_t>(code)));
+  for (int code = 0; code < 256; ++code)
+    without.push_back(3.7F * dynamic8::ValueOf<false>(static_cast<uint8_t>(code)));
+  EXPECT_EQ(RoundTrip(DType::kDynamic8, with_sign), with_sign);
+  EXPECT_EQ(RoundTrip(DType::kDynamic8Unsigned, without), without);
+}
+
+// So checkpoints can hold the numbers. The largest magnitude is kept, and others are off by half a part of
+// their decade at the most, the largest numbers' by half a part of 128 or 64, the last part's by a whole one.
+TEST(Dynamic8, GivesTheSameBytesAgain) {
+  for (const DType dtype : kDynamic) {
+    const bool is_signed = dtype == DType::kDynamic8;
+    std::vector<float> numbers;
+    for (const double x : RandomValues(5, 1000))
+      numbers.push_back(static_cast<float>(is_signed ? x * std::fabs(x) : x * x) * 1e-3F);
+    const std::vector<float> once = RoundTrip(dtype, numbers);
+    EXPECT_EQ(RoundTrip(dtype, once), once);
+    for (size_t first = 0; first < numbers.size(); first += 256) {
+      const size_t end = std::min<size_t>(first + 256, numbers.size());
+      float most = 0;
+      for (size_t i = first; i < end; ++i) most = std::max(most, std::fabs(numbers[i]));
+      const float half_part = 0.45F / (is_signed ? 64 : 128) * most;
+      for (size_t i = first; i < end; ++i) {
+        const float allowed = std::fabs(numbers[i]) > 0.98F * most ? 2 * half_part : half_part;
+        EXPECT_NEAR(once[i], numbers[i], 1.001F * allowed);
+        if (std::fabs(numbers[i]) == most) EXPECT_EQ(once[i], numbers[i]);
+      }
+    }
+  }
+}
+
+TEST(Dynamic8, ZeroBytesAreZerosAndZerosAreZeroBytes) {
+  for (const DType dtype : kDynamic) {
+    std::vector<uint8_t> packed(2 * 260, 0xff);
+    const std::vector<float> zeros(300, 0.0F);
+    cpu::PackNumbers(dtype, zeros, packed.data());
+    EXPECT_EQ(packed, std::vector<uint8_t>(2 * 260, 0));
+    EXPECT_EQ(RoundTrip(dtype, zeros), zeros);
+  }
+}
+
+// As in fp32, where a NaN stays one, nothing hides that a step went wrong: the whole block becomes NaN.
+TEST(Dynamic8, ANumberThatIsNotFiniteSpoilsItsBlock) {
+  for (const float bad : {NAN, INFINITY}) {
+    std::vector<float> numbers(300, 1.0F);
+    numbers[3] = bad;
+    const std::vector<float> again = RoundTrip(DType::kDynamic8, numbers);
+    for (int i = 0; i < 256; ++i) EXPECT_TRUE(std::isnan(again[i])) << i;
+    EXPECT_EQ(again[256], 1.0F);
   }
 }
 

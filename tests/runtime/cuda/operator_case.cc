@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "runtime/cpu/element.h"
+#include "runtime/cpu/packed.h"
 
 namespace windtunnel::test {
 namespace {
@@ -30,6 +31,14 @@ Buffer Empty(DType dtype, int64_t elements) {
 Buffer Normal(DType dtype, int64_t elements, double scale, uint64_t stream) {
   RandomStream random(/*seed=*/29, stream);
   Buffer buffer = Empty(dtype, elements);
+  if (IsDynamic8(dtype)) {
+    std::vector<float> numbers(static_cast<size_t>(elements * NumbersIn(dtype)));
+    for (float& number : numbers) number = static_cast<float>(random.Normal() * scale);
+    if (dtype == DType::kDynamic8Unsigned)
+      for (float& number : numbers) number = std::fabs(number);
+    cpu::PackNumbers(dtype, numbers, buffer.bytes.data());
+    return buffer;
+  }
   WithFloats(buffer, [&](int64_t) { return static_cast<float>(random.Normal() * scale); });
   return buffer;
 }
@@ -125,7 +134,21 @@ Outcome RunOn(Bench& bench, const OperatorCase& c) {
   return outcome;
 }
 
+namespace {
+
+// The numbers of a packed buffer, in fp32.
+Buffer Unpacked(const Buffer& packed) {
+  std::vector<float> numbers(static_cast<size_t>(packed.elements() * NumbersIn(packed.dtype)));
+  cpu::UnpackNumbers(packed.dtype, packed.bytes.data(), numbers);
+  Buffer buffer = Empty(DType::kFloat32, static_cast<int64_t>(numbers.size()));
+  memcpy(buffer.bytes.data(), numbers.data(), buffer.bytes.size());
+  return buffer;
+}
+
+}  // namespace
+
 double RelativeError(const Buffer& got, const Buffer& expected) {
+  if (IsDynamic8(got.dtype)) return RelativeError(Unpacked(got), Unpacked(expected));
   if (got.dtype == DType::kInt32 || got.dtype == DType::kUInt8)
     return got.bytes == expected.bytes ? 0.0 : 1.0;
   double difference = 0.0, norm = 0.0;

@@ -14,7 +14,6 @@ enum class Guard { kNone, kPasses, kSkips };  // not guarded; guarded, without a
 void AddUpdate(Cases& c, const OptimizerSpec& spec, const std::vector<int64_t>& lengths, Guard guard) {
   const int states = spec.kind != OptimizerKind::kSgd ? 2 : spec.momentum > 0 ? 1 : 0;
   const bool is_guarded = guard != Guard::kNone;
-  const DType moments = MomentsOf(spec);
   const int64_t elements = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   const OptimizerUpdate op{spec, elements, static_cast<int64_t>(lengths.size()), states, is_guarded};
   auto& update = c.Add("optimizer update", op, {.step = 3});
@@ -28,8 +27,10 @@ void AddUpdate(Cases& c, const OptimizerSpec& spec, const std::vector<int64_t>& 
   }
   for (int64_t length : lengths) update.Update(kFloat, length);
   for (int state = 0; state < states; ++state) {
+    const DType moments = MomentsOf(spec, /*second=*/state == 1);
     for (int64_t length : lengths) {
-      update.Update(moments, length, 0.1);
+      update.Update(moments, ElementsFor(length, moments), 0.1);
+      if (IsDynamic8(moments)) continue;
       // Averages of squares have no sign, which is in the last byte of an element.
       std::vector<uint8_t>& bytes = update.buffers.back().bytes;
       const auto size = static_cast<size_t>(SizeOf(moments).count());
@@ -108,9 +109,11 @@ void AddOptimizers(Cases& c) {
   momentum.momentum = 0.9;
   adam.kind = OptimizerKind::kAdam;
   adamw.kind = OptimizerKind::kAdamW;
-  OptimizerSpec narrow_momentum = momentum, narrow_adamw = adamw;
+  OptimizerSpec narrow_momentum = momentum, narrow_adamw = adamw, packed_adam = adam, packed_adamw = adamw;
   narrow_momentum.moments = narrow_adamw.moments = MomentsType::kBf16;
-  for (OptimizerSpec* spec : {&sgd, &momentum, &adam, &adamw, &narrow_momentum, &narrow_adamw}) {
+  packed_adam.moments = packed_adamw.moments = MomentsType::kInt8;
+  for (OptimizerSpec* spec :
+       {&sgd, &momentum, &adam, &adamw, &narrow_momentum, &narrow_adamw, &packed_adam, &packed_adamw}) {
     spec->lr = 0.01;
     spec->weight_decay = 0.1;
     for (Guard guard : {Guard::kNone, Guard::kPasses, Guard::kSkips}) AddUpdate(c, *spec, lengths, guard);

@@ -183,6 +183,26 @@ TEST_F(ImportHuggingFace, KnowsWhatIsInWhichType) {
   EXPECT_EQ(precision("fp16: true\n").loss_scale, LossScale::kDynamic);
 }
 
+TEST_F(ImportHuggingFace, ReadsMomentsIn8BitsWhereTheyAreModelled) {
+  const auto recipe = [](const std::string& more) {
+    return "model_name_or_path: meta-llama/Llama-2-7b-hf\nmax_length: 1024\npacking: true\n" + more;
+  };
+  for (const char* optim : {"adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "adamw_torch_8bit"}) {
+    const std::string text = recipe(std::string("optim: ") + optim + "\n");
+    const OptimizerSpec alone = Imported("r.yaml", text, kFourA100s).optimizer;
+    EXPECT_EQ(alone.kind, OptimizerKind::kAdamW);
+    EXPECT_EQ(alone.moments, MomentsType::kInt8) << optim;
+  }
+  const auto text = [&](const std::string& more) {
+    return Yaml("r.yaml", recipe(more), kFourA100s).value_or("");
+  };
+  EXPECT_NE(text("optim: paged_adamw_8bit\n").find("Paged moments"), std::string::npos);
+  const std::string first = "fsdp: full_shard auto_wrap\noptim: adamw_bnb_8bit\n";
+  EXPECT_EQ(Imported("r.yaml", recipe(first), kFourA100s).optimizer.moments, MomentsType::kFp32);
+  EXPECT_NE(text(first).find("not modelled with FSDP 1 or ZeRO"), std::string::npos);
+  EXPECT_NE(text("optim: adamw_torch_4bit\n").find("Moments in 4 bits"), std::string::npos);
+}
+
 TEST_F(ImportHuggingFace, ReadsAdaptersOfEachProgram) {
   const Scenario trl = Imported("r.yaml", R"(
 model_name_or_path: meta-llama/Meta-Llama-3-8B-Instruct

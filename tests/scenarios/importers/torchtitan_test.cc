@@ -181,16 +181,18 @@ TEST(ImportTorchtitan, KeepsParametersInTheTypeThatIsSaid) {
             "training.mixed_precision_param bfloat16");
 }
 
-TEST(ImportTorchtitan, SaysThatGradientsAreKeptUntilTheUpdate) {
-  const auto notes = [](const std::string& early) {
-    return Import("j.toml",
-                  "[model]\nname = 'llama3'\nflavor = '8B'\n[optimizer]\nearly_step_in_backward = " + early +
-                      "\n",
-                  kEightNodes)
-        .value_or("");
+TEST(ImportTorchtitan, UpdatesInBackwardWhereThatIsModelled) {
+  const auto job = [](const std::string& early, const std::string& rest = "") {
+    return "[model]\nname = 'llama3'\nflavor = '8B'\n[optimizer]\nearly_step_in_backward = " + early + "\n" +
+           rest;
   };
-  EXPECT_NE(notes("true").find("# Not modelled: optimizer.early_step_in_backward true"), std::string::npos);
-  EXPECT_NE(notes("false").find("# Without effect here: optimizer.early_step_in_backward."),
+  const Scenario early = Imported("j.toml", job("true", "[training]\nmax_norm = 1.0\n"), kEightNodes);
+  EXPECT_TRUE(early.optimizer.in_backward);
+  EXPECT_EQ(early.optimizer.clip_norm, 0) << "no gradient is left to clip";
+  EXPECT_FALSE(Imported("j.toml", job("false"), kEightNodes).optimizer.in_backward);
+  const std::string tensor = job("true", "[parallelism]\ntensor_parallel_degree = 8\n");
+  EXPECT_FALSE(Imported("j.toml", tensor, kEightNodes).optimizer.in_backward);
+  EXPECT_NE(Import("j.toml", tensor, kEightNodes).value_or("").find("early_step_in_backward is not modelled"),
             std::string::npos);
 }
 
