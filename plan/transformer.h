@@ -1,8 +1,8 @@
 // Transformers in the style of GPT, Llama, BERT and T5: embedding, blocks of (norm, attention, norm, MLP) with
-// residuals, final norm, head; and before them an encoder, if there is one (plan/transformer_encoder.cc). The residual additions are fused into the norm that follows them. In blocks
-// with a parallel residual (ModelSpec::parallel_residual), attention and MLP take the block's input, and
-// their sum joins it. With ModelSpec::residual_from_norm the stream goes on from each norm's output; it is
-// the same operators.
+// residuals, final norm, head; and before them an encoder, if there is one (plan/transformer_encoder.cc). The
+// residual additions are fused into the norm that follows them. In blocks with a parallel residual
+// (ModelSpec::parallel_residual), attention and MLP take the block's input, and their sum joins it. With
+// ModelSpec::residual_from_norm the stream goes on from each norm's output; it is the same operators.
 //
 // Recomputation drops activations after a block's forward and makes them again at the beginning of its
 // backward (single modules: later):
