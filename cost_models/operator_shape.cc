@@ -133,6 +133,7 @@ class Shaper {
     const bool in_8_bits = IsDynamic8(MomentsOf(o.spec));
     Tensor("moments", static_cast<double>(o.elements * o.state_tensors));
     Says("moments_in_8_bits", in_8_bits);
+    Says("one_by_one", o.one_by_one);
     Says("narrow_moments", !in_8_bits && SizeOf(MomentsOf(o.spec)) < SizeOf(o.dtype));
     const bool decays = o.spec.weight_decay > 0, is_decoupled = o.spec.kind == OptimizerKind::kAdamW;
     Says("decay", decays && is_decoupled);

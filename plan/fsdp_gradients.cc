@@ -160,9 +160,10 @@ void Fsdp::Reduce(UnitState& unit) {
   for (int index : unit.parameters) holds_[index] = false;
 }
 
-// Waits until the reduced gradients are free; the sum over replicas may still be under way.
+// Waits until the reduced gradients are free; the sum over replicas may still be under way, unless it is to be
+// used now.
 void Fsdp::AwaitScatter(UnitState& unit) {
-  if (unit.replicate->ranks() == 1) Settle(unit);
+  if (unit.replicate->ranks() == 1 || updates_in_backward_) Settle(unit);
   else if (unit.scattered >= 0) b_->WaitBeforeNextCompute(unit.scattered);
 }
 
@@ -188,7 +189,7 @@ void Fsdp::Settle(UnitState& unit) {
 void Fsdp::UpdateInBackward(UnitState& unit) {
   if (unit.target < 0) optimizer_.Prepare(Targets());
   const Phase phase = b_->phase();
-  optimizer_.AddUpdate(*b_, is_first_step_, unit.target, unit.target + 1, unit.name);
+  optimizer_.AddUpdate(*b_, is_first_step_, unit.target, unit.target + 1);
   b_->SetPhase(phase);
   b_->Free(unit.gradient.buffer);
   unit.gradient_alive = unit.gradient_holds = false;

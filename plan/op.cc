@@ -331,9 +331,9 @@ std::string KeyOf(const ClipGradients& c) {
 }
 
 std::string KeyOf(const OptimizerUpdate& o) {
-  return fmt::format(FMT_COMPILE("optimizer{} {} n={} tensors={} states={}"),
+  return fmt::format(FMT_COMPILE("optimizer{} {} n={} tensors={} states={}{}"),
                      OtherThanFp32(MomentsOf(o.spec)), WordOf(o.spec.kind), o.elements, o.tensors,
-                     o.state_tensors);
+                     o.state_tensors, o.one_by_one ? " one_by_one" : "");
 }
 
 std::string KeyOf(const MuonDirection& m) {

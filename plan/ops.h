@@ -443,6 +443,7 @@ struct OptimizerUpdate {
   int state_tensors = 0;  // per parameter: 0, 1 or 2
   bool guarded = false;
   DType dtype = DType::kFloat32;  // of parameters and gradients; other types are predicted only
+  bool one_by_one = false;        // frameworks launch a kernel for each tensor
 };
 
 // The type of the moments, which are rounded when they are written: of the first ones, or the `second`.

@@ -22,12 +22,10 @@ std::span<const char* const> StatesOf(const OptimizerSpec& spec, bool is_muons) 
 }
 
 // The rule of what is updated element by element: Muon leaves it to AdamW. Beside moments in 8 bits, those of
-// small tensors are in fp32, and a kernel updates all of one tensor.
+// small tensors are in fp32.
 OptimizerSpec ElementwiseSpec(OptimizerSpec spec, bool is_small) {
   if (spec.kind == OptimizerKind::kMuon) spec.kind = OptimizerKind::kAdamW;
-  if (!is_small) return spec;
-  spec.moments = MomentsType::kFp32;
-  spec.fused = true;
+  if (is_small) spec.moments = MomentsType::kFp32;
   return spec;
 }
 
@@ -98,14 +96,14 @@ void OptimizerSteps::Prepare(std::vector<OptimizerTarget> targets) {
 std::vector<OptimizerSteps::Piece> OptimizerSteps::PiecesOf(int target) const {
   const OptimizerTarget& of = targets_[target];
   const bool is_muon = spec_.kind == OptimizerKind::kMuon, in_8_bits = spec_.moments == MomentsType::kInt8;
-  if (!is_muon && !in_8_bits) return {{target, 0, of.values.elements, of.name}};
+  if (!is_muon && !in_8_bits && !spec_.in_backward) return {{target, 0, of.values.elements, of.name}};
   std::vector<Piece> pieces;
   for (size_t i = 0; i < role_.parameters.size(); ++i) {
     const Parameter& parameter = role_.parameters[i];
     const Placement& place = parameter.values;
     if (place.buffer != of.values.buffer) continue;
     // Whole, or the same part of it on every rank.
-    WT_CHECK(place.per_rank == 0 || (in_8_bits && place.start == 0));
+    WT_CHECK(place.per_rank == 0 || (!is_muon && place.start == 0));
     const int64_t first = place.offset - of.values.offset;
     if (first < 0 || first >= of.values.elements) continue;
     Piece piece{target, first, place.per_rank > 0 ? place.per_rank : parameter.elements, parameter.name};
@@ -278,6 +276,7 @@ OpIndex OptimizerSteps::AddElementwise(ProgramBuilder& b, const Pieces& pieces, 
   }
   OptimizerUpdate update{ElementwiseSpec(spec_, pieces.front()->is_small), elements,
                          static_cast<int64_t>(pieces.size())};
+  update.one_by_one = spec_.moments == MomentsType::kInt8;
   update.state_tensors = static_cast<int>(StatesOf(spec_, /*is_muons=*/false).size());
   const Buffer& first = role_.buffers[writes.front().buffer];
   const bool is_on_device = first.space == MemorySpace::kDevice;
@@ -326,9 +325,21 @@ OpIndex OptimizerSteps::AddMuon(ProgramBuilder& b, const Piece& piece) {
   return updated;
 }
 
+// As hooks do, each with an optimizer for its parameter.
+OpIndex OptimizerSteps::AddUpdatesOneByOne(ProgramBuilder& b, bool first, int begin, int end) {
+  OpIndex updated = b.LastCompute();
+  for (const Piece& piece : pieces_) {
+    if (piece.target < begin || piece.target >= end) continue;
+    if (first) MakeStates(b, {&piece});
+    updated = piece.parameter >= 0 ? AddMuon(b, piece) : AddElementwise(b, {&piece}, piece.name);
+  }
+  return updated;
+}
+
 OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int end,
                                   const std::string& name) {
   b.SetPhase(Phase::kOptimizer);
+  if (spec_.in_backward) return AddUpdatesOneByOne(b, first, begin, end);
   Pieces all, elementwise, small, muons;
   for (const Piece& piece : pieces_) {
     if (piece.target < begin || piece.target >= end) continue;

@@ -53,13 +53,15 @@ class OptimizerSteps {
   void PrepareGradients(ProgramBuilder& b, bool first);
   // The gradient of target `target` is there now.
   void SetGradient(int target, Slice gradient) { targets_[static_cast<size_t>(target)].gradient = gradient; }
-  // Updates targets [begin, end). `first` also makes their state, as torch.optim does in its first step.
+  // Updates targets [begin, end); with OptimizerSpec::in_backward parameter by parameter. `first` also makes
+  // their state, as torch.optim does in its first step.
   OpIndex AddUpdate(ProgramBuilder& b, bool first, int begin, int end, const std::string& name = "optimizer");
 
   int targets() const { return static_cast<int>(targets_.size()); }
 
  private:
-  // What one state belongs to: a target; with Muon or moments in 8 bits, a parameter within a target.
+  // What one state belongs to: a target; with Muon, moments in 8 bits or updates in backward, a parameter within
+  // a target.
   struct Piece {
     int target;
     int64_t first, elements;  // within the target
@@ -83,6 +85,7 @@ class OptimizerSteps {
   // The update of pieces that are not Muon's: all at once, element by element.
   OpIndex AddElementwise(ProgramBuilder& b, const Pieces& pieces, const std::string& name);
   OpIndex AddMuon(ProgramBuilder& b, const Piece& piece);
+  OpIndex AddUpdatesOneByOne(ProgramBuilder& b, bool first, int begin, int end);
   Slice GradientOf(const Parameter& parameter) const;
   GradientNorm NormOf(std::vector<Slice>& gradients) const;
 

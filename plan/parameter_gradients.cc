@@ -21,7 +21,7 @@ void ParameterGradients::ZeroGrad(ProgramBuilder& builder, bool alive_at_start) 
 
 void ParameterGradients::Drop(int index) {
   builder_->Free(gradients_[index].buffer);
-  alive_[index] = false;
+  alive_[index] = holds_value_[index] = false;
 }
 
 Slice ParameterGradients::Gradient(int index) {

@@ -130,7 +130,7 @@ void WholeParameters::UpdateOne(ProgramBuilder& b, bool first, int index, const 
   b.SetPhase(Phase::kOptimizer);
   const int target = target_of_[index];
   optimizer_.SetGradient(target, GradientInFp32(b, index, gradient));
-  optimizer_.AddUpdate(b, first, target, target + 1, role_.parameters[index].name);
+  optimizer_.AddUpdate(b, first, target, target + 1);
   ConvertMaster(b, index);
   b.SetPhase(phase);
 }

@@ -34,8 +34,8 @@ static_assert(SizeOf(DType::kDynamic8).count() == kBytes && NumbersIn(DType::kDy
 static_assert(SizeOf(DType::kDynamic8Unsigned).count() == kBytes &&
               NumbersIn(DType::kDynamic8Unsigned) == kBlock);
 
-// The magnitude of code `code`, from 0 to 127, or to 255 without sign. One rounding and a product, so that no
-// compiler contracts it otherwise.
+// The magnitude of code `code`, from 0 to 127, or to 255 without sign. Here and below, what compilers may
+// contract is contracted, so that all of them round alike.
 template <bool kSigned>
 WT_FUNCTION float Magnitude(int code) {
   constexpr float kEnds[7] = {1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1.0f};
@@ -64,7 +64,7 @@ WT_FUNCTION int CodeOf(float x) {
   pass(1e-3f, 1e2f);
   pass(1e-2f, 1e1f);
   pass(1e-1f, 1.0f);
-  const float at = (x * unit - 0.1f) * (1.0f / 0.9f) * static_cast<float>(parts);
+  const float at = fmaf(x, unit, -0.1f) * (1.0f / 0.9f) * static_cast<float>(parts);
   int part = static_cast<int>(at);
   part = part < parts ? part : parts - 1;
   part = part > 0 ? part : 0;

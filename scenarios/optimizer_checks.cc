@@ -110,6 +110,11 @@ void CheckMomentsIn8Bits(const Scenario& scenario, Checker& check) {
                  "optimizer.moments is int8, expected parallel.data.version: 2, whose shards are parts of "
                  "single parameters");
   }
+  const Offload offload = scenario.parallel.data.offload;
+  check.Expect(offload == Offload::kNone, {"optimizer.moments", "parallel.data.offload"},
+               "optimizer.moments is int8, whose updates are kernels of devices; expected "
+               "parallel.data.offload: none, not {}",
+               WordOf(offload));
   check.Expect(scenario.framework == Framework::kWindtunnel || IsPytorch(scenario.framework),
                {"optimizer.moments", "framework"},
                "optimizer.moments is int8, expected framework windtunnel, pytorch or pytorch_compile, not {}",
@@ -137,10 +142,11 @@ void CheckInBackward(const Scenario& scenario, Checker& check) {
                  "{} is true, expected parallel.data.kind none or fsdp, not {}", key, WordOf(kind));
     if (!is_replicated) continue;
     const int64_t ranks = data.size * parallel.context.size;
-    check.Expect(ranks == 1, {key, "parallel.data.size", "parallel.context.size"},
-                 "{} is true, expected one data-parallel rank, or parallel.data.kind: fsdp, not {} ranks: "
-                 "gradients would be used before DDP has reduced them",
-                 key, ranks);
+    check.Expect(
+        ranks == 1, {key, "parallel.data.size", "parallel.context.size", "search.kind"},
+        "{} is true, expected parallel.data.kind: fsdp, or one data-parallel rank, not {} over {} ranks: "
+        "gradients would be used before DDP has reduced them",
+        key, WordOf(kind), ranks);
   }
   check.Expect(scenario.batch.accumulate == 1, {key, "batch.accumulate"},
                "{} is true, expected batch.accumulate: 1, not {}: a gradient is gone once it is used", key,

@@ -349,8 +349,14 @@ class Importer {
     const bool shards_parameters =
         draft_.FindInteger("parallel.data.version").value_or(1) == 2 && data != nullptr && *data == "fsdp";
     const bool is_possible = data == nullptr || *data == "none" || *data == "ddp" || shards_parameters;
-    if (in_8_bits && is_possible) draft_.Set("optimizer.moments", "int8", flags_.Shown("optim"));
-    else if (in_8_bits || in_4_bits)
+    if (in_8_bits && is_possible) {
+      draft_.Set("optimizer.moments", "int8", flags_.Shown("optim"));
+      if (kind != "adamw_torch_8bit")
+        draft_.Note(
+            "The Trainer has bitsandbytes keep the moments of embeddings in fp32, 6 bytes an element more "
+            "than "
+            "predicted.");
+    } else if (in_8_bits || in_4_bits)
       draft_.Note(fmt::format("Moments in {} bits ({} {}) are not modelled{}: memory is an upper bound.",
                               in_8_bits ? 8 : 4, flags_.Shown("optim"), kind,
                               in_8_bits ? " with FSDP 1 or ZeRO" : ""));

@@ -327,14 +327,18 @@ class Importer {
     Number("optimizer.clip_norm", "training.max_norm", 1.0);
   }
 
+  // REQUIRES: the ranks and the batch are in the draft.
   bool StepsInBackward() {
     if (!config_.Flag("optimizer.early_step_in_backward")) return false;
+    const std::string* kind = draft_.Find("parallel.data.kind");
     const bool is_possible = tensor_ * pipeline_ == 1 && !draft_.Has("parallel.expert.size") &&
-                             !draft_.Has("parallel.data.offload");
+                             !draft_.Has("parallel.data.offload") && (kind == nullptr || *kind != "ddp") &&
+                             draft_.FindInteger("batch.accumulate").value_or(1) == 1;
     if (!is_possible)
       draft_.Note(
-          "optimizer.early_step_in_backward is not modelled with tensor, pipeline or expert parallelism or "
-          "offload: memory is an upper bound.");
+          "optimizer.early_step_in_backward is not modelled with tensor, pipeline or expert parallelism, "
+          "DDP, "
+          "accumulation or offload: memory is an upper bound.");
     return is_possible;
   }
 

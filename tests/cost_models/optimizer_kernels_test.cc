@@ -31,7 +31,8 @@ TEST(OptimizerKernels, MomentsIn8BitsAreOnePassForEachTensor) {
   OptimizerUpdate update{.spec = {.kind = OptimizerKind::kAdamW, .moments = MomentsType::kInt8},
                          .elements = 1'000'000'000,
                          .tensors = 8,
-                         .state_tensors = 2};
+                         .state_tensors = 2,
+                         .one_by_one = true};
   constexpr double kBillionBytes = 1e9 / 1794.3e3;
   EXPECT_NEAR(DeviceMicroseconds(update, "pytorch"), 1.115 * 16 * kBillionBytes + 8 * 3, 60);
   const double in_fp32 = DeviceMicroseconds(update, "pytorch");
@@ -42,6 +43,9 @@ TEST(OptimizerKernels, MomentsIn8BitsAreOnePassForEachTensor) {
   update.dtype = DType::kBFloat16;
   EXPECT_NEAR(DeviceMicroseconds(update, "pytorch"), 1.115 * 10 * kBillionBytes + 8 * 3, 60);
   update.dtype = DType::kFloat32;
+  OptimizerUpdate of_small_tensors = update;  // in fp32, by a kernel for each, too
+  of_small_tensors.spec.moments = MomentsType::kFp32;
+  EXPECT_NEAR(DeviceMicroseconds(of_small_tensors, "pytorch"), 1.115 * 28 * kBillionBytes + 8 * 3, 60);
   EXPECT_NEAR(DeviceMicroseconds(update, "windtunnel"), 16.06 * kBillionBytes + 3, 60) << "with scales";
 }
 

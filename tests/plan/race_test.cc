@@ -186,6 +186,18 @@ INSTANTIATE_TEST_SUITE_P(
                                     s.parallel.data.sharding = Sharding::kHybridShard;
                                     s.parallel.data.shard_size = 2;
                                   })},
+        Case{"FsdpUpdatesInBackward", With(TinyGpt(2), kFsdp,
+                                           [](Scenario& s) {
+                                             s.optimizer.in_backward = true;
+                                             s.precision.param = s.precision.compute = Precision::kBf16;
+                                           })},
+        Case{"HybridShardsUpdateInBackward", With(TinyGpt(4), kFsdp,
+                                                  [](Scenario& s) {
+                                                    s.optimizer.in_backward = true;
+                                                    s.optimizer.moments = MomentsType::kInt8;
+                                                    s.parallel.data.sharding = Sharding::kHybridShard;
+                                                    s.parallel.data.shard_size = 2;
+                                                  })},
         Case{"Context", With(TinyGpt(2),
                              [](Scenario& s) {
                                s.model.attention = AttentionKind::kFlash;

@@ -65,8 +65,11 @@ TEST(RemediesFor, LeaveOutWhatTheScenarioHas) {
   EXPECT_THAT(SettingsOf(s), ElementsAre(ElementsAre("optimizer.moments=int8")));
   s.optimizer.in_backward = false;
   s.optimizer.clip_norm = 1;
-  s.optimizer.moments = MomentsType::kInt8;
-  EXPECT_THAT(SettingsOf(s), ElementsAre(ElementsAre("parallel.data.offload=param")));
+  EXPECT_THAT(SettingsOf(s),
+              ElementsAre(ElementsAre("optimizer.moments=int8"), ElementsAre("parallel.data.offload=param")));
+  s.optimizer.moments = MomentsType::kInt8;  // by kernels of devices
+  EXPECT_THAT(SettingsOf(s), ElementsAre());
+  s.optimizer.moments = MomentsType::kFp32;
   s.parallel.data.offload = Offload::kParam;
   EXPECT_THAT(SettingsOf(s), ElementsAre());
 }

@@ -68,6 +68,17 @@ std::vector<ParityCase> UpdatedInBackward() {
   Scenario hybrid = Kind(TinyGpt(4), kFsdp);
   hybrid.parallel.data.sharding = Sharding::kHybridShard;
   hybrid.parallel.data.shard_size = 2;
+  const auto kept = [](Sharding sharding) {
+    Scenario s = Kind(TinyGpt(2), kFsdp);
+    s.parallel.data.sharding = sharding;
+    return s;
+  };
+  Scenario quantized = Adapted(Wide(TinyLlama()));
+  quantized.model.lora->quantize = Quantization::kNf4;
+  quantized.model.lora->dropout = 0.1;
+  Scenario latent = TinyLlama();
+  latent.model.kv_heads = latent.model.heads;
+  latent.model.latent_attention = LatentAttentionSpec{.q_rank = 8, .kv_rank = 8, .rope_dim = 4};
   return {
       {"Gpt", TinyGpt()},
       {"TiedGpt", Tied(TinyGpt())},
@@ -83,7 +94,9 @@ std::vector<ParityCase> UpdatedInBackward() {
       {"LossInChunks", chunks},
       {"FurtherTokens", further},
       {"Muon", muon},
+      {"Latent", latent},
       {"Adapters", Adapted(TinyGpt())},
+      {"AdaptersOfPackedWeights", quantized},
       {"Recomputed", Recomputed(TinyGpt(), Recompute::kFull)},
       {"SomeRecomputed", Recomputed(TinyLlama(), Recompute::kSelectiveOp)},
       {"Bf16", Bf16(TinyGpt())},
@@ -93,6 +106,9 @@ std::vector<ParityCase> UpdatedInBackward() {
       {"FsdpOfOne", Kind(TinyGpt(1), kFsdp)},
       {"FsdpBf16", Bf16(Kind(TinyGpt(2), kFsdp))},
       {"FsdpHybrid", hybrid},
+      {"FsdpShardGradOp", kept(Sharding::kShardGradOp)},
+      {"FsdpNoShard", kept(Sharding::kNoShard)},
+      {"FsdpAdapters", Adapted(Kind(TinyLlama(2), kFsdp))},
       {"FsdpIn8Bits", In8Bits(Wide(Kind(TinyGpt(2), kFsdp)))},
       {"FsdpContext", Context(Kind(TinyLlama(1), kFsdp), ContextKind::kRing)},
   };
@@ -120,28 +136,62 @@ TEST_P(InBackwardTraining, IsThatOfTheOptimizerBehindIt) {
 
 TEST_P(InBackwardTraining, PeaksAreExact) { ExpectExactPeaks(*CompilePlan(InBackward(GetParam().scenario))); }
 
-// Between steps there are no gradients, and in backward at most those of one layer: of the embedding here.
-TEST(InBackward, KeepsNoGradients) {
-  Scenario s = TinyLlama();
+// The most that gradients take at a time.
+Bytes MostOfGradients(const Scenario& scenario) {
+  const Plan plan = *CompilePlan(scenario);
+  Bytes now, least, most;  // beside what the step before has left
+  for (const MemoryOp& op : plan.roles[0].steady.memory) {
+    const Buffer& buffer = plan.roles[0].buffers[op.buffer];
+    if (buffer.category != Category::kGradients) continue;
+    now = op.kind == MemoryOp::Kind::kAlloc ? now + buffer.bytes : now - buffer.bytes;
+    least = std::min(least, now);
+    most = std::max(most, now);
+  }
+  return most - least;
+}
+
+Scenario EightLayers(Scenario s) {
   s.model.layers = 8;
   s.model.hidden = 64;
   s.model.head_dim = 16;
   s.batch.micro = 1;
-  const auto gradients = [](const Scenario& scenario) {
-    const Plan plan = *CompilePlan(scenario);
-    Bytes now, least, most;  // beside what the step before has left
-    for (const MemoryOp& op : plan.roles[0].steady.memory) {
-      const Buffer& buffer = plan.roles[0].buffers[op.buffer];
-      if (buffer.category != Category::kGradients) continue;
-      now = op.kind == MemoryOp::Kind::kAlloc ? now + buffer.bytes : now - buffer.bytes;
-      least = std::min(least, now);
-      most = std::max(most, now);
-    }
-    return most - least;
-  };
+  return s;
+}
+
+// Between steps there are no gradients, and in backward at most those of one layer.
+TEST(InBackward, KeepsNoGradients) {
+  const Scenario s = EightLayers(TinyLlama());
   const Bytes largest(int64_t{4} * 64 * 2 * 128);  // gate and up
-  EXPECT_EQ(gradients(InBackward(s)), largest);
-  EXPECT_GT(gradients(s), largest * int64_t{8});
+  EXPECT_EQ(MostOfGradients(InBackward(s)), largest);
+  EXPECT_GT(MostOfGradients(s), largest * int64_t{8});
+}
+
+// With FSDP, of two units at the most, also where replicas sum their shards.
+TEST(InBackward, KeepsGradientsOfTwoUnitsWithFsdp) {
+  for (const int64_t shards : {4, 2}) {
+    Scenario s = EightLayers(Kind(TinyLlama(4), kFsdp));
+    if (shards < 4) {
+      s.parallel.data.sharding = Sharding::kHybridShard;
+      s.parallel.data.shard_size = shards;
+    }
+    const Plan plan = *CompilePlan(s);
+    Bytes unit;
+    for (const Parameter& parameter : plan.roles[0].parameters)
+      if (parameter.layer == 0) unit = unit + Bytes(4 * parameter.elements);
+    EXPECT_LT(MostOfGradients(InBackward(s)), unit * int64_t{2} + unit) << shards;
+    EXPECT_GT(MostOfGradients(s), MostOfGradients(InBackward(s)) + unit * int64_t{1}) << shards;
+  }
+}
+
+// As hooks do, each with an optimizer for its parameter.
+TEST(InBackward, UpdatesParameterByParameter) {
+  for (const Scenario& s : {TinyGpt(), Kind(TinyGpt(2), kFsdp)}) {
+    const Plan plan = *CompilePlan(InBackward(s));
+    const auto updates =
+        std::count_if(plan.roles[0].steady.ops.begin(), plan.roles[0].steady.ops.end(),
+                      [](const Op& op) { return std::holds_alternative<OptimizerUpdate>(op.kind); });
+    EXPECT_EQ(static_cast<size_t>(updates), plan.roles[0].parameters.size());
+  }
 }
 
 class In8BitsTraining : public testing::TestWithParam<ParityCase> {};

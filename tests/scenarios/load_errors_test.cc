@@ -408,6 +408,9 @@ TEST(LoadErrors, MomentsIn8BitsAreOfWholeTensors) {
       of("parallel: {data: {kind: fsdp, size: 2, version: 1}}\n"),
       "s.yaml:2:22: optimizer.moments is int8, expected parallel.data.version: 2, whose shards are parts "
       "of single parameters");
+  EXPECT_EQ(of("parallel: {data: {kind: fsdp, size: 2, offload: param}}\n"),
+            "s.yaml:2:22: optimizer.moments is int8, whose updates are kernels of devices; expected "
+            "parallel.data.offload: none, not param");
   EXPECT_EQ(of("framework: megatron_core\n"),
             "s.yaml:2:22: optimizer.moments is int8, expected framework windtunnel, pytorch or "
             "pytorch_compile, not megatron_core");
@@ -420,10 +423,16 @@ TEST(LoadErrors, UpdatesInBackwardNeedNoOtherGradients) {
   const std::string is_true = "s.yaml:2:26: optimizer.in_backward is true, expected ";
   EXPECT_EQ(of(""), "(no error)");
   EXPECT_EQ(of("parallel: {data: {kind: fsdp, size: 2}}\n"), "(no error)");
-  EXPECT_EQ(of("parallel: {data: {size: 2}}\n"),
-            is_true +
-                "one data-parallel rank, or parallel.data.kind: fsdp, not 2 ranks: gradients would be "
-                "used before DDP has reduced them");
+  EXPECT_EQ(
+      of("parallel: {data: {size: 2}}\n"),
+      is_true +
+          "parallel.data.kind: fsdp, or one data-parallel rank, not ddp over 2 ranks: gradients would be "
+          "used before DDP has reduced them");
+  EXPECT_EQ(
+      of("parallel: {data: {kind: fsdp, size: 2}}\nsearch: {kind: [fsdp, ddp]}\n"),
+      is_true +
+          "parallel.data.kind: fsdp, or one data-parallel rank, not ddp over 2 ranks: gradients would be "
+          "used before DDP has reduced them");
   EXPECT_EQ(of("parallel: {data: {kind: fsdp, size: 2, version: 1}}\n"),
             is_true + "parallel.data.version: 2, which reduces gradients of parameters");
   EXPECT_EQ(of("parallel: {data: {kind: zero2, size: 2}}\n"),

@@ -197,6 +197,8 @@ TEST_F(ImportHuggingFace, ReadsMomentsIn8BitsWhereTheyAreModelled) {
     return Yaml("r.yaml", recipe(more), kFourA100s).value_or("");
   };
   EXPECT_NE(text("optim: paged_adamw_8bit\n").find("Paged moments"), std::string::npos);
+  EXPECT_NE(text("optim: adamw_bnb_8bit\n").find("embeddings in fp32"), std::string::npos);
+  EXPECT_EQ(text("optim: adamw_torch_8bit\n").find("embeddings in fp32"), std::string::npos) << "torchao's";
   const std::string first = "fsdp: full_shard auto_wrap\noptim: adamw_bnb_8bit\n";
   EXPECT_EQ(Imported("r.yaml", recipe(first), kFourA100s).optimizer.moments, MomentsType::kFp32);
   EXPECT_NE(text(first).find("not modelled with FSDP 1 or ZeRO"), std::string::npos);

@@ -190,10 +190,20 @@ TEST(ImportTorchtitan, UpdatesInBackwardWhereThatIsModelled) {
   EXPECT_TRUE(early.optimizer.in_backward);
   EXPECT_EQ(early.optimizer.clip_norm, 0) << "no gradient is left to clip";
   EXPECT_FALSE(Imported("j.toml", job("false"), kEightNodes).optimizer.in_backward);
-  const std::string tensor = job("true", "[parallelism]\ntensor_parallel_degree = 8\n");
-  EXPECT_FALSE(Imported("j.toml", tensor, kEightNodes).optimizer.in_backward);
-  EXPECT_NE(Import("j.toml", tensor, kEightNodes).value_or("").find("early_step_in_backward is not modelled"),
-            std::string::npos);
+  for (const char* other :
+       {"[parallelism]\ntensor_parallel_degree = 8\n",
+        "[parallelism]\ndata_parallel_replicate_degree = 64\ndata_parallel_shard_degree = 1\n",
+        "[training]\nlocal_batch_size = 1\nglobal_batch_size = 128\n",
+        "[training]\nenable_cpu_offload = true\n"}) {
+    const Scenario late = Imported("j.toml", job("true", other), kEightNodes);
+    EXPECT_FALSE(late.optimizer.in_backward) << other;
+    EXPECT_EQ(late.optimizer.clip_norm, 1.0) << other;
+    EXPECT_NE(Import("j.toml", job("true", other), kEightNodes)
+                  .value_or("")
+                  .find("early_step_in_backward is not modelled"),
+              std::string::npos)
+        << other;
+  }
 }
 
 }  // namespace
