@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <tuple>
 
 #include "base/parsing_notes.h"
 #include "base/read_file.h"
@@ -95,7 +96,7 @@ Error NoObject(const std::string& line, const std::string& file, int number) {
   const size_t first = line.find_first_not_of(" \t\r");
   if (first == std::string::npos || line[first] != '{') return at(1, "is not a JSON object");
   try {
-    (void)Json::parse(line);
+    std::ignore = Json::parse(line);
   } catch (const Json::parse_error& e) {
     return at(std::max<size_t>(e.byte, 1), "is not JSON in UTF-8");
   } catch (const Json::exception&) {

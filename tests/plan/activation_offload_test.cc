@@ -112,8 +112,9 @@ TEST(ActivationOffload, FreesTheDevicesMemory) {
   for (const BufferId id : alive) {
     const Buffer& buffer = role.buffers[id];
     on_host += buffer.space == MemorySpace::kHost;
-    if (buffer.space == MemorySpace::kDevice)
+    if (buffer.space == MemorySpace::kDevice) {
       EXPECT_LT(buffer.bytes, SizeOf(buffer.dtype) * ActivationOffload::kLeastElements) << buffer.name;
+    }
   }
   EXPECT_GT(on_host, 5);
 }

@@ -22,13 +22,6 @@ Scenario Zero(DataParallelKind kind, Framework framework) {
   return s;
 }
 
-int CountCollectives(const Program& program, CollectiveKind kind, Phase phase) {
-  return static_cast<int>(std::count_if(program.ops.begin(), program.ops.end(), [&](const Op& op) {
-    const auto* collective = std::get_if<Collective>(&op.kind);
-    return collective != nullptr && collective->kind == kind && op.phase == phase;
-  }));
-}
-
 TEST(Zero, MegatronKeepsItsGradientBuffers) {
   const auto allocates_gradients = [](Framework framework) {
     const Plan plan = *CompilePlan(Zero(DataParallelKind::kZero1, framework));

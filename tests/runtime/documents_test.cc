@@ -57,7 +57,9 @@ TEST(Documents, AreSequencesToAttentionAlone) {
       EXPECT_EQ(forward->batch, 4 * s.batch.micro);
       EXPECT_EQ(forward->seq, s.model.seq_len / 4);
     }
-    if (const auto* rope = std::get_if<Rope>(&op.kind)) EXPECT_EQ(rope->seq, s.model.seq_len);
+    if (const auto* rope = std::get_if<Rope>(&op.kind)) {
+      EXPECT_EQ(rope->seq, s.model.seq_len);
+    }
   }
   EXPECT_EQ(attentions, s.model.layers);
 }

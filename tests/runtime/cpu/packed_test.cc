@@ -177,7 +177,9 @@ TEST(Dynamic8, GivesTheSameBytesAgain) {
       for (size_t i = first; i < end; ++i) {
         const float allowed = std::fabs(numbers[i]) > 0.98F * most ? 2 * half_part : half_part;
         EXPECT_NEAR(once[i], numbers[i], 1.001F * allowed);
-        if (std::fabs(numbers[i]) == most) EXPECT_EQ(once[i], numbers[i]);
+        if (std::fabs(numbers[i]) == most) {
+          EXPECT_EQ(once[i], numbers[i]);
+        }
       }
     }
   }
