@@ -177,6 +177,21 @@ struct AdamRule {
   }
 };
 
+// Of guarded updates (OptimizerUpdate::guarded).
+struct Guard {
+  const float* found_inf = nullptr;  // null: not guarded
+  const float* loss_scale = nullptr;
+
+  // Whether this step is skipped. If not, the rule learns of those that were.
+  template <typename Rule>
+  WT_DEVICE bool Skips(Rule& rule) const {
+    if (found_inf == nullptr) return false;
+    if (*found_inf != 0.0f) return true;
+    if (loss_scale[2] != 0.0f) rule.Skip(loss_scale[2]);
+    return false;
+  }
+};
+
 // M: the type of moments.
 template <typename Rule, typename M>
 struct UpdateKernel {
@@ -187,15 +202,11 @@ struct UpdateKernel {
   float* parameter[kMost] = {};
   M* m[kMost] = {};  // if the rule has them
   M* v[kMost] = {};
-  const float* found_inf = nullptr;  // null: not guarded
-  const float* loss_scale = nullptr;
+  Guard guard;
 
   WT_DEVICE void operator()() const {
     Rule own = rule;
-    if (found_inf != nullptr) {
-      if (*found_inf != 0.0f) return;
-      if (loss_scale[2] != 0.0f) own.Skip(loss_scale[2]);
-    }
+    if (guard.Skips(own)) return;
     table.ForEachOfBlock([&](int tensor, int64_t begin, int64_t end) {
       const float* const of_gradient = gradient[tensor] + begin;
       float* const of_parameter = parameter[tensor] + begin;
@@ -235,8 +246,7 @@ struct AdamIn8BitsKernel {
   float* parameter[kMost] = {};
   uint8_t* m[kMost] = {};
   uint8_t* v[kMost] = {};
-  const float* found_inf = nullptr;  // null: not guarded
-  const float* loss_scale = nullptr;
+  Guard guard;
 
   // Writes a block's moments, of which this thread has `x` if it `has_one`.
   template <bool kSigned>
@@ -250,10 +260,7 @@ struct AdamIn8BitsKernel {
 
   WT_DEVICE void operator()() const {
     AdamRule own = rule;
-    if (found_inf != nullptr) {
-      if (*found_inf != 0.0f) return;
-      if (loss_scale[2] != 0.0f) own.Skip(loss_scale[2]);
-    }
+    if (guard.Skips(own)) return;
     table.ForEachOfBlock([&](int tensor, int64_t begin, int64_t end) {
       for (int64_t first = begin; first < end; first += dynamic8::kBlock) {
         const int64_t i = first + Thread(), place = first / dynamic8::kBlock * dynamic8::kBytes;
@@ -354,10 +361,7 @@ template <typename M, typename Rule>
 void Update(Queue& queue, const OptimizerUpdate& op, const Rule& rule, const Operands& operands) {
   const size_t tensors = operands.reads.size() - (op.guarded ? 2 : 0);
   UpdateKernel<Rule, M> kernel{.rule = rule};
-  if (op.guarded) {
-    kernel.found_inf = operands.In(tensors, 1);
-    kernel.loss_scale = operands.In(tensors + 1, kLossScaleNumbers);
-  }
+  if (op.guarded) kernel.guard = {operands.In(tensors, 1), operands.In(tensors + 1, kLossScaleNumbers)};
   ForEachTable(
       kernel, operands.reads.first(tensors),
       [&](int at, size_t i) {
@@ -373,10 +377,7 @@ void Update(Queue& queue, const OptimizerUpdate& op, const Rule& rule, const Ope
 void UpdateIn8Bits(Queue& queue, const OptimizerUpdate& op, const AdamRule& rule, const Operands& operands) {
   const size_t tensors = operands.reads.size() - (op.guarded ? 2 : 0);
   AdamIn8BitsKernel kernel{.rule = rule};
-  if (op.guarded) {
-    kernel.found_inf = operands.In(tensors, 1);
-    kernel.loss_scale = operands.In(tensors + 1, kLossScaleNumbers);
-  }
+  if (op.guarded) kernel.guard = {operands.In(tensors, 1), operands.In(tensors + 1, kLossScaleNumbers)};
   ForEachTable(
       kernel, operands.reads.first(tensors),
       [&](int at, size_t i) {
