@@ -4,13 +4,8 @@
 
 #include <cmath>
 
+#include "runtime/device_function.h"
 #include "scenarios/operator_kinds.h"
-
-#if defined(__CUDACC__)
-#define WT_FUNCTION __device__ __forceinline__
-#else
-#define WT_FUNCTION inline __attribute__((always_inline))
-#endif
 
 namespace windtunnel {
 

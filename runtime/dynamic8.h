@@ -17,14 +17,7 @@
 #include <cstring>
 
 #include "plan/dtype.h"
-
-#if !defined(WT_FUNCTION)
-#if defined(__CUDACC__)
-#define WT_FUNCTION __device__ __forceinline__
-#else
-#define WT_FUNCTION inline __attribute__((always_inline))
-#endif
-#endif
+#include "runtime/device_function.h"
 
 namespace windtunnel::dynamic8 {
 

@@ -178,8 +178,9 @@ void AdaptAnyhow(Scenario& s) {
 // Sometimes keeps moments in 8 bits, where they may be, and otherwise never.
 void PackMomentsAnyhow(Scenario& s) {
   const DataParallelSpec& data = s.parallel.data;
-  const bool has_kind = data.kind == DataParallelKind::kNone || data.kind == DataParallelKind::kDdp ||
-                        (data.kind == DataParallelKind::kFsdp && data.version == 2);
+  const bool has_kind =
+      data.kind == DataParallelKind::kNone || data.kind == DataParallelKind::kDdp ||
+      (data.kind == DataParallelKind::kFsdp && data.version == 2 && data.offload == Offload::kNone);
   const bool may = has_kind && s.optimizer.kind != OptimizerKind::kSgd &&
                    (s.framework == Framework::kWindtunnel || IsPytorch(s.framework));
   if (s.optimizer.moments == MomentsType::kInt8) s.optimizer.moments = MomentsType::kFp32;
@@ -337,7 +338,7 @@ RC_GTEST_PROP(ComposedStep, IsPredictOfAnyShardedScenario, ()) {
   }
 }
 
-// (37 to 41 % of 1,500; most of the others are too short to stretch.)
+// (35 % of 1,500; most of the others are too short to stretch.)
 TEST(ComposedStep, StretchesAFairShareOfShardedScenarios) { EXPECT_GE(stretched, drawn / 5); }
 
 RC_GTEST_PROP(ComposedStep, IsPredictOfAnyScenario, ()) {
