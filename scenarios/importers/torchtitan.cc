@@ -336,8 +336,7 @@ class Importer {
                              draft_.FindInteger("batch.accumulate").value_or(1) == 1;
     if (!is_possible)
       draft_.Note(
-          "optimizer.early_step_in_backward is not modelled with tensor, pipeline or expert parallelism, "
-          "DDP, "
+          "optimizer.early_step_in_backward is not modelled with tensor, pipeline or expert ranks, DDP, "
           "accumulation or offload: memory is an upper bound.");
     return is_possible;
   }
