@@ -145,9 +145,29 @@ double AttentionWeights(const ModelSpec& model) {
          kv_rank * (queries - heads * rotated + values) + values * h;
 }
 
+// As LayersWeights; the scan's FLOPs (plan/transformer.cc), two of which count as one weight's.
+double HybridWeights(const ModelSpec& model) {
+  const auto number = [](int64_t x) { return static_cast<double>(x); };
+  const MambaSpec& mamba = *model.mamba;
+  const int64_t inner = mamba.inner(), packed = 2 * (inner + mamba.groups * mamba.state) + mamba.heads;
+  const double of_mamba = number(model.hidden * (packed + inner)) + 3.5 * number(inner * mamba.state);
+  const double matrices = IsGated(model.activation) ? 3 : 2;
+  const double of_experts =
+      model.experts ? number(model.ffn * model.experts->top_k + model.experts->shared_ffn) : 0;
+  double weights = 0;
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    const LayerKind kind = model.KindOf(layer);
+    if (kind.has_mixer) weights += kind.is_mamba ? of_mamba : AttentionWeights(model);
+    if (kind.has_mlp)
+      weights += matrices * number(model.hidden) * (kind.has_experts ? of_experts : number(model.DenseFfn()));
+  }
+  return weights;
+}
+
 // Weights of the GEMMs of all layers and multi-token prediction modules; of experts, only those that a token
 // uses.
 double LayersWeights(const ModelSpec& model) {
+  if (model.mamba) return HybridWeights(model);
   const double h = static_cast<double>(model.hidden), ffn = static_cast<double>(model.ffn);
   const double matrices = IsGated(model.activation) ? 3 : 2;
   const double experts = model.experts ? static_cast<double>(model.experts->top_k) : 1;  // of a token

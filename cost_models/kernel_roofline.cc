@@ -240,6 +240,31 @@ DType MultipliedAs(const Product& g, const DeviceSpec& device) {
   return g.of_blocks && device.PeakFor(DType::kMxFloat8) > FlopRate() ? DType::kMxFloat8 : g.dtype;
 }
 
+// What state-spaces/mamba's kernels reach, over the peak in fp32 without tensor cores: their small products
+// run on tensor cores, but with as much work beside them. On an H100 the five kernels of forward take 92.5 ns
+// a token (vLLM pull request 27299: 128 heads of 64 columns, a state of 128, one group, chunks of 256, 262,144
+// tokens), of which passes over memory, at its rate, are 34.7; the other 57.8 are for 6.33 MFLOP. No rates of
+// backward, nor of other devices, are published; they are taken to follow.
+constexpr double kStateSpaceRate = 1.64;
+
+// Windtunnel's kernels go token by token, without tensor cores: five operations a column of the state forward and
+// sixteen backward (runtime/cuda/kernels/state_space_scan.cu). What they reach of the peak has not been measured.
+constexpr double kScanRate = 0.5;
+
+Result<Duration> StateSpaceTime(const StateSpaceShape& s, Flops flops, bool is_backward,
+                                const DeviceSpec& device, const KernelOptions& options) {
+  const FlopRate fp32 = device.PeakFor(DType::kFloat32);
+  if (fp32 == FlopRate())
+    return InvalidInput("{} has no figure for arithmetic in fp32, expected peak_tflops.fp32 with model.mamba",
+                        device.name);
+  if (options.flash == FlashKernels::kWindtunnel) {
+    const double of_state = is_backward ? 16 : 5;
+    return Flops(of_state * static_cast<double>(s.tokens() * s.inner() * s.state)) / (fp32 * kScanRate);
+  }
+  // (In fp32, products run without tensor cores; half of the peak is an assumption.)
+  return flops / (fp32 * (SizeOf(s.dtype) == Bytes(2) ? kStateSpaceRate : 0.5));
+}
+
 Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {
   if (const auto* g = std::get_if<Gemm>(&kind)) {
     // Products that run at once share waves.
@@ -266,6 +291,10 @@ Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, co
     return BlockTime(*a, FlopsOf(kind), false, device, options);
   if (const auto* a = std::get_if<ContextAttentionBackward>(&kind))
     return BlockTime(*a, FlopsOf(kind), true, device, options);
+  if (const auto* s = std::get_if<StateSpaceForward>(&kind))
+    return StateSpaceTime(*s, FlopsOf(kind), false, device, options);
+  if (const auto* s = std::get_if<StateSpaceBackward>(&kind))
+    return StateSpaceTime(*s, FlopsOf(kind), true, device, options);
   return Duration();
 }
 

@@ -114,6 +114,8 @@ class Shaper {
     Says("backward", j.backward);
     Issued(j.backward);
   }
+  void operator()(const StateSpaceForward& s) { OfStateSpace(s, false); }
+  void operator()(const StateSpaceBackward& s) { OfStateSpace(s, true); }
   void operator()(const ActivationForward& a) { OfActivation(a, false); }
   void operator()(const ActivationBackward& a) { OfActivation(a, true); }
   void operator()(const EmbeddingForward& e) { OfEmbedding(e, false); }
@@ -238,6 +240,18 @@ class Shaper {
     Says("biased", a.biased);
     Says("heads_by_four", a.batch * a.heads % 4 == 0);
     Says("grouped", a.heads != a.kv_heads);
+    Issued(is_backward);
+  }
+  void OfStateSpace(const StateSpaceShape& s, bool is_backward) {
+    const double tokens = static_cast<double>(s.tokens());
+    const double chunks = s.chunk > 0 ? tokens / static_cast<double>(s.chunk) : 0;
+    Main("inner", Product(s.tokens(), s.inner()), s.dtype);
+    Tensor("packed", Product(s.tokens(), s.packed()));
+    Tensor("convolved", Product(s.tokens(), s.convolved()));
+    Tensor("steps", Product(s.tokens(), s.heads));
+    Tensor("states", chunks * Product(s.inner(), s.state));
+    Tensor("scores", tokens * Product(s.groups, s.chunk));
+    Says("several_sequences", s.batch > 1);
     Issued(is_backward);
   }
   template <typename Bias>

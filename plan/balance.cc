@@ -263,6 +263,11 @@ Parts MeasureLayer(const Scenario& scenario, const OperatorTimes& times, const L
     shorter.model.experts->first_dense = kind.has_experts ? 0 : 1;
     shorter.model.experts->every = 1;
   }
+  if (shorter.model.mamba) {
+    std::string& pattern = shorter.model.mamba->pattern;
+    pattern = kind.has_mixer ? std::string(1, kind.is_mamba ? 'M' : '*') : std::string();
+    if (kind.has_mlp) pattern += kind.has_experts ? 'E' : '-';
+  }
   shorter.model.sliding_window.reset();
   if (kind.window > 0) shorter.model.sliding_window = SlidingWindowSpec{.tokens = kind.window};
   return MeasureModel(shorter, times);

@@ -236,6 +236,16 @@ std::string KeyOf(const JoinLatentHeads& j) {
                      TypeSuffix(j.dtype));
 }
 
+std::string StateSpaceKey(std::string_view direction, const StateSpaceShape& s) {
+  return fmt::format(FMT_COMPILE("state_space_{} {} b={} s={} h={} g={} d={} n={} conv={} chunk={}"),
+                     direction, Name(s.dtype), s.batch, s.seq, s.heads, s.groups, s.head_dim, s.state, s.conv,
+                     s.chunk);
+}
+
+std::string KeyOf(const StateSpaceForward& s) { return StateSpaceKey("forward", s); }
+
+std::string KeyOf(const StateSpaceBackward& s) { return StateSpaceKey("backward", s); }
+
 std::string KeyOf(const ActivationForward& a) {
   return fmt::format(FMT_COMPILE("activation_forward {} rows={} columns={}{}{}"), WordOf(a.kind), a.rows,
                      a.columns, Flag(a.weighted, " weighted"), TypeSuffix(a.dtype));
@@ -453,6 +463,8 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const RelativeBiasBackward&) { return std::string_view("embedding"); },
                                [](const Rope&) { return std::string_view("rope"); },
                                [](const JoinLatentHeads&) { return std::string_view("rope"); },
+                               [](const StateSpaceForward&) { return std::string_view("state_space"); },
+                               [](const StateSpaceBackward&) { return std::string_view("state_space"); },
                                [](const ActivationForward&) { return std::string_view("activation"); },
                                [](const ActivationBackward&) { return std::string_view("activation"); },
                                [](const EmbeddingForward&) { return std::string_view("embedding"); },

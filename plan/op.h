@@ -19,11 +19,12 @@ using AnyKind =
                  HeadNormForward, HeadNormBackward, AttentionForward, AttentionBackward,
                  ContextAttentionForward, ContextAttentionBackward, MergeAttention, CopyColumns, SplitColumns,
                  SwapBlocks, Dropout, RelativeBias, RelativeBiasBackward, Rope, JoinLatentHeads,
-                 ActivationForward, ActivationBackward, EmbeddingForward, EmbeddingBackward, CrossEntropy,
-                 VocabParallelMaximum, VocabParallelSums, VocabParallelLoss, MeanSquaredError, Copy, Quantize,
-                 Dequantize, Scale, PackShards, UnpackShards, CopyTensors, Fill, UnscaleGradients,
-                 UpdateLossScale, GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate, MuonDirection,
-                 MuonUpdate, InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait>;
+                 StateSpaceForward, StateSpaceBackward, ActivationForward, ActivationBackward,
+                 EmbeddingForward, EmbeddingBackward, CrossEntropy, VocabParallelMaximum, VocabParallelSums,
+                 VocabParallelLoss, MeanSquaredError, Copy, Quantize, Dequantize, Scale, PackShards,
+                 UnpackShards, CopyTensors, Fill, UnscaleGradients, UpdateLossScale, GradientNorm, SquareRoot,
+                 ClipGradients, OptimizerUpdate, MuonDirection, MuonUpdate, InitializeParameter, LoadBatch,
+                 Collective, Send, Receive, HostWait>;
 
 template <typename T>
 concept OneOfTheKinds = !std::derived_from<T, AnyKind>;

@@ -88,6 +88,19 @@ Bytes KeysAndValuesOf(const Attention& a) {
   return SizeOf(a.dtype) * (a.blocks * a.batch * a.seq * a.kv_heads * (a.head_dim + a.values()));
 }
 
+// By chunks (Dao and Gu, arXiv:2405.21060, section 6). A multiply-add of a column of each head with each
+// column of its state makes a state, or reads one: twice in forward, five times in backward. Within a chunk,
+// of whose pairs of tokens half are seen, C B^T and its product with x: once each in forward; in backward C B^T
+// and its gradient's two products, and three products of heads, one of which _mamba_chunk_scan_combined_bwd of
+// state-spaces/mamba makes twice.
+double StateSpaceProducts(const StateSpaceShape& s, bool is_backward) {
+  const auto number = [](int64_t x) { return static_cast<double>(x); };
+  const double of_states = number(s.inner() * s.state) * (is_backward ? 5 : 2);
+  const double columns = is_backward ? number(3 * (s.shared() + s.inner())) : number(s.shared() + s.inner());
+  const double seen = number(std::min(s.chunk, s.seq) + 1) / 2;
+  return 2 * number(s.tokens()) * (of_states + seen * columns);
+}
+
 Bytes F32(int64_t elements) { return Bytes(4) * elements; }
 
 // ---- what a kernel reads and writes -----------------------------------------------------------------------
@@ -174,6 +187,12 @@ Bytes BytesOf(const JoinLatentHeads& j) {
   return SizeOf(j.dtype) *
          (j.tokens() * (j.query_columns() + j.kv_columns() + j.rope_dim + j.packed_columns()));
 }
+Bytes BytesOf(const StateSpaceForward& s) {
+  return SizeOf(s.dtype) * (s.tokens() * (s.packed() + 2 * s.inner())) + F32(s.tokens() * s.groups);
+}
+Bytes BytesOf(const StateSpaceBackward& s) {
+  return SizeOf(s.dtype) * (s.tokens() * (2 * s.packed() + 2 * s.inner())) + F32(s.tokens() * s.groups);
+}
 Bytes BytesOf(const ActivationForward& a) {
   const Bytes weights = a.weighted ? F32(a.rows) : Bytes(0);
   return SizeOf(a.dtype) * (a.rows * a.columns * (IsGated(a.kind) ? 3 : 2)) + weights;
@@ -239,6 +258,8 @@ Flops FlopsOf(const OpKind& kind) {
                  },
                  [](const ContextAttentionForward& a) { return Flops(ContextProducts(a, 1, 1)); },
                  [](const ContextAttentionBackward& a) { return Flops(ContextProducts(a, 3, 2)); },
+                 [](const StateSpaceForward& s) { return Flops(StateSpaceProducts(s, false)); },
+                 [](const StateSpaceBackward& s) { return Flops(StateSpaceProducts(s, true)); },
                  [](const auto&) { return Flops(0); }},
       kind);
 }

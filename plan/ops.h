@@ -17,6 +17,7 @@
 #include "plan/attention_ops.h"
 #include "plan/dtype.h"
 #include "plan/expert_ops.h"
+#include "plan/state_space_ops.h"
 #include "scenarios/operator_kinds.h"
 #include "scenarios/optimizer_spec.h"
 
@@ -505,7 +506,10 @@ void ForEachRun(const TensorPart& part, int position, int64_t begin, int64_t end
 // A parameter's initial values: a pure function of (run.seed, stream, element index), so that any rank can
 // make any part. With `part`, x is that part of the parameter. writes: x.
 struct InitializeParameter {
-  enum class Distribution { kNormal, kUniform, kOnes, kZeros } distribution = Distribution::kZeros;
+  // kDecay and kStepSize: of a Mamba-2 layer (mamba_ssm/modules/mamba2.py). The logarithm of a uniform number
+  // in [1, 16]; and what softplus makes a step of, whose logarithm is uniform in [log 0.001, log 0.1].
+  enum class Distribution { kNormal, kUniform, kOnes, kZeros, kDecay, kStepSize };
+  Distribution distribution = Distribution::kZeros;
   int64_t elements = 0;
   double scale = 0.0;   // standard deviation, or half width of the uniform
   uint64_t stream = 0;  // the parameter's position in registration order

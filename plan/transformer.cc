@@ -398,8 +398,14 @@ ModelStatistics Transformer::Statistics(int64_t parameters, int64_t frozen) cons
       static_cast<double>(statistics.parameters_without_positions) - unseen + heads_again - UnseenByMean();
   // Of the parameters that are seen; those that are not seen are frozen as well, or none are.
   const double seen_frozen = frozen > 0 ? seen - static_cast<double>(parameters - frozen) : 0;
+  // A multiply-add each that makes a state and that reads it, and three more operations (training.py of
+  // Megatron-LM, mamba_layer_flops); twice that in backward.
+  const double scans =
+      spec_.mamba
+          ? 21.0 * static_cast<double>(spec_.MambaLayers() * spec_.mamba->inner() * spec_.mamba->state)
+          : 0;
   statistics.flops_per_token = Flops(
-      6.0 * seen - 2.0 * seen_frozen +
+      scans + 6.0 * seen - 2.0 * seen_frozen +
       6.0 * static_cast<double>(spec_.heads * (spec_.head_dim + spec_.ValueDim())) * spec_.AttentionTokens());
   return statistics;
 }

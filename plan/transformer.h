@@ -2,7 +2,8 @@
 // residuals, final norm, head; and before them an encoder, if there is one (plan/transformer_encoder.cc). The
 // residual additions are fused into the norm that follows them. In blocks with a parallel residual
 // (ModelSpec::parallel_residual), attention and MLP take the block's input, and their sum joins it. With
-// ModelSpec::residual_from_norm the stream goes on from each norm's output; it is the same operators.
+// ModelSpec::residual_from_norm the stream goes on from each norm's output; it is the same operators. With
+// ModelSpec::mamba, some blocks have a state space model instead of attention, and some no MLP.
 //
 // Recomputation drops activations after a block's forward and makes them again at the beginning of its
 // backward (single modules: later):
@@ -127,6 +128,8 @@ class Transformer : public Model {
   void RegisterDense(Role& role, const std::string& prefix, TransformerBlock& block, int64_t ffn, bool bias);
   ExpertMlp RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp);
   TransformerBlock RegisterBlock(Role& role, const std::string& name, ModuleId parent, const LayerKind& kind);
+  void RegisterAttention(Role& role, const std::string& prefix, TransformerBlock& block);
+  void RegisterStateSpace(Role& role, const std::string& prefix, TransformerBlock& block);
   // Nothing if positions are of another kind.
   std::optional<RelativePositions> RegisterRelative(Role& role, const std::string& name,
                                                     const TokenStream& stream, bool causal);
@@ -165,6 +168,8 @@ class Transformer : public Model {
   void Attend(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice ForwardToMlp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice AttentionForwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  // Attention, or what the block has instead, without the projection behind it.
+  void Mix(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice ForwardDown(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice ProjectDown(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
@@ -190,6 +195,7 @@ class Transformer : public Model {
   void RunAttentionAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void RunAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void RecomputeBlock(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  void RecomputeWithoutMlp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void RecomputeEverySecondMatmul(const LayerContext& c, const TransformerBlock& block,
                                   BlockActivations& saved);
   void MakeHeadsAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
@@ -218,6 +224,22 @@ class Transformer : public Model {
   }
   // Whether the final norm is in the stage, and behind it the modules that predict further tokens.
   bool ends_model() const { return spec_.mtp ? stage_.has_mtp : stage_.is_last; }
+  // What frameworks do otherwise with a state space model (StateSpace::Style). In Megatron-Core the norm before
+  // it is part of the first projection, and is not recomputed; and the MLP behind it is a layer of its own, the
+  // input of which full recomputation keeps.
+  static bool MakesOutputAgain(const TransformerBlock& block) {
+    return block.state_space && block.state_space->style == StateSpace::Style::kOutputAgain;
+  }
+  static bool HasNormInProjection(const TransformerBlock& block) {
+    return block.state_space && block.state_space->style == StateSpace::Style::kNormApart;
+  }
+  bool KeepsBetween(const TransformerBlock& block) const {
+    return spec_.mamba && IsMegatronOrDeepspeed(framework_) && block.has_mixer && block.has_mlp;
+  }
+  // The residual stream behind a block, which the block's branch still has to join.
+  Slice StreamBehind(const TransformerBlock& block, const BlockActivations& saved) const {
+    return Stream(block.has_mlp ? saved.norm2 : saved.norm1);
+  }
   // The residual stream behind a norm.
   Slice Stream(const Norm::Saved& norm) const { return spec_.residual_from_norm ? norm.normalised : norm.x; }
   bool has_chunks() const { return loss_chunks_ > 1 && stage_.is_last && !stage_.is_replica; }

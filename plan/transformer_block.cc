@@ -31,15 +31,26 @@ void Transformer::Attend(const LayerContext& c, const TransformerBlock& block, B
 Slice Transformer::AttentionForwardOps(const LayerContext& c, const TransformerBlock& block,
                                        BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.attention_module);
+  Mix(c, block, saved);
+  return Project(c, block, saved);
+}
+
+void Transformer::Mix(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
+  if (block.state_space) {
+    saved.qkv_input = block.qkv.InputToKeep(c, saved.norm1.y);
+    saved.qkv = block.qkv.Forward(c, saved.qkv_input, block.stream.tokens);
+    saved.attention = block.state_space->Forward(c, saved.qkv, saved.state_space);
+    return;
+  }
   ProjectQkv(c, block, saved);
   Attend(c, block, saved);
   saved.attention = AttentionOf(c, block).Leave(saved.core.out);
-  return Project(c, block, saved);
 }
 
 Slice Transformer::Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
   saved.attention = block.projection.InputToKeep(c, saved.attention);
   const Slice out = block.projection.Forward(c, saved.attention, block.stream.tokens);
+  if (MakesOutputAgain(block)) saved.attention = kNoSlice;
   saved.attention_mask = Drop(c, block.stream, out, AttentionName(block));
   if (KeepsProjected(block)) saved.projected = out;
   return out;
@@ -144,14 +155,21 @@ Slice Transformer::BlockForward(const LayerContext& c, const TransformerBlock& b
                                 BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.module);
   AtSlot(c.b, LayerSlot::kAttention);
-  saved.norm1 = PreNorm(c, block.norm1, AttentionName(block) + ".x", x, branch, block.stream.rows);
-  const Slice attention = ForwardToMlp(c, block, saved);
+  Slice attention = kNoSlice;
+  if (block.has_mixer) {
+    saved.norm1 = PreNorm(c, block.norm1, AttentionName(block) + ".x", x, branch, block.stream.rows);
+    attention = ForwardToMlp(c, block, saved);
+    if (!block.has_mlp) return attention;
+  } else {
+    saved.norm2 = PreNorm(c, block.norm2, MlpName(block) + ".x", x, branch, block.stream.rows);
+  }
   const Slice mlp = MlpForwardOps(c, block, saved);
   if (block.is_parallel()) c.AddTo(mlp, attention, MlpName(block) + ".sum");
   return PostNorm(c, block.mlp_post_norm, mlp, block.stream.rows, saved.mlp_post_norm);
 }
 
-// The operators from the first norm's output to the second's. Returns what attention gives.
+// The operators from the first norm's output to the second's. Returns what attention gives: without an MLP,
+// the block's branch.
 Slice Transformer::ForwardToMlp(const LayerContext& c, const TransformerBlock& block,
                                 BlockActivations& saved) {
   const Slice attention = AttentionForwardOps(c, block, saved);
@@ -162,6 +180,7 @@ Slice Transformer::ForwardToMlp(const LayerContext& c, const TransformerBlock& b
   }
   Slice branch =
       PostNorm(c, block.attention_post_norm, attention, block.stream.rows, saved.attention_post_norm);
+  if (!block.has_mlp) return branch;
   Slice stream = Stream(saved.norm1);
   if (block.cross) {
     branch = CrossForward(c, block, stream, branch, saved.cross);
@@ -175,7 +194,7 @@ Transformer::ResidualStream Transformer::RunBlock(const LayerContext& c, const T
                                                   const ResidualStream& stream, BlockActivations& saved) {
   std::map<int, Slice> converted = c.copies->current;
   const Slice branch = BlockForward(c, block, stream.x, stream.branch, saved);
-  const Slice x = Stream(saved.norm2);
+  const Slice x = StreamBehind(block, saved);
   DropActivations(block, saved);
   if (RunsProductsAgain(block)) c.copies->ForgetAllBut(std::move(converted));
   return {x, branch};
@@ -199,6 +218,7 @@ uint32_t Transformer::ModulesAgain(const Scenario& scenario) {
 }
 
 bool Transformer::RunsDenseAgain(const TransformerBlock& block) const {
+  if (!block.has_mlp) return false;
   if (!block.experts) return RunsAgain(RecomputeModule::kMlp);
   return block.has_dense && (RunsAgain(RecomputeModule::kMoe) || RunsAgain(RecomputeModule::kSharedExperts));
 }
@@ -209,8 +229,10 @@ void Transformer::DropModules(const TransformerBlock& block, BlockActivations& s
     for (ContextAttention::Core* core : {&saved.core, &saved.cross.core})
       core->saved = core->dropped = core->mask = core->rounded = kNoSlice;
   if (RunsAgain(RecomputeModule::kLayerNorm)) {
-    for (Norm::Saved* norm : {&saved.norm1, &saved.norm2}) norm->y = norm->statistics = kNoSlice;
-    saved.qkv_input = saved.up_input = kNoSlice;
+    for (Norm::Saved* norm : {&saved.norm1, &saved.norm2})
+      if (norm != &saved.norm1 || !HasNormInProjection(block)) norm->y = norm->statistics = kNoSlice;
+    if (!HasNormInProjection(block)) saved.qkv_input = kNoSlice;
+    saved.up_input = kNoSlice;
   }
   if (RunsAgain(RecomputeModule::kLatentUp)) {
     saved.qkv = kNoSlice;
@@ -240,6 +262,15 @@ void DropLatents(const LatentProjections& latent, BlockActivations& saved) {
 
 }  // namespace
 
+namespace {
+
+// The norm that takes the block's input.
+Norm::Saved& InputNormOf(const TransformerBlock& block, BlockActivations& saved) {
+  return block.has_mixer ? saved.norm1 : saved.norm2;
+}
+
+}  // namespace
+
 // Drops slices from `saved`: a slice that backward does not use lives only until its last use in forward.
 void Transformer::DropActivations(const TransformerBlock& block, BlockActivations& saved) const {
   switch (block.recompute) {
@@ -263,9 +294,11 @@ void Transformer::DropActivations(const TransformerBlock& block, BlockActivation
       if (saved.up.size() > 1) saved.up[1] = kNoSlice;
       return;
     case Recompute::kFull: {
-      const Slice input = saved.norm1.x, bias = saved.bias, source = saved.cross.source;
+      const Slice input = InputNormOf(block, saved).x, bias = saved.bias, source = saved.cross.source;
+      const Slice between = KeepsBetween(block) ? saved.norm2.x : kNoSlice;
       saved = {};
-      saved.norm1.x = input;
+      if (between.buffer >= 0) saved.unneeded = {between};
+      InputNormOf(block, saved).x = input;
       saved.bias = bias;
       saved.cross.source = source;
       return;
@@ -294,7 +327,7 @@ void Transformer::RunAgain(const LayerContext& c, const TransformerBlock& block,
 
 // Runs before the MLP's backward. Megatron runs modules to the end; others stop when backward has its inputs.
 void Transformer::RunMlpAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
-  if (!block.mlp_has_gradient()) return;
+  if (!block.has_mlp || !block.mlp_has_gradient()) return;
   const bool runs_dense = RunsDenseAgain(block);
   const bool runs_experts = block.experts && RunsAgain(RecomputeModule::kMoe);
   if (RunsAgain(RecomputeModule::kLayerNorm)) {
@@ -316,7 +349,7 @@ void Transformer::RunMlpAgain(const LayerContext& c, const TransformerBlock& blo
 // Runs before the backward of the attention's output projection.
 void Transformer::RunAttentionNormAgain(const LayerContext& c, const TransformerBlock& block,
                                         BlockActivations& saved) {
-  if (!RunsAgain(RecomputeModule::kLayerNorm)) return;
+  if (!RunsAgain(RecomputeModule::kLayerNorm) || HasNormInProjection(block)) return;
   c.b.SetPhase(Phase::kRecompute);
   saved.norm1 = block.norm1->Forward(c, saved.norm1.x, kNoSlice, block.stream.rows);
   saved.qkv_input =
@@ -327,6 +360,7 @@ void Transformer::RunAttentionNormAgain(const LayerContext& c, const Transformer
 // Runs after the backward of the attention's output projection.
 void Transformer::RunAttentionAgain(const LayerContext& c, const TransformerBlock& block,
                                     BlockActivations& saved) {
+  if (block.state_space) return;
   c.b.SetPhase(Phase::kRecompute);
   if (RunsAgain(RecomputeModule::kLatentUp))
     saved.qkv = AttentionOf(c, block).Enter(
@@ -335,11 +369,29 @@ void Transformer::RunAttentionAgain(const LayerContext& c, const TransformerBloc
   c.b.SetPhase(Phase::kBackward);
 }
 
+// Needed behind the projection: the dropout mask, and what a post-norm saves.
+void Transformer::RecomputeWithoutMlp(const LayerContext& c, const TransformerBlock& block,
+                                      BlockActivations& saved) {
+  if (!stops_early() || spec_.dropout > 0 || block.attention_post_norm) {
+    ForwardToMlp(c, block, saved);
+    return;
+  }
+  ForwardScope scope(c.hooks, block.attention_module);
+  Mix(c, block, saved);
+  saved.attention = block.projection.InputToKeep(c, saved.attention);
+}
+
 void Transformer::RecomputeBlock(const LayerContext& c, const TransformerBlock& block,
                                  BlockActivations& saved) {
-  saved.norm1 =
-      PreNorm(c, block.norm1, AttentionName(block) + ".x", saved.norm1.x, kNoSlice, block.stream.rows);
-  ForwardToMlp(c, block, saved);
+  if (block.has_mixer) {
+    saved.norm1 =
+        PreNorm(c, block.norm1, AttentionName(block) + ".x", saved.norm1.x, kNoSlice, block.stream.rows);
+    if (!block.has_mlp) return RecomputeWithoutMlp(c, block, saved);
+    ForwardToMlp(c, block, saved);
+  } else {
+    saved.norm2 =
+        PreNorm(c, block.norm2, MlpName(block) + ".x", saved.norm2.x, kNoSlice, block.stream.rows);
+  }
   Slice out = kNoSlice;
   {
     ForwardScope scope(c.hooks, block.mlp_module);
@@ -441,10 +493,16 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Transformer
   const std::string name = AttentionName(block);
   dx = c.InType(types_.activations, dx, name + ".dy");
   dx = DropGradient(c, block.stream, dx, saved.attention_mask, name);
+  if (MakesOutputAgain(block)) saved.attention = block.state_space->OutputAgain(c, saved.state_space);
   Slice dout =
       block.projection.Backward(c, dx, saved.attention, block.stream.tokens, block.qkv_has_gradient());
   if (!block.qkv_has_gradient()) return kNoSlice;
   RunAttentionAgain(c, block, saved);
+  if (block.state_space) {
+    const Slice dpacked = block.state_space->Backward(c, dout, saved.qkv, saved.state_space);
+    return block.qkv.Backward(c, {dpacked}, saved.qkv_input, block.stream.tokens, /*weight_ready=*/true,
+                              block.input_has_gradient);
+  }
   Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core, &saved.dscores);
   if (block.latent) return block.latent->Backward(c, dqkv, saved.qkv_input, block.stream.rows, saved.latents);
   if (rotates()) c.b.Add(RopeOp(block, true), name + ".rope", {dqkv}, {dqkv});
@@ -481,11 +539,18 @@ Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& 
     c.AddDelayed(LayerSlot::kAttentionWeights);
     return dinput;
   }
-  Slice dbranch = PostNormBackward(c, block.mlp_post_norm, dx, block.stream.rows, saved.mlp_post_norm);
-  Slice dnorm2 = MlpBackwardOps(c, block, saved, dbranch);
-  if (!block.attention_has_gradient()) return kNoSlice;
-  dx = PreNormBackward(c, block.norm2, MlpName(block) + ".x", dnorm2, dx, block.stream.rows, saved.norm2,
-                       spec_.residual_from_norm);
+  Slice dbranch;
+  if (block.has_mlp) {
+    dbranch = PostNormBackward(c, block.mlp_post_norm, dx, block.stream.rows, saved.mlp_post_norm);
+    Slice dnorm2 = MlpBackwardOps(c, block, saved, dbranch);
+    if (!block.attention_has_gradient()) return kNoSlice;
+    dx = PreNormBackward(c, block.norm2, MlpName(block) + ".x", dnorm2, dx, block.stream.rows, saved.norm2,
+                         spec_.residual_from_norm);
+  }
+  if (!block.has_mixer) {
+    c.AddDelayed(LayerSlot::kAttentionWeights);
+    return dx;
+  }
   if (block.cross) dx = CrossBackward(c, block, saved.cross, dx);
   dbranch = PostNormBackward(c, block.attention_post_norm, dx, block.stream.rows, saved.attention_post_norm);
   Slice dnorm1 = AttentionBackwardOps(c, block, saved, dbranch);

@@ -13,6 +13,7 @@
 #include "plan/model.h"
 #include "plan/norms.h"
 #include "plan/projections.h"
+#include "plan/state_space.h"
 #include "scenarios/derived.h"
 
 namespace windtunnel {
@@ -55,10 +56,14 @@ struct TransformerBlock {
   std::optional<HeadNorm> head_norm;
   Linear projection, down;
   std::optional<CrossAttention> cross;
+  // Instead of the attention core: qkv and projection are then the layers around it.
+  std::optional<StateSpace> state_space;
   bool causal = true;  // whether a token sees only those before it
   // Instead of up and down, which then belong to the shared expert, if there is one.
   std::optional<ExpertMlp> experts;
   bool has_dense = true;  // whether up and down exist
+  bool has_mlp = true;    // if not, the block ends with its projection, and has no norm2
+  bool has_mixer = true;  // if not, the block begins with norm2: it has no attention, nor anything instead
   // Whether attention and MLP take the same stream; with kOneNorm, there is no norm2.
   ParallelResidual parallel = ParallelResidual::kNone;
   int64_t window = 0;  // the number of tokens that a token attends to; 0: all preceding ones
@@ -68,7 +73,9 @@ struct TransformerBlock {
 
   // Whether what these layers return depends on anything that is trained, and so has a gradient.
   bool qkv_has_gradient() const { return input_has_gradient || latent || qkv.is_trained(); }
-  bool attention_has_gradient() const { return qkv_has_gradient() || projection.is_trained(); }
+  bool attention_has_gradient() const {
+    return has_mixer ? qkv_has_gradient() || projection.is_trained() : input_has_gradient;
+  }
   bool mlp_input_has_gradient() const {
     return is_parallel() ? input_has_gradient : attention_has_gradient();
   }
@@ -84,7 +91,7 @@ struct BlockActivations {
   HeadNorm::Saved head_norm;
   LatentProjections::Saved latents;
   Slice bias, dscores;          // of relative positions, all blocks'; what backward leaves for its gradient
-  Slice qkv;                    // the input of the attention core
+  Slice qkv;                    // the input of the attention core, or of the state space model
   ContextAttention::Core core;  // the results of the attention core
   Slice attention;              // the input of the output projection
   Slice projected;              // the output of that projection, if it is kept
@@ -95,6 +102,7 @@ struct BlockActivations {
   std::vector<Slice> unneeded;  // not needed, but kept by a policy almost to the end of backward
   ExpertMlp::Saved experts;
   CrossActivations cross;
+  StateSpace::Saved state_space;
 };
 
 // A multi-token prediction module (ModelSpec::mtp). Its inputs are the previous module's output, after its
@@ -123,7 +131,7 @@ struct TokenPredictorPass {
 };
 
 inline std::string AttentionName(const TransformerBlock& block) {
-  return block.projection.name.substr(0, block.projection.name.size() - 5);
+  return block.projection.name.substr(0, block.projection.name.rfind('.'));
 }
 inline std::string MlpName(const TransformerBlock& block) {
   return block.experts ? block.experts->name : block.down.name.substr(0, block.down.name.size() - 5);

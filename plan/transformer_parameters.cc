@@ -1,6 +1,7 @@
 // The parameters and modules of a stage of a transformer.
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "plan/relative_buckets.h"
 #include "plan/transformer.h"
@@ -206,41 +207,101 @@ HeadNorm Transformer::RegisterHeadNorm(Role& role, ModuleId module, const std::s
 
 TransformerBlock Transformer::RegisterBlock(Role& role, const std::string& name, ModuleId parent,
                                             const LayerKind& kind) {
-  const int64_t queries = spec_.heads * spec_.head_dim, keys = spec_.kv_heads * spec_.head_dim;
   const std::string prefix = name + ".";
   TransformerBlock block;
   block.stream = stream_;
   block.causal = spec_.causal;
   block.window = kind.window;
+  block.has_mlp = kind.has_mlp;
+  block.has_mixer = kind.has_mixer;
   block.module = AddModule(name, parent);
-  block.attention_module = AddModule(prefix + "attn", block.module);
+  if (kind.has_mixer)
+    block.attention_module = AddModule(prefix + (kind.is_mamba ? "mixer" : "attn"), block.module);
   const ModuleId cross = kind.is_of_decoder ? AddModule(prefix + "cross", block.module) : -1;
-  block.mlp_module = AddModule(prefix + "mlp", block.module);
-  if (spec_.pre_norm) block.norm1 = RegisterNorm(role, block.module, prefix + "norm1", spec_.hidden);
-  if (spec_.latent_attention) block.latent = RegisterLatents(role, block.attention_module, prefix + "attn.");
-  else
-    block.qkv = RegisterProjections(role, block.attention_module, prefix + "attn.", {"qkv", LoraTarget::kQkv},
-                                    {{"q", queries, LoraTarget::kQueries},
-                                     {"k", keys, LoraTarget::kKeys},
-                                     {"v", keys, LoraTarget::kValues}},
-                                    spec_.qkv_bias);
-  if (spec_.qk_norm) block.head_norm = RegisterHeadNorm(role, block.attention_module, prefix + "attn.");
-  block.projection = RegisterRowParallel(role, block.attention_module, prefix + "attn.proj",
-                                         spec_.heads * spec_.ValueDim(), spec_.bias);
-  RegisterAdapter(role, block.attention_module, LoraTarget::kProjection, block.projection, {});
-  if (spec_.post_norm)
+  if (kind.has_mlp) block.mlp_module = AddModule(prefix + "mlp", block.module);
+  if (kind.has_mixer && spec_.pre_norm)
+    block.norm1 = RegisterNorm(role, block.module, prefix + "norm1", spec_.hidden);
+  if (kind.is_mamba) RegisterStateSpace(role, prefix + "mixer.", block);
+  else if (kind.has_mixer) RegisterAttention(role, prefix + "attn.", block);
+  if (kind.has_mixer && spec_.post_norm)
     block.attention_post_norm = RegisterNorm(role, block.module, prefix + "attn_post_norm", spec_.hidden);
   if (kind.is_of_decoder) block.cross = RegisterCrossAttention(role, prefix, block.module, cross);
   block.parallel = spec_.parallel_residual;
-  if (spec_.pre_norm && block.parallel != ParallelResidual::kOneNorm)
-    block.norm2 = RegisterNorm(role, block.module, prefix + "norm2", spec_.hidden);
-  RegisterMlp(role, prefix, kind.has_experts, block);
-  if (spec_.post_norm)
-    block.mlp_post_norm = RegisterNorm(role, block.module, prefix + "mlp_post_norm", spec_.hidden);
+  if (kind.has_mlp) {
+    if (spec_.pre_norm && block.parallel != ParallelResidual::kOneNorm)
+      block.norm2 = RegisterNorm(role, block.module, prefix + "norm2", spec_.hidden);
+    RegisterMlp(role, prefix, kind.has_experts, block);
+    if (spec_.post_norm)
+      block.mlp_post_norm = RegisterNorm(role, block.module, prefix + "mlp_post_norm", spec_.hidden);
+  } else {
+    block.has_dense = false;
+  }
   for (std::vector<Linear>* layers : {&block.qkv.layers, &block.up.layers})
     for (Linear& layer : *layers) layer.is_fp8 = types_.fp8 != Fp8Recipe::kNone;
   block.projection.is_fp8 = block.down.is_fp8 = types_.fp8 != Fp8Recipe::kNone;
   return block;
+}
+
+void Transformer::RegisterAttention(Role& role, const std::string& prefix, TransformerBlock& block) {
+  const int64_t queries = spec_.heads * spec_.head_dim, keys = spec_.kv_heads * spec_.head_dim;
+  const ModuleId module = block.attention_module;
+  if (spec_.latent_attention) block.latent = RegisterLatents(role, module, prefix);
+  else
+    block.qkv = RegisterProjections(role, module, prefix, {"qkv", LoraTarget::kQkv},
+                                    {{"q", queries, LoraTarget::kQueries},
+                                     {"k", keys, LoraTarget::kKeys},
+                                     {"v", keys, LoraTarget::kValues}},
+                                    spec_.qkv_bias);
+  if (spec_.qk_norm) block.head_norm = RegisterHeadNorm(role, module, prefix);
+  block.projection =
+      RegisterRowParallel(role, module, prefix + "proj", spec_.heads * spec_.ValueDim(), spec_.bias);
+  RegisterAdapter(role, module, LoraTarget::kProjection, block.projection, {});
+}
+
+// mamba_ssm's Mamba2 and its initial values. Its projections have no biases.
+void Transformer::RegisterStateSpace(Role& role, const std::string& prefix, TransformerBlock& block) {
+  const MambaSpec& spec = *spec_.mamba;
+  const ModuleId module = block.attention_module;
+  const int64_t inner = spec.inner(), shared = spec.groups * spec.state, ranks = tensor_.ranks();
+  const std::vector<int64_t> convolved = {inner, shared, shared};
+  StateSpace model;
+  model.name = prefix.substr(0, prefix.size() - 1);
+  model.shape = {.batch = batch_,
+                 .seq = stream_.seq,
+                 .heads = spec.heads / ranks,
+                 .groups = spec.groups / ranks,
+                 .head_dim = spec.head_dim,
+                 .state = spec.state,
+                 .conv = spec.conv,
+                 .chunk = spec.chunk,
+                 .dtype = types_.activations};
+  model.epsilon = spec_.norm_epsilon;
+  model.by_chunks = framework_ != Framework::kWindtunnel;
+  if (IsMegatronOrDeepspeed(framework_)) model.style = StateSpace::Style::kNormApart;
+  if (is_pytorch()) model.style = StateSpace::Style::kOutputAgain;
+  // Megatron-Core's Muon leaves the first projection to AdamW.
+  const bool were_hidden = std::exchange(is_hidden_, false);
+  Linear in = RegisterColumnParallel(role, module, prefix + "in_proj", spec_.hidden,
+                                     {inner, inner, shared, shared, spec.heads}, /*bias=*/false);
+  block.qkv = ProjectionsOf({std::move(in)});
+  const double bound = 1 / std::sqrt(static_cast<double>(spec.conv));
+  const auto add = [&](size_t i, const char* suffix, std::vector<int64_t> shape, ParameterInit init,
+                       std::vector<int64_t> blocks) {
+    int64_t elements = 1;
+    for (const int64_t size : shape) elements *= size;
+    const int index = AddParameter(role, module, model.name + suffix, std::move(shape), init,
+                                   {ParameterSplit::By::kRows, std::move(blocks)});
+    model.parameters[i] = {index, elements / ranks, suffix};
+  };
+  add(0, ".conv.weight", {inner + 2 * shared, spec.conv}, {Distribution::kUniform, bound}, convolved);
+  add(1, ".conv.bias", {inner + 2 * shared}, {Distribution::kUniform, bound}, convolved);
+  add(2, ".dt_bias", {spec.heads}, {Distribution::kStepSize, 0}, {spec.heads});
+  add(3, ".A_log", {spec.heads}, {Distribution::kDecay, 0}, {spec.heads});
+  add(4, ".D", {spec.heads}, {Distribution::kOnes, 0}, {spec.heads});
+  add(5, ".norm.weight", {inner}, {Distribution::kOnes, 0}, {inner});
+  is_hidden_ = were_hidden;
+  block.state_space = std::move(model);
+  block.projection = RegisterRowParallel(role, module, prefix + "out_proj", inner, /*bias=*/false);
 }
 
 // The shared expert has no biases.

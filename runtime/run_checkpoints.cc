@@ -92,8 +92,9 @@ Status Load(const TensorSource& source, RankSession& session, bool with_optimize
 Status CheckModel(const Plan& plan, const Checkpoint& checkpoint) {
   // With other values of these keys the parameters mean the same.
   const std::vector<std::string> free = {
-      "model.seq_len", "model.encoder.seq_len",         "model.attention",
-      "model.dropout", "model.experts.capacity_factor", "model.experts.imbalance"};
+      "model.seq_len",    "model.encoder.seq_len",         "model.attention",
+      "model.dropout",    "model.experts.capacity_factor", "model.experts.imbalance",
+      "model.mamba.chunk"};
   WT_ASSIGN_OR_RETURN(const auto changed,
                       FindChangedKey(ResolvedYaml(plan.scenario), checkpoint.info().scenario, "model", free));
   if (!changed) return Ok();

@@ -11,6 +11,7 @@
 #include "scenarios/describe.h"
 #include "scenarios/encoder_checks.h"
 #include "scenarios/lora_checks.h"
+#include "scenarios/mamba_checks.h"
 #include "scenarios/model_checks.h"
 #include "scenarios/optimizer_checks.h"
 #include "scenarios/precision_checks.h"
@@ -46,7 +47,10 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
                                                          product(model.hidden) * values
                                                    : 0;
   const int64_t layers = model.AllLayers() + model.MtpLayers();
-  double parameters = product(layers) * of_latents +
+  const MambaSpec mamba = model.mamba.value_or(MambaSpec{.state = 0});
+  const double of_mamba =  // columns of its two projections
+      product(3, mamba.heads, mamba.head_dim) + product(2, mamba.groups, mamba.state) + product(mamba.heads);
+  double parameters = product(layers, model.hidden) * of_mamba + product(layers) * of_latents +
                       product(layers, model.hidden) *
                           (heads + product(matrices, model.ffn, experts) + product(matrices, shared) +
                            product(matrices, model.MixesExperts() ? model.DenseFfn() : 0)) +
@@ -55,7 +59,7 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
                       product(2, model.MtpLayers(), model.hidden, model.hidden);
   double widest = std::max({product(4, model.hidden), heads, product(2, model.ffn), product(2, shared),
                             product(2, model.DenseFfn()), ranks, heads + values, product(model.vocab),
-                            product(model.heads, LongestSequence(model))});
+                            product(4) * of_mamba, product(model.heads, LongestSequence(model))});
   for (size_t i = 1; i < model.widths.size(); ++i)
     parameters += product(model.widths[i - 1], model.widths[i]);
   for (int64_t width : model.widths) widest = std::max(widest, product(width));
@@ -475,6 +479,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   CheckOneProcess(scenario, check);
   CheckLora(scenario, check);
   CheckEncoder(scenario, check);
+  CheckMamba(scenario, check);
   CheckRelativePositions(scenario, check);
   CheckZero3(scenario, check);
   CheckSplits(scenario, check);

@@ -1,5 +1,6 @@
 #include "scenarios/defaults.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -30,8 +31,19 @@ int64_t GatedWidth(int64_t hidden) {
   return (8 * hidden / 3 + kMultiple - 1) / kMultiple * kMultiple;
 }
 
+void CompleteMamba(const Given& given, bool has_base, ModelSpec& model) {
+  MambaSpec& mamba = *model.mamba;
+  if (model.layers == 0) model.layers = LayersInPattern(mamba.pattern);
+  if (mamba.heads == 0 && mamba.head_dim > 0) mamba.heads = 2 * model.hidden / mamba.head_dim;
+  if (!has_base && !given("model.position")) model.position = PositionKind::kNone;
+  if (mamba.pattern.find('*') != std::string::npos || model.heads > 0) return;
+  model.heads = std::max<int64_t>(mamba.heads, 1);  // no layer has attention
+  model.head_dim = mamba.head_dim;
+}
+
 void CompleteTransformer(const Given& given, bool has_base, ModelSpec& model) {
   if (!given("model.widths")) model.widths.clear();
+  if (model.mamba) CompleteMamba(given, has_base, model);
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   if (model.encoder && model.encoder->seq_len == 0) model.encoder->seq_len = model.seq_len;
   const bool gated = IsGated(model.activation);

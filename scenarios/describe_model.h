@@ -71,6 +71,26 @@ void Describe(V& v, EncoderSpec& encoder) {
 }
 
 template <typename V>
+void Describe(V& v, MambaSpec& mamba) {
+  v.Text(
+      "pattern", mamba.pattern,
+      {.words = {"M", "M-M*-", "ME*E"},
+       .summary = "letters such as M-M*-: M (Mamba-2), * (attention), - (an MLP) and E (experts)"},
+      "the letters of Megatron's --hybrid-override-pattern, repeated: M (Mamba-2), * (attention), - (an MLP) "
+      "and E (experts); a layer is M or * with the - or E behind it, or a further - or E (default M)");
+  v.Integer("state", mamba.state, From(1, 1024), "columns of a head's state (default 128)");
+  v.Integer("head_dim", mamba.head_dim, From(1, 1024), "width of a head (default 64)");
+  v.Integer("heads", mamba.heads, kSize, "heads (default 2 x model.hidden / head_dim)");
+  v.Integer("groups", mamba.groups, kSize,
+            "groups of heads that share the matrices B and C, and have a norm together (default 1; divides "
+            "heads)");
+  v.Integer("conv", mamba.conv, From(1, 16),
+            "tokens that the convolution sees, the own included (default 4)");
+  v.Integer("chunk", mamba.chunk, From(1, 65536),
+            "predicted: tokens of the chunks that kernels work on (default 256)");
+}
+
+template <typename V>
 void Describe(V& v, LoraSpec& lora) {
   v.Integer("rank", lora.rank, kWidth, "columns between an adapter's two matrices (default 8)");
   v.Number("alpha", lora.alpha, From(0, 1e6),
@@ -110,8 +130,10 @@ void Describe(V& v, ModelSpec& model) {
   if (v.Covers(model.kind == ModelKind::kTransformer)) {
     v.Word("norm", model.norm, "default layernorm");
     v.Number("norm_epsilon", model.norm_epsilon, FromToBelow(0, 1), "added to the variance (default 1e-5)");
-    v.Word("position", model.position,
-           "default learned; relative: biases of attention's scores by distance (T5), with attention: eager");
+    v.Word(
+        "position", model.position,
+        "default learned (with mamba: none); relative: biases of attention's scores by distance (T5), with "
+        "attention: eager");
     v.Number("rope_theta", model.rope_theta, AtLeast(1),
              "position rope: the base of its frequencies (default 10000)");
     v.Integer("rope_dim", model.rope_dim, From(0, kSize.max),
@@ -158,6 +180,8 @@ void Describe(V& v, ModelSpec& model) {
     v.OptionalBlock("encoder", model.encoder,
                     "an encoder of source sequences, whose output the layers attend to: they are a decoder's "
                     "(BART, T5)");
+    v.OptionalBlock("mamba", model.mamba,
+                    "layers with Mamba-2 instead of attention: all, or some (hybrid models)");
     v.OptionalBlock("experts", model.experts, "mixture of experts");
     v.OptionalBlock("mtp", model.mtp,
                     "multi-token prediction: modules behind the last layer for tokens further on");

@@ -1,10 +1,12 @@
 #include "scenarios/difference.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
+#include "scenarios/characters.h"
 #include "scenarios/derived.h"
 #include "scenarios/keys.h"
 #include "scenarios/load.h"
@@ -14,16 +16,8 @@
 namespace windtunnel {
 namespace {
 
-// On one line, and without spaces where possible, so that a shell takes most values for one word.
-std::string FlowText(const YamlNode& node) {
-  if (node.is_null()) return "null";
-  if (node.is_scalar()) return node.quoted ? YamlText(node.text) : node.text;
-  std::vector<std::string> items;
-  for (size_t i = 0; i < node.items.size(); ++i)
-    items.push_back((node.is_block() ? node.keys[i].name + ": " : "") + FlowText(node.items[i]));
-  const std::string all = fmt::format("{}", fmt::join(items, ","));
-  return node.is_block() ? "{" + all + "}" : "[" + all + "]";
-}
+// Without spaces where possible, so that a shell takes most values for one word.
+std::string FlowText(const YamlNode& node) { return InOneLine(node, ","); }
 
 const YamlNode& In(const YamlNode& block, const std::string& key) {
   static const YamlNode nothing;
@@ -47,7 +41,7 @@ void Compare(const std::string& path, const YamlNode& made, const YamlNode& base
 }
 
 // The tree of `scenario` without keys that are long, or may not be text, if both scenarios agree on them.
-Result<YamlNode> TreeOf(Scenario scenario, const Scenario& other) {
+YamlNode TreeOf(Scenario scenario, const Scenario& other) {
   scenario.search.reset();
   scenario.name.clear();
   scenario.description.clear();
@@ -56,7 +50,7 @@ Result<YamlNode> TreeOf(Scenario scenario, const Scenario& other) {
   if (scenario.data == other.data) scenario.data.clear();
   if (scenario.parallel.pipeline.schedule == other.parallel.pipeline.schedule)
     scenario.parallel.pipeline.schedule = PipelineSpec{}.schedule;
-  return ParseYaml(ResolvedYaml(scenario), "the resolved scenario");
+  return ResolvedTree(std::move(scenario));
 }
 
 // If only one of nodes and devices_per_node is given, the other becomes 1. So both are given together.
@@ -79,12 +73,12 @@ Result<std::vector<Override>> OverridesThatMake(const Scenario& made, const Scen
   Scenario loaded = made;
   loaded.parallel = WithDerivedKeys(base.derived, made.cluster, made.parallel);
   if (base.derived.reduce) loaded.precision.reduce = DerivedReduce(made);
-  WT_ASSIGN_OR_RETURN(const YamlNode made_tree, TreeOf(made, base));
-  WT_ASSIGN_OR_RETURN(const YamlNode base_tree, TreeOf(base, made));
-  WT_ASSIGN_OR_RETURN(const YamlNode loaded_tree, TreeOf(loaded, base));
   std::vector<Override> overrides;
-  Compare("", made_tree, base_tree, loaded_tree, overrides);
+  Compare("", TreeOf(made, base), TreeOf(base, made), TreeOf(loaded, base), overrides);
   GiveWholeShape(made.cluster, overrides);
+  for (const Override& override : overrides)
+    if (Utf8Prefix(override.value) < override.value.size())
+      return InvalidInput("{} is {}, which is not UTF-8", override.key, Printable(override.value));
   return overrides;
 }
 

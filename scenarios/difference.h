@@ -13,7 +13,7 @@ namespace windtunnel {
 // describe.h. They are all keys that have another value in `made`, or would have without an override, except
 // the keys of `search`.
 //
-// Errors: InvalidInput if a scenario cannot be written as YAML (a path that is not UTF-8).
+// Errors: InvalidInput for a value that is not UTF-8 (a path).
 Result<std::vector<Override>> OverridesThatMake(const Scenario& made, const Scenario& base);
 
 }  // namespace windtunnel

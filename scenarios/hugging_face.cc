@@ -406,10 +406,13 @@ constexpr std::string_view kOfGemma = "norms add one to their weights, and embed
 constexpr std::string_view kOfLlama4 = "some layers have no positions, and routers score tokens otherwise";
 constexpr std::string_view kOfDeepseek = "routers score tokens otherwise";
 constexpr std::string_view kOfT5 = "scores are not scaled, and the input of a tied head is";
+constexpr std::string_view kOfGranite = "embeddings, attention, residuals and logits are scaled";
+constexpr std::string_view kOfOneNorm = "groups of heads of a Mamba-2 layer have one norm together";
 constexpr std::string_view kOfGlm = "rotary positions turn other pairs of columns";
 using SeqLen = std::optional<int64_t>;
 constexpr ModelType kModelTypes[] = {
     {"arcee", [](const Config& c, SeqLen) { return ReadArcee(c); }},
+    {"bamba", [](const Config& c, SeqLen) { return ReadBamba(c); }, kOfOneNorm},
     {"bart", [](const Config& c, SeqLen) { return ReadBart(c, /*has_pre_norm=*/false); },
      "positions begin with the third embedding"},
     {"bert", [](const Config& c, SeqLen) { return ReadBert(c); },
@@ -426,11 +429,12 @@ constexpr ModelType kModelTypes[] = {
     {"gpt2", [](const Config& c, SeqLen) { return ReadGpt2(c); }},
     {"gpt_neox", [](const Config& c, SeqLen) { return ReadGptNeox(c); }},
     {"gpt_oss", ReadGptOss, "attention has sinks"},
-    {"granite", [](const Config& c, SeqLen) { return ReadLlama(c); },
-     "embeddings, attention, residuals and logits are scaled"},
+    {"granite", [](const Config& c, SeqLen) { return ReadLlama(c); }, kOfGranite},
+    {"granitemoehybrid", [](const Config& c, SeqLen) { return ReadGraniteHybrid(c); }, kOfGranite},
     {"llama", [](const Config& c, SeqLen) { return ReadLlama(c); }},
     {.name = "llama4", .read = ReadLlama4, .differs = kOfLlama4, .has_part = true},
     {.name = "llama4_text", .read = ReadLlama4, .differs = kOfLlama4, .is_of_text = true},
+    {"mamba2", [](const Config& c, SeqLen) { return ReadMamba2(c); }, kOfOneNorm},
     {"mbart", [](const Config& c, SeqLen) { return ReadBart(c, /*has_pre_norm=*/true); },
      "embeddings have a norm, and positions begin with the third embedding"},
     // 4096: where the configuration says nothing.
@@ -439,6 +443,7 @@ constexpr ModelType kModelTypes[] = {
     {.name = "mistral3", .read = ReadMistral3, .has_part = true},
     {"mixtral", ReadMixtral},
     {"mt5", [](const Config& c, SeqLen) { return ReadT5(c, /*is_multilingual=*/true); }, kOfT5},
+    {"nemotron_h", [](const Config& c, SeqLen) { return ReadNemotronH(c); }, kOfDeepseek},
     {"olmo2", [](const Config& c, SeqLen) { return ReadOlmo(c, 1e4); }},
     {"olmo3", ReadOlmo3},
     {"olmoe", [](const Config& c, SeqLen) { return ReadOlmoe(c); }, "experts' weights do not add up to 1"},

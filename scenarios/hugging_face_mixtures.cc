@@ -6,9 +6,7 @@
 #include "scenarios/scalars.h"
 
 namespace windtunnel::hugging_face {
-namespace {
 
-// Experts that drop no token, weighted by the softmax over the chosen ones.
 Result<ExpertsSpec> ReadExperts(const Config& config, std::string_view count_key, int64_t default_count,
                                 int64_t default_top_k) {
   WT_ASSIGN_OR_RETURN(const int64_t count, config.Size(count_key, default_count, From(2, 65536)));
@@ -23,7 +21,6 @@ Result<ExpertsSpec> ReadExperts(const Config& config, std::string_view count_key
       .count = static_cast<int>(count), .top_k = static_cast<int>(top_k), .capacity_factor = 0};
 }
 
-// One group means no groups. DeepSeek-V3's default is eight groups, with a token's experts in four of them.
 Status ReadExpertGroups(const Config& config, ExpertsSpec& experts) {
   const YamlNode* type = config.Get("model_type");
   const bool has_default = type != nullptr && type->text == "deepseek_v3";
@@ -37,6 +34,8 @@ Status ReadExpertGroups(const Config& config, ExpertsSpec& experts) {
   experts.top_k_groups = static_cast<int>(chosen.value_or(*groups));
   return Ok();
 }
+
+namespace {
 
 // Experts behind the first layers, and several shared experts as one.
 Status ReadExpertsBehindOthers(const Config& config, ModelSpec& model) {

@@ -1,7 +1,8 @@
 // What the readers of Hugging Face's configurations share (hugging_face.cc), those of mixtures of experts
-// (hugging_face_mixtures.cc), those of models with a parallel residual (hugging_face_parallel.cc), and those
-// of encoders with decoders (hugging_face_encoders.cc). Errors: InvalidInput for a wrong value, Unsupported
-// for what is not modelled; with the configuration's place.
+// (hugging_face_mixtures.cc), those of models with a parallel residual (hugging_face_parallel.cc), those of
+// encoders with decoders (hugging_face_encoders.cc), and those of models with Mamba-2 layers
+// (hugging_face_hybrids.cc). Errors: InvalidInput for a wrong value, Unsupported for what is not modelled;
+// with the configuration's place.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +45,12 @@ Result<ModelSpec> ReadQwen3(const Config& config, const LlamaDefaults& defaults,
 Result<ModelSpec> ReadBart(const Config& config, bool has_pre_norm);
 Result<ModelSpec> ReadT5(const Config& config, bool is_multilingual);
 
+// Experts that drop no token, weighted by the softmax over the chosen ones.
+Result<ExpertsSpec> ReadExperts(const Config& config, std::string_view count_key, int64_t default_count,
+                                int64_t default_top_k);
+// One group means no groups. DeepSeek-V3's default is eight groups, with a token's experts in four of them.
+Status ReadExpertGroups(const Config& config, ExpertsSpec& experts);
+
 Result<ModelSpec> ReadMixtral(const Config& config, std::optional<int64_t> seq_len);
 Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_len);
 Result<ModelSpec> ReadOlmoe(const Config& config);
@@ -59,5 +66,10 @@ Result<ModelSpec> ReadGptNeox(const Config& config);
 Result<ModelSpec> ReadPhi(const Config& config);
 Result<ModelSpec> ReadFalcon(const Config& config);
 Result<ModelSpec> ReadCohere(const Config& config);
+
+Result<ModelSpec> ReadNemotronH(const Config& config);
+Result<ModelSpec> ReadBamba(const Config& config);
+Result<ModelSpec> ReadGraniteHybrid(const Config& config);
+Result<ModelSpec> ReadMamba2(const Config& config);
 
 }  // namespace windtunnel::hugging_face

@@ -213,6 +213,7 @@ std::string_view MainKeyOf(std::string_view block, bool is_number) {
                                     {"model.sliding_window", "tokens", ""},
                                     {"model.experts", "count", ""},
                                     {"model.encoder", "layers", ""},
+                                    {"model.mamba", "state", "pattern"},
                                     {"model.mtp", "layers", ""},
                                     {"batch", "micro", ""},
                                     {"precision", "", "param"},

@@ -31,6 +31,8 @@ Result<Scenario> ParseScenarioFor(const std::string& device, const std::string& 
 // Every key with its value, defaults included, in a fixed order: what `explain --resolved` prints.
 // ParseScenario of it gives the same scenario.
 std::string ResolvedYaml(const Scenario& scenario);
+// The same before it is text. (The members that describe.h visits are not const: the reader fills them in.)
+YamlNode ResolvedTree(Scenario scenario);
 
 // "sha256:…" of the resolved scenario without its name, description, preset name, run counts and tolerance,
 // but with the rows of a schedule file.

@@ -179,7 +179,8 @@ void CheckExperts(const ModelSpec& model, Checker& check) {
                "model.experts.top_k is {}, expected at most count ({})", experts.top_k, experts.count);
   CheckExpertGroups(experts, check);
   check.Expect(
-      model.LayersWithExperts() > 0, {"model.experts.first_dense", "model.experts.every", "model.layers"},
+      model.mamba || model.LayersWithExperts() > 0,
+      {"model.experts.first_dense", "model.experts.every", "model.layers"},
       "no layer has experts: model.experts.first_dense is {} and every {}, expected one of the {} layers "
       "behind the first {} to be a multiple of {}",
       experts.first_dense, experts.every, model.layers, experts.first_dense, experts.every);
@@ -244,6 +245,7 @@ void CheckMlp(const ModelSpec& model, Checker& check) {
                           "masked_share",
                           "document_tokens",
                           "encoder",
+                          "mamba",
                           "experts",
                           "mtp",
                           "lora",

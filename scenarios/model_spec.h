@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/layer_pattern.h"
 #include "scenarios/operator_kinds.h"
 
 namespace windtunnel {
@@ -77,6 +78,20 @@ struct EncoderSpec {
   bool operator==(const EncoderSpec&) const = default;
 };
 
+// Mamba-2 (Dao and Gu, arXiv:2405.21060): layers in which a state space model mixes tokens, instead of
+// attention (plan/state_space_ops.h). `pattern` says which layers (scenarios/layer_pattern.h).
+struct MambaSpec {
+  std::string pattern = "M";
+  int64_t state = 128;  // columns of a head's state
+  int64_t head_dim = 64;
+  int64_t heads = 0;    // 0, until defaults are completed: 2 * hidden / head_dim
+  int64_t groups = 1;   // of heads that share the input and output matrices of the state (B and C)
+  int64_t conv = 4;     // tokens that the convolution in front sees
+  int64_t chunk = 256;  // tokens that kernels handle with matrix products; predicted only
+  int64_t inner() const { return heads * head_dim; }
+  bool operator==(const MambaSpec&) const = default;
+};
+
 // Linear layers that may have adapters, by their names in blocks. Frameworks stack queries, keys and values
 // in one layer (kQkv), and gate and up (kGateUp), or have a layer for each (PyTorch's gated models).
 enum class LoraTarget { kQueries, kKeys, kValues, kQkv, kProjection, kGate, kUp, kGateUp, kDown };
@@ -112,6 +127,9 @@ struct LayerKind {
   bool has_experts = false;
   int64_t window = 0;  // tokens that each token sees, itself included; 0: all before it
   bool is_of_decoder = false;  // it also attends to an encoder's output
+  bool is_mamba = false;       // a state space model instead of attention
+  bool has_mixer = true;       // attention, or a state space model
+  bool has_mlp = true;         // an MLP, or experts
   auto operator<=>(const LayerKind&) const = default;
 };
 
@@ -154,6 +172,7 @@ struct ModelSpec {
   // one.
   int64_t document_tokens = 0;
   std::optional<EncoderSpec> encoder = std::nullopt;
+  std::optional<MambaSpec> mamba = std::nullopt;
   std::optional<ExpertsSpec> experts = std::nullopt;
   std::optional<TokenPredictionSpec> mtp = std::nullopt;
   std::optional<LoraSpec> lora = std::nullopt;
@@ -166,17 +185,36 @@ struct ModelSpec {
   // The tokens of a sample: of a sequence, and of its source if there is an encoder.
   int64_t SampleTokens() const { return seq_len + (encoder ? encoder->seq_len : 0); }
   // Whether layer `layer` (from 0) has experts: none of the first `first_dense` layers has, and of the
-  // model's layers each `every`-th has.
+  // model's layers each `every`-th has; or as mamba->pattern says.
   bool HasExperts(int64_t layer) const {
+    if (mamba) return experts && LayerOfPattern(mamba->pattern, layer).behind == 'E';
     return experts && layer >= experts->first_dense && (layer + 1) % experts->every == 0;
   }
   int64_t LayersWithExperts() const {
+    if (mamba) return CountLayers([this](const LayerKind& kind) { return kind.has_experts; });
     return experts ? layers / experts->every - std::min(experts->first_dense, layers) / experts->every : 0;
   }
   // Whether some layers have experts and others a plain MLP.
   bool MixesExperts() const {
     const int64_t with = LayersWithExperts();
+    if (mamba) return with > 0 && with < CountLayers([](const LayerKind& kind) { return kind.has_mlp; });
     return with > 0 && with < layers;
+  }
+  // With `mamba`: the number of layers of which `f`, given the kind, is true.
+  template <typename F>
+  int64_t CountLayers(F f) const {
+    const int64_t period = LayersInPattern(mamba->pattern);
+    int64_t count = 0;
+    for (int64_t layer = 0; layer < std::min(period, layers); ++layer) {
+      const int64_t repetitions = (layers - layer + period - 1) / period;
+      count += f(KindOf(layer)) ? repetitions : 0;
+    }
+    return count;
+  }
+  static bool HasAttention(const LayerKind& kind) { return kind.has_mixer && !kind.is_mamba; }
+  static bool HasPlainMlp(const LayerKind& kind) { return kind.has_mlp && !kind.has_experts; }
+  int64_t MambaLayers() const {
+    return mamba ? CountLayers([](const LayerKind& kind) { return kind.is_mamba; }) : 0;
   }
   // Of each sequence, the tokens that are masked, and their share, over which the loss is the mean.
   int64_t MaskedTokens() const {
@@ -206,6 +244,7 @@ struct ModelSpec {
   double AttentionTokens() const {
     if (encoder) return CrossAttentionTokens();
     const int64_t tokens = DocumentTokens();
+    if (mamba) return static_cast<double>(CountLayers(HasAttention) * tokens);
     const double share = HasWindows() ? SeenPairs(tokens, sliding_window->tokens) / SeenPairs(tokens, 0) : 1;
     const auto of = [&](int64_t of_layers, bool has_window) {
       return static_cast<double>(of_layers * tokens) * (has_window ? share : 1);
@@ -245,7 +284,15 @@ struct ModelSpec {
     return false;
   }
   // Of a layer of the model, or of its decoder.
-  LayerKind KindOf(int64_t layer) const { return {HasExperts(layer), WindowOf(layer), encoder.has_value()}; }
+  LayerKind KindOf(int64_t layer) const {
+    LayerKind kind{HasExperts(layer), WindowOf(layer), encoder.has_value()};
+    if (!mamba) return kind;
+    const PatternLayer of_pattern = LayerOfPattern(mamba->pattern, layer);
+    kind.is_mamba = of_pattern.mixer == 'M';
+    kind.has_mixer = of_pattern.mixer != '\0';
+    kind.has_mlp = of_pattern.behind != '\0';
+    return kind;
+  }
   // The number of multi-token prediction modules. The layer in each is of the last layer's kind.
   int64_t MtpLayers() const { return mtp ? mtp->layers : 0; }
   // Whether the embedding table is used more than once: by the head, for multi-token prediction, or by
@@ -254,10 +301,15 @@ struct ModelSpec {
     return kind == ModelKind::kTransformer && (tie_embeddings || mtp || encoder);
   }
   // Whether all layers are of one kind.
-  bool HasAlikeLayers() const { return !MixesExperts() && !MixesWindows(); }
+  bool HasAlikeLayers() const {
+    if (mamba)
+      return CountLayers([first = KindOf(0)](const LayerKind& kind) { return kind == first; }) == layers;
+    return !MixesExperts() && !MixesWindows();
+  }
   // The period, in layers, with which the kinds of layers repeat behind the first layers without experts (and
   // also among those).
   int64_t LayerPeriod() const {
+    if (mamba) return LayersInPattern(mamba->pattern);
     return std::lcm(MixesExperts() ? experts->every : 1, MixesWindows() ? sliding_window->full_every : 1);
   }
   // Width of a head's values.

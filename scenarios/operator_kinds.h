@@ -28,7 +28,7 @@ constexpr bool IsGated(ActivationKind kind) {
 }
 enum class NormKind { kLayerNorm, kRmsNorm };
 // kRelative: T5's biases of scores, by the distance of query and key (plan/relative_buckets.h).
-enum class PositionKind { kLearned, kRope, kRelative };
+enum class PositionKind { kLearned, kRope, kRelative, kNone };
 enum class AttentionKind { kFlash, kEager };
 // Whether attention and MLP of a block take the same residual stream (GPT-J's x + attention(norm(x)) +
 // mlp(norm(x))) instead of one behind the other, and how many norms they have then.

@@ -38,6 +38,12 @@ void CheckScaledBlocks(const Scenario& scenario, Checker& check) {
     expect("model.kv_heads", "columns of queries, keys and values",
            (model.heads + 2 * model.kv_heads) / tensor * model.head_dim);
   }
+  if (model.mamba) {
+    const MambaSpec& mamba = *model.mamba;
+    expect("model.mamba.heads", "columns of heads", mamba.inner() / tensor);
+    expect("model.mamba.groups", "columns of the first projection",
+           (2 * (mamba.inner() + mamba.groups * mamba.state) + mamba.heads) / tensor);
+  }
   const int64_t splits = parallel.context.size * (parallel.tensor.sequence ? tensor : 1);
   expect("model.seq_len", "tokens", scenario.batch.micro * model.seq_len / splits);
   if (model.encoder)

@@ -17,7 +17,8 @@ namespace {
 // norms behind attention and the MLP. GPT-NeoX's is GPT-2's with rotary positions of a quarter of each head,
 // an untied head, and the MLP beside attention. BERT's and BART's are GPT-2's with norms behind attention and
 // the MLP; BART's is a decoder's, with an encoder. T5's has RMS norms, ReLU, relative positions, no biases
-// and a tied head; Flan-T5's (T5 1.1) GEGLU and an untied one.
+// and a tied head; Flan-T5's (T5 1.1) GEGLU and an untied one. Nemotron-H's is Llama's without positions,
+// with a squared ReLU, and in most layers with Mamba-2 instead of attention. Mamba-2's has nothing else.
 enum class Family {
   kGpt,
   kLlama,
@@ -31,7 +32,9 @@ enum class Family {
   kBert,
   kBart,
   kT5,
-  kFlanT5
+  kFlanT5,
+  kNemotronH,
+  kMamba2
 };
 
 ActivationKind ActivationOf(Family family) {
@@ -39,12 +42,15 @@ ActivationKind ActivationOf(Family family) {
     case Family::kBart:
     case Family::kBert:
     case Family::kGpt:
+    case Family::kMamba2:
     case Family::kNeox:
       return ActivationKind::kGelu;
     case Family::kGptOss:
       return ActivationKind::kClampedSwiglu;
     case Family::kT5:
       return ActivationKind::kRelu;
+    case Family::kNemotronH:
+      return ActivationKind::kSquaredRelu;
     case Family::kFlanT5:
     case Family::kGemma3:
       return ActivationKind::kGeglu;
@@ -52,6 +58,12 @@ ActivationKind ActivationOf(Family family) {
       return ActivationKind::kSwiglu;
   }
 }
+
+// As in MambaSpec. If heads is 0, no layer has Mamba-2.
+struct Mamba {
+  std::string_view pattern = {};
+  int64_t heads = 0, groups = 8, state = 128, chunk = 128;
+};
 
 // What only some models have.
 struct Others {
@@ -64,6 +76,7 @@ struct Others {
   int groups = 0, top_k_groups = 0;
   int64_t window = 0, full_every = 0;  // as in SlidingWindowSpec; window 0: none
   int64_t source = 0;  // tokens of a source sequence: there is an encoder, of as many layers; 0: none
+  Mamba mamba = {};
 };
 
 struct Row {
@@ -73,6 +86,12 @@ struct Row {
   double rope_theta = 10'000, norm_epsilon = 1e-5;
   Others others = {};
 };
+
+constexpr std::string_view kNemotronH8b = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-";
+constexpr std::string_view kNemotronH56b =
+    "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-"
+    "M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-";
+constexpr std::string_view kNemotron3Nano = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
 
 // Sources of the rows, from top to bottom:
 //   GPT-2    openai/gpt-2 (hparams.json of the released checkpoints 124M, 355M, 774M, 1558M)
@@ -111,6 +130,11 @@ struct Row {
 //   Gemma 3  arXiv:2503.19786, table 1; google/gemma-3-{1b,4b,12b,27b}-pt config.json; its context in
 //            pre-training (section 2.2). Not modelled: embeddings times the root of their width, another base
 //            of rotary positions in layers with a window, the image tower.
+//   Nemotron-H  arXiv:2504.03624; these and Nemotron 3: NVIDIA-NeMo/Megatron-Bridge,
+//            models/nemotronh/nemotron_h_provider.py, with its context. Its layers are mixers, MLPs
+//            and experts; here a layer is a mixer with what follows it. Not modelled: routing by sigmoid.
+//   Mamba-2  Dao and Gu, arXiv:2405.21060; state-spaces/mamba2-2.7b config.json, with the padded vocabulary.
+//            Its heads are Mamba-2's, since no layer has attention.
 constexpr Row kRows[] = {
     // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, {others}
     // clang-format off
@@ -213,6 +237,16 @@ constexpr Row kRows[] = {
      {.head_dim = 256, .tie_embeddings = true, .window = 1024, .full_every = 6}},
     {"gemma3-27b",       Family::kGemma3,    62,  5376,  32, 16, 21504, 262208, 32768,   1e6,  1e-6,
      {.head_dim = 128, .tie_embeddings = true, .window = 1024, .full_every = 6}},
+    {"nemotron-h-8b",    Family::kNemotronH, 28,  4096,  32,  8, 21504, 131072,  8192,   1e4,  1e-5,
+     {.head_dim = 128, .mamba = {.pattern = kNemotronH8b, .heads = 128}}},
+    {"nemotron-h-56b",   Family::kNemotronH, 64,  8192,  64,  8, 32768, 131072,  8192,   1e4,  1e-5,
+     {.head_dim = 128, .mamba = {.pattern = kNemotronH56b, .heads = 256, .state = 256}}},
+    {"nemotron3-nano-30b", Family::kNemotronH, 29, 2688, 32,  2,  1856, 131072,  8192,   1e4,  1e-5,
+     {.head_dim = 128, .experts = 128, .top_k = 6, .shared_ffn = 3712,
+      .mamba = {.pattern = kNemotron3Nano, .heads = 64}}},
+    {"mamba2-2.7b",      Family::kMamba2,    64,  2560,  80,  0,     0,  50288,  2048,   1e4,  1e-5,
+     {.head_dim = 64, .tie_embeddings = true,
+      .mamba = {.pattern = "M", .heads = 80, .groups = 1, .chunk = 256}}},
     // clang-format on
 };
 
@@ -246,7 +280,10 @@ ModelSpec Expand(const Row& row) {
   model.activation = ActivationOf(row.family);
   model.norm = gpt || neox ? NormKind::kLayerNorm : NormKind::kRmsNorm;
   model.norm_epsilon = row.norm_epsilon;
-  model.position = gpt ? PositionKind::kLearned : t5 ? PositionKind::kRelative : PositionKind::kRope;
+  model.position = gpt                      ? PositionKind::kLearned
+                   : t5                     ? PositionKind::kRelative
+                   : others.mamba.heads > 0 ? PositionKind::kNone
+                                            : PositionKind::kRope;
   if (t5) model.attention = AttentionKind::kEager;
   model.rope_theta = row.rope_theta;
   model.bias = gpt || neox || row.family == Family::kGptOss;
@@ -265,6 +302,12 @@ ModelSpec Expand(const Row& row) {
     model.parallel_residual = ParallelResidual::kTwoNorms;
   }
   if (others.source > 0) model.encoder = EncoderSpec{.layers = row.layers, .seq_len = others.source};
+  if (others.mamba.heads > 0)
+    model.mamba = MambaSpec{.pattern = std::string(others.mamba.pattern),
+                            .state = others.mamba.state,
+                            .heads = others.mamba.heads,
+                            .groups = others.mamba.groups,
+                            .chunk = others.mamba.chunk};
   if (others.experts > 0)
     model.experts = ExpertsSpec{.count = others.experts,
                                 .top_k = others.top_k,

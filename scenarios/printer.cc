@@ -46,35 +46,65 @@ std::string YamlText(const std::string& text) {
   return quoted + "\"";
 }
 
-void Printer::Wrap(std::string_view key, const WrapPolicy& wrap, std::string_view) {
-  switch (wrap.kind) {
-    case WrapPolicy::Kind::kBlock:
-      return Line(key, "block");
-    case WrapPolicy::Kind::kRoot:
-      return Line(key, "root");
-    case WrapPolicy::Kind::kSize:
-      return Line(key, fmt::format("size:{}", wrap.size_bytes));
-    case WrapPolicy::Kind::kModules:
-      return List(key, Quoted(wrap.modules));
+namespace {
+
+// Appends the block's keys, `indent` columns from the left.
+void Append(const YamlNode& block, int indent, std::string& out) {
+  for (size_t i = 0; i < block.keys.size(); ++i) {
+    const YamlNode& node = block.items[i];
+    out.append(static_cast<size_t>(indent), ' ').append(block.keys[i].name).append(":");
+    const bool has_blocks = node.is_list() && !node.items.empty() && node.items.front().is_block();
+    if (!node.is_block() && !has_blocks) {
+      out.append(" ").append(InOneLine(node, ", ")).append("\n");
+      continue;
+    }
+    out.append("\n");
+    if (node.is_block()) Append(node, indent + 2, out);
+    for (const YamlNode& item : node.is_list() ? node.items : std::vector<YamlNode>()) {
+      const size_t start = out.size();
+      Append(item, indent + 4, out);
+      out[start + static_cast<size_t>(indent) + 2] = '-';  // the first key's line becomes "- key: value"
+    }
   }
 }
 
-std::vector<std::string> Printer::Quoted(const std::vector<std::string>& texts) {
-  std::vector<std::string> quoted;
-  for (const std::string& text : texts) quoted.push_back(YamlText(text));
-  return quoted;
+}  // namespace
+
+std::string InOneLine(const YamlNode& node, std::string_view between) {
+  if (node.is_null()) return "null";
+  if (node.is_scalar()) return node.quoted ? YamlText(node.text) : node.text;
+  std::string all;
+  for (size_t i = 0; i < node.items.size(); ++i) {
+    if (i > 0) all += between;
+    if (node.is_block()) all += node.keys[i].name + ": ";
+    all += InOneLine(node.items[i], between);
+  }
+  return node.is_block() ? "{" + all + "}" : "[" + all + "]";
 }
 
-void Printer::Line(std::string_view key, std::string_view value) {
-  out_.append(static_cast<size_t>(indent_), ' ')
-      .append(key)
-      .append(value.empty() ? ":" : ": ")
-      .append(value)
-      .append("\n");
+std::string YamlOf(const YamlNode& block) {
+  std::string text;
+  Append(block, 0, text);
+  return text;
 }
 
-void Printer::List(std::string_view key, const std::vector<std::string>& values) {
-  Line(key, fmt::format("[{}]", fmt::join(values, ", ")));
+YamlNode Printer::TextNode(const std::string& text) {
+  YamlNode node = Plain(text);
+  node.quoted = !IsPlainText(text);
+  return node;
+}
+
+void Printer::Wrap(std::string_view key, const WrapPolicy& wrap, std::string_view) {
+  switch (wrap.kind) {
+    case WrapPolicy::Kind::kBlock:
+      return Add(key, Plain("block"));
+    case WrapPolicy::Kind::kRoot:
+      return Add(key, Plain("root"));
+    case WrapPolicy::Kind::kSize:
+      return Add(key, Plain(fmt::format("size:{}", wrap.size_bytes)));
+    case WrapPolicy::Kind::kModules:
+      return List(key, wrap.modules, TextNode);
+  }
 }
 
 }  // namespace windtunnel

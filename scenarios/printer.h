@@ -1,5 +1,5 @@
-// Prints a scenario as YAML that the loader reads back to the same scenario: the visitor of describe.h behind
-// ResolvedYaml. A missing optional block, and a link of which nothing is given, is printed as null.
+// A scenario as the tree of YAML that the loader reads back to the same scenario: the visitor of describe.h
+// behind ResolvedTree. A missing optional block, and a link of which nothing is given, is null.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,56 +8,58 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "scenarios/describe.h"
 #include "scenarios/words.h"
+#include "scenarios/yaml_tree.h"
 
 namespace windtunnel {
 
 // `text` as a YAML scalar that ReadText reads back, in double quotes where plain text would not do.
 std::string YamlText(const std::string& text);
 
+// The node on one line, in YAML's flow style; `between` its items.
+std::string InOneLine(const YamlNode& node, std::string_view between);
+// The block as text: every key on a line, lists of scalars in brackets.
+std::string YamlOf(const YamlNode& block);
+
 class Printer {
  public:
-  // Appends to `out`; `indent` is the column of the block's keys.
-  Printer(std::string& out, int indent) : out_(out), indent_(indent) {}
+  // Adds keys to `block`.
+  explicit Printer(YamlNode& block) : block_(block) { block_.kind = YamlNode::Kind::kBlock; }
 
   template <typename I>
   void Integer(std::string_view key, I value, const Bounds&, std::string_view) {
-    Line(key, fmt::format("{}", value));
+    Add(key, Plain(fmt::format("{}", value)));
   }
   void Number(std::string_view key, double value, const Bounds&, std::string_view) {
-    Line(key, Shortest(value));
+    Add(key, Plain(Shortest(value)));
   }
   void Number(std::string_view key, std::optional<double> value, const Bounds&, std::string_view) {
-    Line(key, value ? Shortest(*value) : "null");
+    Add(key, value ? Plain(Shortest(*value)) : YamlNode());
   }
-  void Flag(std::string_view key, bool value, std::string_view) { Line(key, value ? "true" : "false"); }
-  void FlagOrInteger(std::string_view key, bool value, int64_t number, const Bounds&, std::string_view doc) {
-    if (number == 0) Flag(key, value, doc);
-    else Line(key, fmt::to_string(number));
+  void Flag(std::string_view key, bool value, std::string_view) { Add(key, FlagNode(value)); }
+  void FlagOrInteger(std::string_view key, bool value, int64_t number, const Bounds&, std::string_view) {
+    Add(key, number == 0 ? FlagNode(value) : Plain(fmt::to_string(number)));
   }
   // Empty text stands for a key that was not given, and is not printed.
   void Text(std::string_view key, const std::string& value, const TextRule&, std::string_view) {
-    if (!value.empty()) Line(key, YamlText(value));
+    if (!value.empty()) Add(key, TextNode(value));
   }
   void Path(std::string_view key, const std::string& value, const TextRule&, std::string_view) {
-    Line(key, YamlText(value));
+    Add(key, TextNode(value));
   }
   void Paths(std::string_view key, const std::vector<std::string>& values, const TextRule&,
              std::string_view) {
-    List(key, Quoted(values));
+    List(key, values, TextNode);
   }
   void Integers(std::string_view key, const std::vector<int64_t>& values, const Bounds&, std::string_view) {
-    std::vector<std::string> texts;
-    for (int64_t value : values) texts.push_back(fmt::format("{}", value));
-    List(key, texts);
+    List(key, values, [](int64_t value) { return Plain(fmt::format("{}", value)); });
   }
   void Flags(std::string_view key, const std::vector<bool>& values, std::string_view) {
-    std::vector<std::string> texts;
-    for (bool value : values) texts.emplace_back(value ? "true" : "false");
-    List(key, texts);
+    List(key, values, FlagNode);
   }
   void Wrap(std::string_view key, const WrapPolicy& wrap, std::string_view);
   void InputOnly(std::string_view, std::string_view) {}
@@ -67,57 +69,44 @@ class Printer {
 
   template <typename E>
   void Word(std::string_view key, E value, std::initializer_list<E>, std::string_view) {
-    Line(key, WordOf(value));
+    Add(key, Plain(WordOf(value)));
   }
   template <typename E>
   void Word(std::string_view key, E value, std::string_view) {
-    Line(key, WordOf(value));
+    Add(key, Plain(WordOf(value)));
   }
   template <typename E>
   void WordOrPath(std::string_view key, E value, const std::string& path, std::string_view,
                   std::string_view) {
-    Line(key, path.empty() ? std::string(WordOf(value)) : YamlText(path));
+    Add(key, path.empty() ? Plain(WordOf(value)) : TextNode(path));
   }
   template <typename E>
   void WordOrNumber(std::string_view key, E value, double number, const Bounds&, std::string_view) {
-    Line(key, number == 0 ? std::string(WordOf(value)) : Shortest(number));
+    Add(key, Plain(number == 0 ? std::string(WordOf(value)) : Shortest(number)));
   }
   template <typename E>
   void Words(std::string_view key, const std::vector<E>& values, std::string_view) {
-    std::vector<std::string> words;
-    for (E value : values) words.emplace_back(WordOf(value));
-    List(key, words);
+    List(key, values, [](E value) { return Plain(WordOf(value)); });
   }
 
   template <typename T>
   void Block(std::string_view key, T& spec, std::string_view) {
-    Line(key, "");
-    Printer inner(out_, indent_ + 2);
-    Describe(inner, spec);
+    Add(key, BlockNode(spec));
   }
   template <typename T>
-  void OptionalBlock(std::string_view key, std::optional<T>& spec, std::string_view doc) {
-    if (!spec) return Line(key, "null");
-    Block(key, *spec, doc);
+  void OptionalBlock(std::string_view key, std::optional<T>& spec, std::string_view) {
+    Add(key, spec ? BlockNode(*spec) : YamlNode());
   }
   template <typename T>
   void Blocks(std::string_view key, std::vector<T>& specs, std::string_view) {
-    if (specs.empty()) return Line(key, "[]");
-    Line(key, "");
-    for (T& spec : specs) {
-      size_t start = out_.size();
-      Printer inner(out_, indent_ + 4);
-      Describe(inner, spec);
-      out_[start + static_cast<size_t>(indent_) + 2] = '-';  // the first key's line becomes "- key: value"
-    }
+    List(key, specs, [](T& spec) { return BlockNode(spec); });
   }
   // Prints the short form if it says everything.
   template <typename T>
   void TextOrBlock(std::string_view key, std::string_view, const std::string& text, const TextRule&, T& spec,
-                   std::string_view doc) {
-    if (spec == T{}) return Line(key, "null");
-    if (!text.empty() && spec == ShortForm(spec)) return Line(key, YamlText(text));
-    Block(key, spec, doc);
+                   std::string_view) {
+    if (spec == T{}) return Add(key, YamlNode());
+    Add(key, !text.empty() && spec == ShortForm(spec) ? TextNode(text) : BlockNode(spec));
   }
 
  private:
@@ -146,12 +135,34 @@ class Printer {
     if (exponent != std::string::npos && text.find('.') == std::string::npos) text.insert(exponent, ".0");
     return text;
   }
-  static std::vector<std::string> Quoted(const std::vector<std::string>& texts);
-  void Line(std::string_view key, std::string_view value);
-  void List(std::string_view key, const std::vector<std::string>& values);
+  static YamlNode Plain(std::string_view text) {
+    YamlNode node;
+    node.kind = YamlNode::Kind::kScalar;
+    node.text = text;
+    return node;
+  }
+  static YamlNode FlagNode(bool value) { return Plain(value ? "true" : "false"); }
+  static YamlNode TextNode(const std::string& text);
+  template <typename T>
+  static YamlNode BlockNode(T& spec) {
+    YamlNode node;
+    Printer inner(node);
+    Describe(inner, spec);
+    return node;
+  }
+  void Add(std::string_view key, YamlNode node) {
+    block_.keys.push_back({std::string(key), {}});
+    block_.items.push_back(std::move(node));
+  }
+  template <typename Values, typename MakeNode>
+  void List(std::string_view key, Values& values, MakeNode make) {
+    YamlNode list;
+    list.kind = YamlNode::Kind::kList;
+    for (auto&& value : values) list.items.push_back(make(value));
+    Add(key, std::move(list));
+  }
 
-  std::string& out_;
-  int indent_;
+  YamlNode& block_;
 };
 
 }  // namespace windtunnel

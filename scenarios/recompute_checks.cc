@@ -12,11 +12,13 @@ namespace {
 bool IsThere(RecomputeModule module, const ModelSpec& model) {
   switch (module) {
     case RecomputeModule::kCoreAttention:
+      return !model.mamba || model.CountLayers(ModelSpec::HasAttention) > 0;
     case RecomputeModule::kLayerNorm:
       return true;
     case RecomputeModule::kLatentUp:
       return model.latent_attention.has_value();
     case RecomputeModule::kMlp:
+      if (model.mamba) return model.CountLayers(ModelSpec::HasPlainMlp) > 0;
       return !model.experts || model.LayersWithExperts() < model.layers;
     case RecomputeModule::kMoe:
     case RecomputeModule::kMoeActivation:

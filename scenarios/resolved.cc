@@ -5,14 +5,14 @@
 
 namespace windtunnel {
 
-std::string ResolvedYaml(const Scenario& scenario) {
-  std::string yaml;
-  // The members that describe.h visits are not const, since the reader fills them in.
-  Scenario copy = scenario;
-  Printer printer(yaml, 0);
-  Describe(printer, copy);
-  return yaml;
+YamlNode ResolvedTree(Scenario scenario) {
+  YamlNode tree;
+  Printer printer(tree);
+  Describe(printer, scenario);
+  return tree;
 }
+
+std::string ResolvedYaml(const Scenario& scenario) { return YamlOf(ResolvedTree(scenario)); }
 
 std::string ScenarioDigest(const Scenario& scenario) {
   Scenario copy = scenario;

@@ -75,6 +75,15 @@ void AddDataKeys(const Scenario& scenario, std::vector<std::string>& lines) {
   version.AppendTo(lines);
 }
 
+void AddAttentionKeys(const ModelSpec& model, std::vector<std::string>& lines) {
+  if (!model.mamba || model.CountLayers(ModelSpec::HasAttention) > 0) return;
+  const ModelSpec unset;
+  Unused pattern(fmt::format("model.mamba.pattern: {}", model.mamba->pattern));
+  pattern.Add("model.attention", model.attention, unset.attention, false);
+  pattern.Add("model.qk_norm", model.qk_norm, unset.qk_norm, false);
+  pattern.AppendTo(lines);
+}
+
 void AddSchedulerKeys(const Scenario& scenario, std::vector<std::string>& lines) {
   const LearningRateScheduler &scheduler = scenario.lr_scheduler, unset;
   const bool steps = scheduler.decay == LearningRateDecay::kStep;
@@ -118,6 +127,7 @@ std::vector<std::string> KeysWithoutEffect(const Scenario& scenario) {
   const ParallelSpec unset;
   AddDataKeys(scenario, lines);
   AddOptimizerKeys(scenario, lines);
+  AddAttentionKeys(scenario.model, lines);
   AddSchedulerKeys(scenario, lines);
   Unused pipeline("parallel.pipeline.size: 1");
   pipeline.Add("parallel.pipeline.schedule", parallel.pipeline.schedule, unset.pipeline.schedule,

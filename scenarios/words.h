@@ -45,7 +45,8 @@ template <>
 struct Words<PositionKind> {
   static constexpr Word<PositionKind> table[] = {{"learned", PositionKind::kLearned},
                                                  {"rope", PositionKind::kRope},
-                                                 {"relative", PositionKind::kRelative}};
+                                                 {"relative", PositionKind::kRelative},
+                                                 {"none", PositionKind::kNone}};
 };
 template <>
 struct Words<LoraTarget> {

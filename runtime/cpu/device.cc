@@ -28,6 +28,7 @@
 #include "runtime/cpu/rope.h"
 #include "runtime/cpu/scratch.h"
 #include "runtime/cpu/shards.h"
+#include "runtime/cpu/state_space.h"
 #include "runtime/element_types.h"
 
 namespace windtunnel {

@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 #include "runtime/cpu/isa.h"
+#include "runtime/state_space_values.h"
 
 namespace windtunnel::cpu {
 namespace {
@@ -44,6 +45,14 @@ void FillRun(const InitializeParameter& op, uint64_t seed, int64_t first, int64_
       return FillNormal(first, n, stream, op.scale, out);
     case InitializeParameter::Distribution::kUniform:
       return FillUniform(first, n, stream, op.scale, out);
+    case InitializeParameter::Distribution::kDecay:
+      for (int64_t i = 0; i < n; ++i)
+        out[i] = DecayValue(UnitInterval(stream.At(static_cast<uint64_t>(first + i))));
+      return;
+    case InitializeParameter::Distribution::kStepSize:
+      for (int64_t i = 0; i < n; ++i)
+        out[i] = StepSizeValue(UnitInterval(stream.At(static_cast<uint64_t>(first + i))));
+      return;
     case InitializeParameter::Distribution::kOnes:
       std::fill_n(out, n, 1.0f);
       return;

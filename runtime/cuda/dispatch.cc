@@ -22,6 +22,7 @@
 #include "runtime/cuda/kernels/rearrange.h"
 #include "runtime/cuda/kernels/relative_bias.h"
 #include "runtime/cuda/kernels/rope.h"
+#include "runtime/cuda/kernels/state_space.h"
 #include "runtime/element_types.h"
 
 namespace windtunnel::WT_KERNELS {
@@ -63,6 +64,21 @@ Status CheckShape(const Op& op, const Traits& traits) {
       return Unsupported(
           "rotary positions turn pairs: {} columns of a head are rotated, expected an even number up to {}",
           op.rotated_columns(), kMostRopeHeadDim);
+    }
+  }
+  if constexpr (std::is_base_of_v<StateSpaceShape, Op>) {
+    if (op.state > kMostState || op.conv > kMostConvolution) {
+      return Unsupported(
+          "a state space model with a state of {} and a convolution of {}: this device's kernels have room "
+          "for "
+          "up to {} and {}",
+          op.state, op.conv, kMostState, kMostConvolution);
+    }
+    if (StateSpaceSharedBytes(op) > traits.shared_bytes) {
+      return Unsupported(
+          "a state space model with a state of {} and {} columns of a group: its kernels need {} bytes of "
+          "shared memory, and this device has {} for a block",
+          op.state, op.inner() / op.groups, StateSpaceSharedBytes(op), traits.shared_bytes);
     }
   }
   if constexpr (std::is_same_v<Op, RouteTokens>) {

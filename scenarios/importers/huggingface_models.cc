@@ -27,6 +27,7 @@ constexpr Rewrite kBeginnings[] = {
     {"olmo-3-", "olmo3-"},
     {"llama-4-scout-17b-16e", "llama4-scout"},
     {"llama-4-maverick-17b-128e", "llama4-maverick"},
+    {"nvidia-nemotron-3-nano-30b-a3b", "nemotron3-nano-30b"},
 };
 
 // Names that are other ones.
@@ -47,6 +48,8 @@ constexpr Rewrite kNames[] = {
     {"vicuna-7b-v1.5", "llama2-7b"},
     {"vicuna-13b-v1.5", "llama2-13b"},
     {"deepseek-r1", "deepseek-v3"},
+    {"nemotron-h-8b-base-8k", "nemotron-h-8b"},
+    {"nemotron-h-56b-base-8k", "nemotron-h-56b"},
 };
 
 // What does not change the dimensions.

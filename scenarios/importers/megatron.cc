@@ -1,11 +1,14 @@
 #include "scenarios/importers/megatron.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "scenarios/importers/cluster_size.h"
 #include "scenarios/importers/megatron_flags.h"
 #include "scenarios/importers/megatron_layout.h"
 #include "scenarios/importers/rest.h"
+#include "scenarios/layer_pattern.h"
 
 namespace windtunnel {
 namespace {
@@ -88,14 +91,14 @@ class Importer : MegatronFlags {
 
   // Training scripts and flags of models that scenarios cannot express.
   Status RefuseOtherModels() {
-    for (const char* program : {"mamba", "vlm", "vision", "retro", "_ict", "biencoder", "multimodal"})
+    for (const char* program : {"vlm", "vision", "retro", "_ict", "biencoder", "multimodal"})
       if (program_.find(program) != std::string::npos)
-        return Unsupported("{}: models of {} cannot be expressed; GPT's, BERT's and T5's can",
+        return Unsupported("{}: models of {} cannot be expressed; GPT's, BERT's, T5's and Mamba-2's can",
                            flags_.source(), program_);
-    for (const char* flag : {"hybrid_override_pattern", "hybrid_attention_ratio", "is_hybrid_model",
-                             "heterogeneous_layers_config_path"})
-      if (flags_.Has(flag))
-        return Unsupported("{}: {}: such models cannot be expressed", flags_.source(), flags_.Shown(flag));
+    constexpr char kHeterogeneous[] = "heterogeneous_layers_config_path";
+    if (flags_.Has(kHeterogeneous))
+      return Unsupported("{}: {}: such models cannot be expressed", flags_.source(),
+                         flags_.Shown(kHeterogeneous));
     for (const char* flag : {"encoder_pipeline_model_parallel_size", "encoder_tensor_model_parallel_size"})
       if (flags_.Integer(flag).value_or(0) > 0)
         return Unsupported("{}: {}: an encoder with ranks of its own cannot be expressed", flags_.source(),
@@ -162,11 +165,48 @@ class Importer : MegatronFlags {
       stages = *virtual_stages;
       remark = flags_.Shown("num_virtual_stages_per_pipeline_rank");
     }
+    if (hybrid_ && !hybrid_->stages.empty()) {
+      stages = VirtualStagesOf(*hybrid_);
+      remark = hybrid_->remark;
+    }
     if (stages > 1) {
       draft_.Set("parallel.pipeline.schedule", "interleaved", remark);
       draft_.Set("parallel.pipeline.virtual_stages", stages, remark);
     }
-    Balance(stages);
+    if (hybrid_ && !hybrid_->is_pure) BalanceHybrid(*hybrid_, stages);
+    else Balance(stages);
+  }
+
+  // Each pipeline rank has as many of the stages that | separates.
+  int64_t VirtualStagesOf(const HybridLayers& hybrid) {
+    const int64_t stages = static_cast<int64_t>(hybrid.stages.size());
+    if (stages % pipeline_ != 0)
+      flags_.Fail("{} has {} stages, expected a multiple of {} pipeline ranks", hybrid.remark, stages,
+                  pipeline_);
+    return stages / pipeline_;
+  }
+
+  // Megatron's stages have the letters that | separates, or equally many. One that begins with an MLP, whose
+  // mixer another stage has, cannot be expressed.
+  void BalanceHybrid(const HybridLayers& hybrid, int64_t virtual_stages) {
+    std::vector<std::string> stages = hybrid.stages;
+    const size_t count = static_cast<size_t>(Product({pipeline_, std::max<int64_t>(virtual_stages, 1)}));
+    const size_t letters = hybrid.letters.size();
+    if (stages.empty() && letters > 0 && letters % count == 0)
+      for (size_t i = 0; i < count; ++i)
+        stages.push_back(hybrid.letters.substr(i * letters / count, letters / count));
+    bool fits = !stages.empty() && !stages[0].empty();
+    for (size_t i = 1; i < stages.size() && fits; ++i)
+      fits = !stages[i].empty() && (IsMixer(stages[i][0]) || !IsMixer(stages[i - 1].back()));
+    if (!fits)
+      return draft_.Note(
+          "Layers are divided over stages as Windtunnel does it: one of Megatron's stages begins with the MLP "
+          "behind a mixer (M or *) of the stage before it.");
+    std::string list;
+    for (const std::string& stage : stages)
+      list += (list.empty() ? "" : ", ") + std::to_string(LayersInPattern(stage));
+    draft_.Set("parallel.pipeline.balance", std::string_view("[" + list + "]"),
+               "mixers with what is behind them, of " + hybrid.remark);
   }
 
   // How many stages of `layers` each a pipeline rank has. Megatron may count the embedding and the loss as
@@ -324,8 +364,11 @@ class Importer : MegatronFlags {
   }
 
   LaunchCommand& command_;
-  const int64_t layers_ = Effective("model.layers", "num_layers", 0), tensor_ = tensor_ranks(),
-                pipeline_ = stages(), context_ = context_ranks();
+  // Before the model's keys are set: what --set says.
+  const std::optional<HybridLayers> hybrid_ = hybrid_layers();
+  const int64_t layers_ = hybrid_ && !hybrid_->is_pure ? static_cast<int64_t>(hybrid_->letters.size())
+                                                       : Effective("model.layers", "num_layers", 0),
+                tensor_ = tensor_ranks(), pipeline_ = stages(), context_ = context_ranks();
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "scenarios/importers/draft.h"
 #include "scenarios/importers/launch_command.h"
+#include "scenarios/importers/megatron_hybrid.h"
 
 namespace windtunnel {
 
@@ -57,6 +58,7 @@ class MegatronFlags {
     const std::optional<int64_t> set = draft_.FindInteger(key), given = flags_.Integer(flag);
     return set ? *set : given.value_or(missing);
   }
+  std::optional<HybridLayers> hybrid_layers() { return ReadHybridLayers(program_, flags_, draft_); }
   int64_t tensor_ranks() { return Effective("parallel.tensor.size", "tensor_model_parallel_size", 1); }
   int64_t stages() { return Effective("parallel.pipeline.size", "pipeline_model_parallel_size", 1); }
   int64_t context_ranks() { return Effective("parallel.context.size", "context_parallel_size", 1); }

@@ -50,16 +50,18 @@ class ModelImporter : MegatronFlags {
     if (has_encoder) Encoder();
     else if (flags_.Has("encoder_seq_length") && !flags_.Has("seq_length"))
       Integer("model.seq_len", "encoder_seq_length");
-    if (!has_encoder) Required("model.layers", "num_layers");
+    if (hybrid_) Hybrid();
+    else if (!has_encoder) Required("model.layers", "num_layers");
     Required("model.hidden", "hidden_size");
-    Required("model.heads", "num_attention_heads");
+    if (!has_attention_) flags_.Ignore({"num_attention_heads", "group_query_attention", "num_query_groups"});
+    else Required("model.heads", "num_attention_heads");
     const bool has_positions_only = flags_.Has("max_position_embeddings") && !flags_.Has("seq_length");
     Required("model.seq_len", has_positions_only ? "max_position_embeddings" : "seq_length");
-    const bool groups = flags_.Flag("group_query_attention");
+    const bool groups = has_attention_ && flags_.Flag("group_query_attention");
     if (groups) Integer("model.kv_heads", "num_query_groups", 1);
     else flags_.Ignore({"num_query_groups"});
     // With latents, heads are what --qk-head-dim and --qk-pos-emb-head-dim say.
-    if (!flags_.Flag("multi_latent_attention")) Integer("model.head_dim", "kv_channels");
+    if (has_attention_ && !flags_.Flag("multi_latent_attention")) Integer("model.head_dim", "kv_channels");
     else flags_.Ignore({"kv_channels"});
     Vocabulary();
     ActivationAndFfn();
@@ -89,6 +91,21 @@ class ModelImporter : MegatronFlags {
       Integer("model.mtp.layers", "mtp_num_layers");
       Number("model.mtp.loss_weight", "mtp_loss_scaling_factor");
     }
+  }
+
+  // Mamba-2's, and those of hybrids.
+  void Hybrid() {
+    draft_.SetText("model.mamba.pattern", hybrid_->letters, hybrid_->remark);
+    if (hybrid_->is_pure) Required("model.layers", "num_layers");
+    else flags_.Ignore({"num_layers"});
+    Integer("model.mamba.state", "mamba_state_dim", 128);
+    Integer("model.mamba.head_dim", "mamba_head_dim", 64);
+    Integer("model.mamba.heads", "mamba_num_heads");
+    Integer("model.mamba.groups", "mamba_num_groups", 8);
+    draft_.Set("model.mamba.chunk", int64_t{128}, kDefault);  // MambaMixer's
+    const std::vector<std::string> spec = flags_.List("spec");
+    if (!spec.empty() && !spec.back().ends_with("_stack_spec"))
+      draft_.Note(fmt::format("Not known, and left out: --spec {}.", fmt::join(spec, " ")));
   }
 
   // T5's. arguments.py: --num-layers and --seq-length are what encoder and decoder share.
@@ -136,10 +153,12 @@ class ModelImporter : MegatronFlags {
     Sets("model.activation", "squared_relu", "squared_relu");
     draft_.Set("model.activation", "gelu", kDefault);
     flags_.Ignore({"openai_gelu"});
+    if (hybrid_ && !hybrid_->Has('-') && !hybrid_->Has('E')) return flags_.Ignore({"ffn_hidden_size"});
     const char* ffn = flags_.Integer("num_experts").value_or(0) > 0 ? "model.experts.dense_ffn" : "model.ffn";
     if (flags_.Has("moe_ffn_hidden_size")) {
       Integer("model.ffn", "moe_ffn_hidden_size");
-      if (flags_.Has("ffn_hidden_size")) Integer(ffn, "ffn_hidden_size");
+      if (hybrid_ && !hybrid_->Has('-')) flags_.Ignore({"ffn_hidden_size"});
+      else if (flags_.Has("ffn_hidden_size")) Integer(ffn, "ffn_hidden_size");
     } else if (flags_.Has("ffn_hidden_size")) {
       Integer("model.ffn", "ffn_hidden_size");
     } else if (const int64_t hidden = Effective("model.hidden", "hidden_size", 0); hidden > 0) {
@@ -155,8 +174,8 @@ class ModelImporter : MegatronFlags {
     if (is_rotary) kind = "rope";
     if (kind == "yarn") kind = "rope";
     if (kind == "absolute") kind = "learned_absolute";  // Megatron-DeepSpeed
-    if (kind != "learned_absolute" && kind != "rope" && kind != "relative")
-      return flags_.Refuse(kType, "learned_absolute, rope or relative, since others are not modelled");
+    if (kind != "learned_absolute" && kind != "rope" && kind != "relative" && kind != "none")
+      return flags_.Refuse(kType, "learned_absolute, rope, relative or none, since others are not modelled");
     draft_.Set("model.position", kind == "learned_absolute" ? "learned" : kind.c_str(),
                flags_.ShownOr(is_rotary ? kRotary : kType, kDefault));
     if (kind == "relative") draft_.Set("model.attention", "eager", flags_.Shown(kType));
@@ -240,6 +259,7 @@ class ModelImporter : MegatronFlags {
 
   // --moe-layer-freq: a number, or a list such as ([0]*3+[1]*58).
   void LayersWithExperts() {
+    if (hybrid_) return flags_.Ignore({"moe_layer_freq"});  // their letters say it
     const std::optional<std::string> text =
         flags_.Has("moe_layer_freq") ? flags_.Text("moe_layer_freq") : std::nullopt;
     if (!text) return;
@@ -253,6 +273,9 @@ class ModelImporter : MegatronFlags {
                     "a number, ([0]*A+[1]*B) or ([1]*B), since other orders are not modelled");
     }
   }
+
+  const std::optional<HybridLayers> hybrid_ = hybrid_layers();
+  const bool has_attention_ = !hybrid_ || hybrid_->Has('*');
 };
 
 }  // namespace

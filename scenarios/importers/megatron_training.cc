@@ -1,6 +1,13 @@
 // Precision, optimizer and recomputation of Megatron-LM's flags.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "scenarios/characters.h"
+#include "scenarios/importers/cluster_size.h"
 #include "scenarios/importers/megatron_flags.h"
+#include "scenarios/layer_pattern.h"
 
 namespace windtunnel {
 namespace {
@@ -108,7 +115,13 @@ class TrainingImporter : MegatronFlags {
     draft_.Set("recompute", std::string_view(granularity), flags_.Shown("recompute_granularity"));
     if (granularity == "selective") return RecomputedModules();
     const std::string method = flags_.Text("recompute_method").value_or("uniform");
-    const int64_t number = flags_.Integer("recompute_num_layers").value_or(1);
+    int64_t number = flags_.Integer("recompute_num_layers").value_or(1);
+    const std::optional<HybridLayers> hybrid = hybrid_layers();
+    if (hybrid && (hybrid->Has('-') || hybrid->Has('E'))) {
+      draft_.Note("A layer that is recomputed is a mixer with its MLP here; in Megatron these are two.");
+      if (method == "block")
+        number = LayersInPattern(std::string_view(hybrid->letters).substr(0, static_cast<size_t>(number)));
+    }
     if (method == "block") draft_.Set("recompute_layers", number, flags_.Shown("recompute_num_layers"));
     else if (number > 1)
       draft_.Note(fmt::format(

@@ -128,6 +128,7 @@ const char* Legality::WhyIllegalModel(const Configuration& c) const {
     return CheckSplits(ScenarioOf(base_, c)) ? nullptr : "tensor does not divide the widths of the MLP";
   }
   if (const char* why = WhyIllegalTensor(c)) return why;
+  if (const char* why = WhyIllegalMamba(c)) return why;
   if (const char* why = WhyIllegalContext(c)) return why;
   if (c.expert > 1 && (!model.experts || !Divides(c.expert, model.experts->count)))
     return "expert does not divide the experts";
@@ -147,6 +148,16 @@ const char* Legality::WhyIllegalTensor(const Configuration& c) const {
   }
   if ((splits_ffn || model.MixesExperts()) && !Divides(c.tensor, model.DenseFfn()))
     return "tensor does not divide model.experts.dense_ffn";
+  return nullptr;
+}
+
+const char* Legality::WhyIllegalMamba(const Configuration& c) const {
+  const auto& mamba = base_.model.mamba;
+  if (!mamba) return nullptr;
+  if (!Divides(c.tensor, mamba->groups)) return "tensor does not divide model.mamba.groups";
+  if (c.context > 1) return "model.mamba, with context ranks";
+  if (c.expert_overlap) return "model.mamba, with parallel.expert.overlap";
+  if (c.recompute == Recompute::kSelectiveOp) return "model.mamba, with recompute: selective_op";
   return nullptr;
 }
 

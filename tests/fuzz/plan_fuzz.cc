@@ -121,6 +121,11 @@ class Chooser {
     spec = EncoderSpec{.layers = 2, .seq_len = 24};
     Describe(*this, *spec);
   }
+  void OptionalBlock(std::string_view, std::optional<MambaSpec>& spec, std::string_view) {
+    if (bytes_.Next() < 192) return;
+    spec = MambaSpec{.state = 5, .head_dim = 8, .heads = 4, .groups = 2};
+    Describe(*this, *spec);
+  }
   void OptionalBlock(std::string_view, std::optional<LoraSpec>& spec, std::string_view) {
     if (bytes_.Next() < 192) return;
     spec = LoraSpec{.rank = 2};

@@ -25,6 +25,11 @@ TEST(CostKey, NamesTheKindTheTypeAndTheShape) {
             "relative_bias fp32 s=16 h=4 bidirectional");
   EXPECT_EQ(CostKey(RelativeBiasBackward{.batch = 2, .heads = 4, .seq = 16, .accumulate = true}),
             "relative_bias_backward fp32 b=2 s=16 h=4 accumulate");
+  const StateSpaceShape state_space{2, 16, 4, 2, 8, 5, 3, 8, DType::kBFloat16};
+  EXPECT_EQ(CostKey(StateSpaceForward{state_space}),
+            "state_space_forward bf16 b=2 s=16 h=4 g=2 d=8 n=5 conv=3 chunk=8");
+  EXPECT_EQ(CostKey(StateSpaceBackward{state_space}),
+            "state_space_backward bf16 b=2 s=16 h=4 g=2 d=8 n=5 conv=3 chunk=8");
   EXPECT_EQ(CostKey(Copy{.elements = 10, .scale = 0.5}), "copy fp32 fp32 n=10 scaled");
   EXPECT_EQ(CostKey(Collective{CollectiveKind::kAllReduce, DType::kFloat32, 256}),
             "all_reduce fp32 bytes=1024");

@@ -28,7 +28,8 @@ TEST(OptimizerMemory, PytorchsAdamWTakesAFourthTensorForAWhile) {
   s.model.hidden = 512;
   s.model.head_dim = s.model.hidden / s.model.heads;
   s.model.ffn = 2048;
-  for (const Parameter& parameter : CompilePlan(s)->roles[0].parameters)
+  const Plan plan = *CompilePlan(s);
+  for (const Parameter& parameter : plan.roles[0].parameters)
     parameters += SizeOf(DType::kFloat32) * parameter.elements;
   const Bytes more =
       peak(Framework::kPytorch, OptimizerKind::kAdamW) - peak(Framework::kWindtunnel, OptimizerKind::kAdamW);

@@ -37,6 +37,12 @@ Scenario OffloadingActivations(Scenario s, void (*change)(Scenario&)) {
   return With(std::move(s), change);
 }
 
+void MixWithMamba(Scenario& s) {
+  s.model.mamba = MambaSpec{.pattern = "M-MM*-", .state = 5, .head_dim = 8, .heads = 4, .groups = 2};
+  s.model.layers = 4;
+  s.model.position = PositionKind::kNone;
+}
+
 constexpr auto kZero1 = DataParallelKind::kZero1, kZero2 = DataParallelKind::kZero2,
                kFsdp = DataParallelKind::kFsdp;
 
@@ -117,6 +123,19 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"FsdpOffloadsTheOptimizer",
              Offloading(kFsdp, Offload::kOptimizer, [](Scenario& s) { s.batch.accumulate = 2; })},
         Case{"ActivationsOffloaded", OffloadingActivations(TinyLlama(2), [](Scenario&) {})},
+        Case{"HybridOverTensorRanks", With(TinyLlama(2), kFsdp,
+                                           [](Scenario& s) {
+                                             MixWithMamba(s);
+                                             s.parallel.tensor = {.size = 2, .sequence = true};
+                                             s.recompute = Recompute::kFull;
+                                           })},
+        Case{"HybridInPipeline", With(TinyLlama(1),
+                                      [](Scenario& s) {
+                                        MixWithMamba(s);
+                                        s.parallel.pipeline.size = 2;
+                                        s.parallel.pipeline.schedule = "zb_h1";
+                                        s.batch.accumulate = 4;
+                                      })},
         Case{"ActivationsOffloadedInPipeline", OffloadingActivations(TinyGpt(1),
                                                                      [](Scenario& s) {
                                                                        s.parallel.pipeline.size = 2;

@@ -52,6 +52,36 @@ TEST(ModelDefaults, SwigluWidthsAreLlamasOwn) {
   EXPECT_EQ(ffn(5120), 13824);  // Llama 13B: 13653.3 to 54 x 256
 }
 
+TEST(ModelDefaults, FollowThePatternOfMamba2Layers) {
+  const std::string sizes = "hidden: 768, vocab: 100, seq_len: 16, mamba: ";
+  const ModelSpec hybrid = Parsed("model: {heads: 12, " + sizes + "{pattern: M-MM*-}}\n").model;
+  ASSERT_TRUE(hybrid.mamba);
+  EXPECT_EQ(*hybrid.mamba, (MambaSpec{.pattern = "M-MM*-",
+                                      .state = 128,
+                                      .head_dim = 64,
+                                      .heads = 24,  // 2 x 768 / 64
+                                      .groups = 1,
+                                      .conv = 4,
+                                      .chunk = 256}));
+  EXPECT_EQ(hybrid.layers, 4);
+  EXPECT_EQ(hybrid.head_dim, 64);  // 768 / 12
+  EXPECT_EQ(hybrid.position, PositionKind::kNone);
+  EXPECT_FALSE(hybrid.tie_embeddings);
+  const ModelSpec longer = Parsed("model: {layers: 6, heads: 12, " + sizes + "{pattern: M-MM*-}}\n").model;
+  EXPECT_EQ(longer.layers, 6);
+  EXPECT_EQ(longer.MambaLayers(), 5) << "M-, M, M, *-, and again M- and M";
+  // Heads are asked for where layers have attention.
+  const ModelSpec alone = Parsed("model: {layers: 2, " + sizes + "{head_dim: 128}}\n").model;
+  EXPECT_EQ(alone.mamba->pattern, "M");
+  EXPECT_EQ(alone.heads, 12);  // 2 x 768 / 128
+  EXPECT_EQ(alone.head_dim, 128);
+  EXPECT_EQ(MessageOf("model: {" + sizes + "{pattern: M*}}\n"),
+            "s.yaml:1:8: model.heads is missing, expected a value, model.preset or model.config");
+  // A preset or a configuration has positions of its own.
+  EXPECT_EQ(Parsed("model: {preset: gpt2-124m, mamba: {pattern: M-*-}}\n").model.position,
+            PositionKind::kLearned);
+}
+
 TEST(ModelDefaults, AnMlpHasReluAndBiases) {
   ModelSpec model = Parsed("model: {kind: mlp, widths: [4, 8, 2]}\n").model;
   EXPECT_EQ(model.activation, ActivationKind::kRelu);

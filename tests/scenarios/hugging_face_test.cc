@@ -94,10 +94,11 @@ TEST(HuggingFace, OtherModelsAreUnsupported) {
   EXPECT_EQ(
       ReadHuggingFaceConfig(path).error().message,
       path +
-          ":6:17: model_type is 'mamba', expected arcee, bart, bert, cohere, ernie4_5, falcon, gemma, "
+          ":6:17: model_type is 'mamba', expected arcee, bamba, bart, bert, cohere, ernie4_5, falcon, gemma, "
           "gemma3, "
-          "glm, glm4, glm4_moe, gpt2, gpt_neox, gpt_oss, granite, llama, llama4, mbart, mistral, mistral3, "
-          "mixtral, mt5, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_moe, "
+          "glm, glm4, glm4_moe, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, llama, llama4, mamba2, "
+          "mbart, mistral, mistral3, "
+          "mixtral, mt5, nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_moe, "
           "roberta, seed_oss, smollm3, starcoder2, t5, deepseek_v2, deepseek_v3 or kimi_k2");
 }
 

@@ -93,6 +93,80 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("name: caf\xE9\n"), "s.yaml:2:10: not UTF-8, expected text in UTF-8"}));
 
 INSTANTIATE_TEST_SUITE_P(
+    Mamba, Mistakes,
+    testing::Values(
+        Mistake{
+            "model: {preset: nemotron-h-8b, mamba: {pattern: M-G}}\n",
+            "s.yaml:1:49: model.mamba.pattern is 'M-G', expected letters M (Mamba-2), * (attention), - (an "
+            "MLP) and E (experts)"},
+        Mistake{"model: {preset: nemotron-h-8b, mamba: {pattern: ''}}\n",
+                "s.yaml:1:49: model.mamba.pattern is '', expected letters such as M-M*-: M (Mamba-2), * "
+                "(attention), - (an MLP) and E (experts)"},
+        Mistake{"model: {preset: nemotron-h-8b, mamba: {pattern: E*M}}\n",
+                "s.yaml:1:49: model.mamba.pattern is 'E*M', expected model.experts with E"},
+        Mistake{"model: {preset: nemotron-h-8b, mamba: {pattern: '*-'}}\n",
+                "s.yaml:1:49: model.mamba.pattern is '*-', expected M for one of the 28 layers, or no "
+                "model.mamba"},
+        Mistake{"model: {preset: nemotron-h-8b, layers: 1, mamba: {pattern: '*M'}}\n",
+                "s.yaml:1:60: model.mamba.pattern is '*M', expected M for one of the 1 layers, or no "
+                "model.mamba"},
+        Mistake{"model: {preset: nemotron-h-8b, mamba: {pattern: ME}}\n",
+                "s.yaml:1:49: model.mamba.pattern is 'ME', expected model.experts with E"},
+        Mistake{"model: {preset: nemotron3-nano-30b, mamba: {pattern: M-}}\n",
+                "s.yaml:1:54: model.mamba.pattern is 'M-', expected E for one of the 29 layers, or no "
+                "model.experts"},
+        Mistake{"model: {preset: nemotron-h-8b, mamba: {groups: 3}}\n",
+                "s.yaml:1:48: model.mamba.groups is 3, expected a divisor of model.mamba.heads (128)"},
+        Mistake{"model: {layers: 1, hidden: 16, vocab: 8, seq_len: 4, mamba: {head_dim: 64}}\n",
+                "s.yaml:1:72: model.mamba.head_dim is 64, expected at most twice model.hidden (16), or "
+                "model.mamba.heads"},
+        Mistake{"model: {preset: nemotron-h-8b, causal: false}\n",
+                "s.yaml:1:40: model.mamba is given, expected model.causal: true with it"},
+        Mistake{"model: {preset: nemotron-h-8b, pre_norm: false, post_norm: true}\n",
+                "s.yaml:1:42: model.mamba is given, expected model.pre_norm: true with it\n"
+                "s.yaml:1:60: model.mamba is given, expected model.post_norm: false with it"},
+        Mistake{"model: {preset: nemotron-h-8b, post_norm: true}\n",
+                "s.yaml:1:43: model.mamba is given, expected model.post_norm: false with it"},
+        Mistake{"model: {preset: nemotron-h-8b, residual_from_norm: true}\n",
+                "s.yaml:1:52: model.mamba is given, expected model.residual_from_norm: false with it"},
+        Mistake{"model: {preset: nemotron-h-8b, parallel_residual: one_norm}\n",
+                "s.yaml:1:51: model.mamba is given, expected model.parallel_residual: none with it"},
+        Mistake{"model: {preset: nemotron-h-8b, position: relative, attention: eager}\n",
+                "s.yaml:1:42: model.mamba is given, expected another model.position than relative with it"},
+        Mistake{
+            "model: {preset: nemotron-h-8b, position: rope, kv_heads: 32, latent_attention: {kv_rank: 64}}\n",
+            "s.yaml:1:80: model.mamba is given, expected no model.latent_attention with it"},
+        Mistake{"model: {preset: nemotron-h-8b, sliding_window: {tokens: 64}}\n",
+                "s.yaml:1:48: model.mamba is given, expected no model.sliding_window with it"},
+        Mistake{"model: {preset: nemotron-h-8b, document_tokens: 1024}\n",
+                "s.yaml:1:49: model.mamba is given, expected model.document_tokens: 0 (states would go on "
+                "into the next document) with it"},
+        Mistake{"model: {preset: nemotron-h-8b, encoder: {layers: 2}}\n",
+                "s.yaml:1:41: model.mamba is given, expected no model.encoder with it"},
+        Mistake{"model: {preset: nemotron-h-8b, position: rope, mtp: {layers: 1}}\n",
+                "s.yaml:1:53: model.mamba is given, expected no model.mtp with it"},
+        Mistake{"model: {preset: nemotron-h-8b, lora: {rank: 4}}\n",
+                "s.yaml:1:38: model.mamba is given, expected no model.lora with it"},
+        Mistake{"model: {preset: nemotron3-nano-30b, experts: {first_dense: 1, every: 2}}\n",
+                "s.yaml:1:60: model.mamba is given, expected model.experts.first_dense: 0 "
+                "(model.mamba.pattern says which layers have experts) with it\n"
+                "s.yaml:1:70: model.mamba is given, expected model.experts.every: 1 (model.mamba.pattern "
+                "says which layers have experts) with it"},
+        Mistake{"model: {preset: nemotron-h-8b, mamba: {groups: 2}}\nparallel: {tensor: {size: 4}}\n",
+                "s.yaml:2:27: parallel.tensor.size is 4, expected a divisor of model.mamba.groups (2), "
+                "which its ranks share"},
+        Mistake{"model: {preset: nemotron-h-8b}\nparallel: {context: {size: 2}}\n",
+                "s.yaml:2:28: parallel.context.size is 2, expected 1 with model.mamba"},
+        Mistake{"model: {preset: nemotron3-nano-30b}\nparallel: {expert: {size: 2, overlap: true}, data: "
+                "{size: 2}}\nbatch: {accumulate: 2}\n",
+                "s.yaml:2:39: parallel.expert.overlap is true, expected false with model.mamba"},
+        Mistake{"model: {preset: nemotron-h-8b}\nrecompute: selective_op\n",
+                "s.yaml:2:12: recompute is selective_op, expected none, selective or full with "
+                "model.mamba"},
+        Mistake{"model: {kind: mlp, widths: [2, 2], mamba: {state: 2}}\n",
+                "s.yaml:1:43: model.mamba is for kind: transformer, expected model.widths only"}));
+
+INSTANTIATE_TEST_SUITE_P(
     Keys, Mistakes,
     testing::Values(
         Mistake{Mlp("bathc: {micro: 1}\n"), "s.yaml:2:1: unknown key 'bathc', did you mean 'batch'?"},

@@ -26,8 +26,17 @@ int64_t CountParameters(const ModelSpec& m) {
                 l.kv_rank * (m.heads * (m.head_dim - l.rope_dim + m.ValueDim()) + 1) +
                 m.heads * m.ValueDim() * m.hidden;
   }
+  int64_t with_attention = m.layers, without_mlp = 0, mixers = 0;
+  if (const auto& mamba = m.mamba) {
+    // Two projections, a convolution with biases, three numbers for each head, a norm, and that before it.
+    const int64_t inner = mamba->heads * mamba->head_dim, shared = 2 * mamba->groups * mamba->state;
+    mixers = m.MambaLayers() * (m.hidden * (3 * inner + shared + mamba->heads) +
+                                (inner + shared) * (mamba->conv + 1) + 3 * mamba->heads + inner);
+    with_attention -= m.MambaLayers();
+    without_mlp = m.CountLayers([](const LayerKind& kind) { return !kind.has_mlp; });
+  }
   const int64_t with_experts = m.LayersWithExperts(), mlp = (gated ? 3 : 2) * m.hidden;
-  int64_t feed_forward = (m.layers - with_experts) * mlp * m.DenseFfn();
+  int64_t feed_forward = (m.layers - without_mlp - with_experts) * mlp * m.DenseFfn();
   if (m.experts)  // and the router
     feed_forward +=
         with_experts * (m.experts->count * (mlp * m.ffn + m.hidden) + mlp * m.experts->shared_ffn);
@@ -50,8 +59,8 @@ int64_t CountParameters(const ModelSpec& m) {
   if (m.encoder)
     encoder = m.encoder->layers * (attention + biases + 2 * norm + mlp * m.ffn) + norm +
               m.layers * (attention + norm + (m.bias ? m.hidden : 0) + (m.qkv_bias ? queries + 2 * kv : 0));
-  return m.layers * (attention + biases + norms * norm) + feed_forward + norm + embeddings + positions +
-         encoder;
+  return m.layers * (biases + norms * norm) - without_mlp * norm + with_attention * attention + mixers +
+         feed_forward + norm + embeddings + positions + encoder;
 }
 
 int64_t CountOf(const std::string& preset) {
@@ -122,6 +131,11 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   // arXiv:2508.10925, table 1; ours are without a number for each head and each logit of a router.
   EXPECT_NEAR(static_cast<double>(CountOf("gpt-oss-20b")), 20.91e9, 0.005e9);
   EXPECT_NEAR(static_cast<double>(CountOf("gpt-oss-120b")), 116.83e9, 0.005e9);
+  // Their authors state 8.1, 56.3 and 31.6 billion, and 2.7.
+  EXPECT_NEAR(static_cast<double>(CountOf("nemotron-h-8b")), 8.10e9, 0.005e9);
+  EXPECT_NEAR(static_cast<double>(CountOf("nemotron-h-56b")), 56.3e9, 0.05e9);
+  EXPECT_NEAR(static_cast<double>(CountOf("nemotron3-nano-30b")), 31.6e9, 0.05e9);
+  EXPECT_NEAR(static_cast<double>(CountOf("mamba2-2.7b")), 2.70e9, 0.005e9);
   EXPECT_EQ(CountOf("mlp-10-100-10"), 2'110);  // 10 x 100 + 100 + 100 x 10 + 10
 }
 

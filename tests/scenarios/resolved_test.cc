@@ -106,7 +106,7 @@ void CollectKeys(const YamlNode& node, std::string path, std::vector<std::string
 TEST(Resolved, PrintsEveryKeyOfTheFormat) {
   std::vector<std::string> printed;
   // Beside kEverything, the two presets that exclude what it spells out, links by kind and part, latent
-  // attention, adapters, and an encoder.
+  // attention, adapters, an encoder, and a hybrid.
   const std::string presets =
       "model: {preset: gpt2-124m}\n"
       "cluster: {device: h100-sxm-80g,\n"
@@ -116,8 +116,9 @@ TEST(Resolved, PrintsEveryKeyOfTheFormat) {
   const std::string adapters =
       "model: {preset: gpt2-124m, lora: {rank: 4, alpha: 8, dropout: 0.1, targets: [qkv, down]}}\n";
   const std::string encoder = "model: {preset: t5-small, encoder: {seq_len: 256}}\n";
+  const std::string hybrid = "model: {preset: nemotron3-nano-30b, mamba: {conv: 3}}\n";
   for (const std::string& text :
-       {std::string(kEverything), std::string(kMlp), presets, latents, adapters, encoder}) {
+       {std::string(kEverything), std::string(kMlp), presets, latents, adapters, encoder, hybrid}) {
     EXPECT_EQ(Parsed(ResolvedYaml(Parsed(text))), Parsed(text));
     YamlNode tree = ParseYaml(ResolvedYaml(Parsed(text)), "resolved").value();
     CollectKeys(tree, "", printed);

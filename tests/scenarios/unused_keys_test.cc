@@ -31,6 +31,16 @@ TEST(KeysWithoutEffect, AreThoseOfAnotherStrategy) {
       "parallel.data.find_unused_parameters has no effect with framework: megatron_core");
 }
 
+TEST(KeysWithoutEffect, AreThoseOfAttentionWhereNoLayerHasIt) {
+  const auto unused = [](const char* pattern) {
+    const std::string text = std::string("model: {preset: mamba2-2.7b, qk_norm: true, attention: eager, mamba: ") +
+                             "{pattern: '" + pattern + "'}}\n";
+    return fmt::to_string(fmt::join(KeysWithoutEffect(*ParseScenario(text, "s.yaml", ".", {})), "\n"));
+  };
+  EXPECT_EQ(unused("M-"), "model.attention, model.qk_norm have no effect with model.mamba.pattern: M-");
+  EXPECT_EQ(unused("M*"), "");
+}
+
 // Megatron has buffers of gradients with a single replica, too.
 TEST(KeysWithoutEffect, AreNotBucketsOfMegatronsBuffers) {
   const std::string buckets = "{tensor: {size: 2}, data: {bucket_cap_mb: 400, overlap: false}}";

@@ -55,6 +55,21 @@ TEST(SearchSpace, EncodersHaveNoPipelines) {
       space.illegal.contains("model.encoder or position: relative, with a pipeline or context ranks"));
 }
 
+// Tensor ranks share the groups of heads; nothing shares a sequence.
+TEST(SearchSpace, StateSpacesSplitTheirGroups) {
+  Scenario s = OnEightDevices();
+  s.model.mamba = MambaSpec{.pattern = "M-*-", .state = 4, .head_dim = 8, .heads = 8, .groups = 2};
+  s.model.heads = s.model.kv_heads = 4;
+  s.model.head_dim = 8;
+  s.search->tensor = {1, 2, 4};
+  s.search->recompute = {Recompute::kNone, Recompute::kFull, Recompute::kSelectiveOp};
+  const SearchSpace space = EnumerateSpace(s).value();
+  EXPECT_EQ(space.legal.size(), 4);
+  for (const Configuration& c : space.legal) EXPECT_TRUE(CompilePlan(ScenarioOf(s, c))) << Describe(c);
+  EXPECT_TRUE(space.illegal.contains("tensor does not divide model.mamba.groups"));
+  EXPECT_TRUE(space.illegal.contains("model.mamba, with recompute: selective_op"));
+}
+
 // A key is named in the reason only where the scenario gives it.
 TEST(SearchSpace, BlamesTheWidthThatRanksDoNotDivide) {
   Scenario s = OnEightDevices();
@@ -264,7 +279,8 @@ TEST(SearchSpace, WindowsExcludeARingAlone) {
   s.search->context = {2};
   s.search->context_kind = {ContextKind::kRing, ContextKind::kAllGather, ContextKind::kUlysses};
   std::set<ContextKind> found;
-  for (const Configuration& c : EnumerateSpace(s)->legal) found.insert(c.context_kind);
+  const SearchSpace space = EnumerateSpace(s).value();
+  for (const Configuration& c : space.legal) found.insert(c.context_kind);
   EXPECT_EQ(found, (std::set<ContextKind>{ContextKind::kAllGather, ContextKind::kUlysses}));
 }
 

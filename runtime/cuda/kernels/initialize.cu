@@ -2,6 +2,7 @@
 
 #include "base/random.h"
 #include "runtime/cuda/kernels/simt.h"
+#include "runtime/state_space_values.h"
 
 namespace windtunnel::WT_KERNELS {
 namespace {
@@ -39,6 +40,10 @@ struct InitializeKernel {
         const double u = UnitInterval(stream.At(index));
         return static_cast<float>((2.0 * u - 1.0) * scale);
       }
+      case InitializeParameter::Distribution::kDecay:
+        return DecayValue(UnitInterval(stream.At(index)));
+      case InitializeParameter::Distribution::kStepSize:
+        return StepSizeValue(UnitInterval(stream.At(index)));
       case InitializeParameter::Distribution::kOnes:
         return 1.0f;
       case InitializeParameter::Distribution::kZeros:

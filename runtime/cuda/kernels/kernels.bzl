@@ -21,4 +21,6 @@ KERNELS = [
     "rearrange",
     "relative_bias",
     "rope",
+    "state_space",
+    "state_space_scan",
 ]

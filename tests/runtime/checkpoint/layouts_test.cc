@@ -246,22 +246,51 @@ std::vector<Layout> LayoutsOfExperts() {
           {"Zero1InShards", with(4, 2, DataParallelKind::kZero1, 2, 2)}};
 }
 
-TEST(CheckpointOfExperts, GoesOnBitByBitAndLoadsInEveryOtherLayout) {
-  const std::vector<Layout> layouts = LayoutsOfExperts();
+// Tensor ranks have parts of each of the five outputs of a Mamba-2 layer's first projection.
+std::vector<Layout> LayoutsOfHybrids() {
+  const auto with = [](int64_t ranks, DataParallelKind kind, int64_t tensor = 1, int64_t stages = 1) {
+    return Changed(TinyLlama(ranks), [&](Scenario& s) {
+      s.model.mamba = MambaSpec{.pattern = "M-*M", .state = 5, .head_dim = 8, .heads = 4, .groups = 2};
+      s.model.layers = 3;
+      s.parallel.data.kind = kind;
+      s.parallel.tensor = {.size = tensor, .sequence = tensor > 1};
+      s.parallel.pipeline.size = stages;
+      if (stages > 1) s.parallel.pipeline.schedule = "1f1b";
+      if (stages > 1) s.batch.accumulate = 2;
+    });
+  };
+  return {{"Ddp", with(2, DataParallelKind::kDdp)},
+          {"Fsdp2", with(4, DataParallelKind::kFsdp)},
+          {"Tensor", with(1, DataParallelKind::kNone, 2)},
+          {"Fsdp2Tensor", with(2, DataParallelKind::kFsdp, 2)},
+          {"Stages", with(1, DataParallelKind::kNone, 2, 2)},
+          {"Zero1", with(2, DataParallelKind::kZero1)}};
+}
+
+// The second layout goes on bit by bit, and all others load what it saved.
+void ExpectGoesOnInEveryLayout(const std::vector<Layout>& layouts, const std::string& name) {
   const Plan first = *CompilePlan(layouts[1].scenario);
-  const std::string saved = EmptyDirectory("experts");
+  const std::string saved = EmptyDirectory(name);
   RunSteps(first, {.checkpoints = saved, .checkpoint_every = 2, .keep = 0}, 4);
-  const std::string resumed = EmptyDirectory("experts_resumed");
+  const std::string resumed = EmptyDirectory(name + "_resumed");
   RunSteps(first, {.checkpoints = resumed, .resume_from = CheckpointDirectory(saved).PathOf(2)}, 4);
   ExpectSameTensors(saved, resumed);
   std::string from = saved;
   for (const Layout& layout : layouts) {  // each loads what the one before it has saved
     SCOPED_TRACE(layout.name);
-    const std::string to = EmptyDirectory(std::string("experts_") + layout.name);
+    const std::string to = EmptyDirectory(name + "_" + layout.name);
     SaveWhatIsLoaded(*CompilePlan(layout.scenario), from, to);
     ExpectSameTensors(saved, to);
     from = to;
   }
+}
+
+TEST(CheckpointOfExperts, GoesOnBitByBitAndLoadsInEveryOtherLayout) {
+  ExpectGoesOnInEveryLayout(LayoutsOfExperts(), "experts");
+}
+
+TEST(CheckpointOfHybrids, GoesOnBitByBitAndLoadsInEveryOtherLayout) {
+  ExpectGoesOnInEveryLayout(LayoutsOfHybrids(), "hybrids");
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ void AddAttention(Cases& c);
 void AddContextAttention(Cases& c);
 void AddCrossAttention(Cases& c);
 void AddRelativePositions(Cases& c);
+void AddStateSpace(Cases& c);
 // Operands are fp32 whatever the type of the cases.
 void AddOptimizers(Cases& c);
 

@@ -113,8 +113,7 @@ class CudaOperator : public testing::TestWithParam<Sizes> {
       for (size_t i = 0; i < got.writes.size(); ++i) {
         const test::Buffer& buffer = got.writes[i];
         if (!buffer.compared) continue;
-        EXPECT_LT(RelativeError(buffer, expected.writes[i]), test::ToleranceOf(buffer.dtype))
-            << "write " << i;
+        EXPECT_LT(RelativeError(buffer, expected.writes[i]), test::ToleranceOf(buffer)) << "write " << i;
       }
     }
   }

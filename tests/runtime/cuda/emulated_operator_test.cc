@@ -34,7 +34,7 @@ TEST_P(EmulatedOperator, IsTheCpuDevices) {
     for (size_t i = 0; i < got.writes.size(); ++i) {
       const test::Buffer& buffer = got.writes[i];
       if (!buffer.compared) continue;
-      EXPECT_LT(RelativeError(buffer, expected.writes[i]), test::ToleranceOf(buffer.dtype)) << "write " << i;
+      EXPECT_LT(RelativeError(buffer, expected.writes[i]), test::ToleranceOf(buffer)) << "write " << i;
       EXPECT_EQ(buffer.bytes, reversed.writes[i].bytes) << "write " << i << ": the order of threads shows";
     }
   }
@@ -92,6 +92,12 @@ TEST(EmulatedDevice, RefusesByNameWhatItHasNoKernelFor) {
       "attention with a head_dim of 512: this device's kernels have room for up to 256");
   EXPECT_EQ(ErrorOf({.name = "groups", .kind = RouteTokens{1, 130, 2, 2, DType::kFloat32, 65, 2}}),
             "model.experts.groups is 65: this device's kernels choose among up to 64");
+  StateSpaceForward long_state;
+  static_cast<StateSpaceShape&>(long_state) = {
+      .batch = 1, .seq = 8, .heads = 1, .groups = 1, .head_dim = 4, .state = 512, .conv = 4};
+  EXPECT_EQ(ErrorOf({.name = "long state", .kind = long_state}),
+            "a state space model with a state of 512 and a convolution of 4: this device's kernels have room "
+            "for up to 256 and 4");
 }
 
 }  // namespace

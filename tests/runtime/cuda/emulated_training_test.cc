@@ -89,6 +89,17 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         ParityCase{"Gpt", TinyGpt()}, ParityCase{"GptFlash", Flash(TinyGpt())},
         ParityCase{"LlamaFlash", Flash(TinyLlama())}, ParityCase{"Mlp", TinyMlp()},
+        ParityCase{"Hybrid", With(TinyLlama(2),
+                                  [](Scenario& s) {
+                                    s.model.mamba = MambaSpec{.pattern = "M-M*-",
+                                                              .state = 5,
+                                                              .head_dim = 8,
+                                                              .heads = 4,
+                                                              .groups = 2,
+                                                              .conv = 3};
+                                    s.model.layers = 3;
+                                    s.model.position = PositionKind::kNone;
+                                  })},
         ParityCase{"GptDropout", Dropping(TinyGpt(2))}, ParityCase{"MlpDropout", Dropping(TinyMlp())},
         ParityCase{"Fsdp",
                    With(TinyGpt(2), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kFsdp; })},

@@ -1,5 +1,6 @@
 #include "tests/runtime/cuda/operator_case.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -165,5 +166,6 @@ double RelativeError(const Buffer& got, const Buffer& expected) {
 }
 
 double ToleranceOf(DType dtype) { return dtype == DType::kFloat32 ? 1e-5 : 1e-2; }
+double ToleranceOf(const Buffer& buffer) { return std::max(ToleranceOf(buffer.dtype), buffer.tolerance); }
 
 }  // namespace windtunnel::test

@@ -17,6 +17,7 @@ struct Buffer {
   DType dtype = DType::kFloat32;
   std::vector<uint8_t> bytes;
   bool compared = true;  // false for a workspace, whose content after the kernel does not matter
+  double tolerance = 0;  // if more than the type's: of sums whose terms nearly cancel
 
   int64_t elements() const { return static_cast<int64_t>(bytes.size()) / SizeOf(dtype).count(); }
 };
@@ -94,5 +95,6 @@ std::vector<OperatorCase> GemmCases(DType dtype, bool large);
 
 // The tolerance for results in the type: an fp32 sum in another order, or one rounding to 16 bits.
 double ToleranceOf(DType dtype);
+double ToleranceOf(const Buffer& buffer);
 
 }  // namespace windtunnel::test

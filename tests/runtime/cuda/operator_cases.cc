@@ -540,6 +540,7 @@ std::vector<OperatorCase> OperatorCases(DType dtype, bool large) {
   AddContextAttention(c);
   AddCrossAttention(c);
   AddRelativePositions(c);
+  AddStateSpace(c);
   if (dtype == DType::kFloat32) {
     AddOptimizers(c);
     AddInitialization(c);

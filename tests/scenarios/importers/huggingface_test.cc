@@ -63,6 +63,17 @@ TEST_F(ImportHuggingFace, EncodersHaveSourcesAndTargets) {
   EXPECT_EQ(bart.model.attention, AttentionKind::kFlash);
 }
 
+TEST_F(ImportHuggingFace, KnowsTheHubsNamesOfHybrids) {
+  const auto preset = [&](const std::string& name) {
+    return Imported("r.yaml", "model_name_or_path: " + name + "\nmax_length: 1024\npacking: true\n",
+                    kFourA100s)
+        .model.preset;
+  };
+  EXPECT_EQ(preset("nvidia/Nemotron-H-8B-Base-8K"), "nemotron-h-8b");
+  EXPECT_EQ(preset("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"), "nemotron3-nano-30b");
+  EXPECT_EQ(preset("state-spaces/mamba2-2.7b"), "mamba2-2.7b");
+}
+
 TEST_F(ImportHuggingFace, ReadsATorchrunOfFsdp) {
   const Scenario s = Imported("train.sh", R"(
 torchrun --nproc_per_node=8 --nnodes 2 fastchat/train/train_mem.py \

@@ -278,13 +278,15 @@ TEST(ImportMegatron, NamesWhatDoesNotFitOrCannotBeExpressed) {
             "train.sh: --micro-batch-size is 'two', expected a whole number");
   EXPECT_EQ(
       MistakesOfScript("--position-embedding-type alibi"),
-      "train.sh: --position-embedding-type is 'alibi', expected learned_absolute, rope or relative, since "
-      "others are not modelled");
+      "train.sh: --position-embedding-type is 'alibi', expected learned_absolute, rope, relative or none, "
+      "since others are not modelled");
   EXPECT_EQ(MistakesOfScript("--encoder-pipeline-model-parallel-size 1", "pretrain_t5.py"),
             "train.sh: --encoder-pipeline-model-parallel-size: an encoder with ranks of its own cannot be "
             "expressed");
-  EXPECT_EQ(MistakesOfScript("", "pretrain_mamba.py"),
-            "train.sh: models of pretrain_mamba.py cannot be expressed; GPT's, BERT's and T5's can");
+  EXPECT_EQ(MistakesOfScript("", "pretrain_vlm.py"),
+            "train.sh: models of pretrain_vlm.py cannot be expressed; GPT's, BERT's, T5's and Mamba-2's can");
+  EXPECT_EQ(MistakesOfScript("--heterogeneous-layers-config-path layers.json"),
+            "train.sh: --heterogeneous-layers-config-path: such models cannot be expressed");
   // What the loader refuses has its place in the scenario.
   EXPECT_EQ(MistakesOfScript("--num-attention-heads 7").substr(0, 29), "the scenario of train.sh:6:10");
 }

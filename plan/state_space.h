@@ -1,0 +1,52 @@
+// The state space model of a Mamba-2 layer, between the layer's two projections (plan/state_space_ops.h). As
+// in Megatron-Core's MambaMixer, each tensor rank has some of the groups, with their heads.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/layers.h"
+#include "plan/state_space_ops.h"
+
+namespace windtunnel {
+
+struct StateSpace {
+  struct Parameter {
+    int index = -1;
+    int64_t elements = 0;  // of the rank's part
+    const char* suffix = "";
+  };
+
+  std::string name;
+  StateSpaceShape shape;  // of the rank's groups
+  double epsilon = 1e-5;  // of its norm
+  // How frameworks compute and keep it:
+  //   kOneOperator  with its norm; what that returns is kept (Windtunnel)
+  //   kNormApart    the norm is a module of its own, whose input is kept as well (Megatron-Core)
+  //   kOutputAgain  with its norm and the projection behind, for which backward makes the norm's output again
+  //                 (mamba_ssm's and Hugging Face's modules)
+  enum class Style : uint8_t { kOneOperator, kNormApart, kOutputAgain } style = Style::kOneOperator;
+  bool by_chunks = false;  // its kernels, which have another workspace
+  // The convolution's weight and bias, dt_bias, A_log, D, and the norm's weight.
+  std::array<Parameter, 6> parameters;
+
+  struct Saved {
+    Slice scanned, statistics;  // the operator's s, and the norm's
+    Slice gated;                // kNormApart: the input of the norm
+  };
+  // packed: what the first projection returned. Returns the input of the second.
+  Slice Forward(const LayerContext& c, Slice packed, Saved& saved) const;
+  // kOutputAgain: what Forward returned, made again. (Norms' backwards write it beside their own work; here a
+  // copy stands for that.)
+  Slice OutputAgain(const LayerContext& c, const Saved& saved) const;
+  // Returns the gradient of `packed`.
+  Slice Backward(const LayerContext& c, Slice dy, Slice packed, const Saved& saved) const;
+
+ private:
+  std::vector<Slice> Operands(const LayerContext& c) const;
+  Slice Workspace(const LayerContext& c, bool backward) const;
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,26 @@
+// The layers of Megatron-LM's models that are not transformers: Mamba-2's, and hybrids of both
+// (pretrain_mamba.py, pretrain_hybrid.py). What Megatron counts as layers are the letters of
+// scenarios/layer_pattern.h.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scenarios/importers/draft.h"
+#include "scenarios/importers/settings.h"
+
+namespace windtunnel {
+
+struct HybridLayers {
+  std::string letters;   // of all layers; "M" if is_pure
+  bool is_pure = false;  // nothing says which layers there are: all of --num-layers have Mamba-2
+  std::vector<std::string> stages = {};  // of the pipeline, where | divides the letters
+  std::string remark = {};               // where the letters come from
+  bool Has(char letter) const { return letters.find(letter) != std::string::npos; }
+};
+
+// Nothing if it is another model. What --set says comes before the flags. Notes mistakes in `flags`.
+std::optional<HybridLayers> ReadHybridLayers(const std::string& program, Settings& flags, const Draft& draft);
+
+}  // namespace windtunnel
