@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/communicator.h"
+#include "runtime/mpi.h"
 #include "runtime/thread_communicator.h"
 #include "tests/runtime/queued_device.h"
 #include "tests/runtime/rank_processes.h"
@@ -78,6 +79,9 @@ inline void WithGroup(
   }
   if (transport == Transport::kMpi) {
     WithProcesses(size, [&](int rank, Store& store) {
+      // On a busy machine MPI takes longer to start than the deadlines of tests are.
+      const Status started = StartMpi(std::chrono::seconds(60));
+      ASSERT_TRUE(started) << started.error().message;
       auto group = MakeMpiCommunicator(store, {.name = "group",
                                                .rank = rank,
                                                .size = size,
