@@ -202,7 +202,7 @@ struct UpdateKernel {
   float* parameter[kMost] = {};
   M* m[kMost] = {};  // if the rule has them
   M* v[kMost] = {};
-  Guard guard;
+  Guard guard = {};
 
   WT_DEVICE void operator()() const {
     Rule own = rule;
@@ -246,7 +246,7 @@ struct AdamIn8BitsKernel {
   float* parameter[kMost] = {};
   uint8_t* m[kMost] = {};
   uint8_t* v[kMost] = {};
-  Guard guard;
+  Guard guard = {};
 
   // Writes a block's moments, of which this thread has `x` if it `has_one`.
   template <bool kSigned>
