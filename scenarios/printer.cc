@@ -59,8 +59,11 @@ void Append(const YamlNode& block, int indent, std::string& out) {
       continue;
     }
     out.append("\n");
-    if (node.is_block()) Append(node, indent + 2, out);
-    for (const YamlNode& item : node.is_list() ? node.items : std::vector<YamlNode>()) {
+    if (node.is_block()) {
+      Append(node, indent + 2, out);
+      continue;
+    }
+    for (const YamlNode& item : node.items) {
       const size_t start = out.size();
       Append(item, indent + 4, out);
       out[start + static_cast<size_t>(indent) + 2] = '-';  // the first key's line becomes "- key: value"
