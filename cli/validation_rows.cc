@@ -145,42 +145,41 @@ double AttentionWeights(const ModelSpec& model) {
          kv_rank * (queries - heads * rotated + values) + values * h;
 }
 
-// As LayersWeights; the scan's FLOPs (plan/transformer.cc), two of which count as one weight's.
-double HybridWeights(const ModelSpec& model) {
+// Of one layer with a state space model; the scan's FLOPs (plan/transformer.cc), two of which count as one
+// weight's.
+double MambaWeights(const ModelSpec& model) {
   const auto number = [](int64_t x) { return static_cast<double>(x); };
   const MambaSpec& mamba = *model.mamba;
   const int64_t inner = mamba.inner(), packed = 2 * (inner + mamba.groups * mamba.state) + mamba.heads;
-  const double of_mamba = number(model.hidden * (packed + inner)) + 3.5 * number(inner * mamba.state);
+  return number(model.hidden * (packed + inner)) + 3.5 * number(inner * mamba.state);
+}
+
+// Of one layer's experts, those that a token uses; with the projections to latents and from them.
+double ExpertWeights(const ModelSpec& model) {
+  const auto number = [](int64_t x) { return static_cast<double>(x); };
+  const ExpertsSpec& experts = *model.experts;
   const double matrices = IsGated(model.activation) ? 3 : 2;
-  const double of_experts =
-      model.experts ? number(model.ffn * model.experts->top_k + model.experts->shared_ffn) : 0;
-  double weights = 0;
-  for (int64_t layer = 0; layer < model.layers; ++layer) {
-    const LayerKind kind = model.KindOf(layer);
-    if (kind.has_mixer) weights += kind.is_mamba ? of_mamba : AttentionWeights(model);
-    if (kind.has_mlp)
-      weights += matrices * number(model.hidden) * (kind.has_experts ? of_experts : number(model.DenseFfn()));
-  }
-  return weights;
+  const double routed = number(model.ExpertWidth() * model.ffn * experts.top_k);
+  return matrices * (routed + number(model.hidden * experts.shared_ffn)) +
+         2 * number(model.hidden * experts.latent);
 }
 
 // Weights of the GEMMs of all layers and multi-token prediction modules; of experts, only those that a token
 // uses.
 double LayersWeights(const ModelSpec& model) {
-  if (model.mamba) return HybridWeights(model);
-  const double h = static_cast<double>(model.hidden), ffn = static_cast<double>(model.ffn);
-  const double matrices = IsGated(model.activation) ? 3 : 2;
-  const double experts = model.experts ? static_cast<double>(model.experts->top_k) : 1;  // of a token
-  const double shared = model.experts ? static_cast<double>(model.experts->shared_ffn) : 0;
-  const double with_experts = static_cast<double>(model.LayersWithExperts());
-  const double layers = static_cast<double>(model.layers), modules = static_cast<double>(model.MtpLayers());
-  const double of_experts = ffn * experts + shared, dense = static_cast<double>(model.DenseFfn());
-  const bool last_has_experts = model.layers > 0 && model.HasExperts(model.layers - 1);
-  return (layers + modules) * AttentionWeights(model) +
-         matrices * h *
-             (with_experts * of_experts + (layers - with_experts) * dense +
-              modules * (last_has_experts ? of_experts : dense)) +
-         modules * 2 * h * h;  // eh_proj: 2 hidden -> hidden
+  const double h = static_cast<double>(model.hidden), matrices = IsGated(model.activation) ? 3 : 2;
+  const double attention = AttentionWeights(model), of_mamba = model.mamba ? MambaWeights(model) : 0;
+  const double experts = model.experts ? ExpertWeights(model) : 0;
+  const double dense = matrices * h * static_cast<double>(model.DenseFfn());
+  const auto of = [&](const LayerKind& kind) {
+    return (kind.has_mixer ? kind.is_mamba ? of_mamba : attention : 0) +
+           (kind.has_mlp ? kind.has_experts ? experts : dense : 0);
+  };
+  double weights = 0;
+  for (int64_t layer = 0; layer < model.layers; ++layer) weights += of(model.KindOf(layer));
+  if (!model.mtp) return weights;
+  const double projection = 2 * h * h;  // eh_proj: 2 hidden -> hidden
+  return weights + static_cast<double>(model.mtp->layers) * (of(model.KindOfModules()) + projection);
 }
 
 // The same with an encoder, of the mean token of a sample. Tokens of the source go through the encoder and

@@ -101,7 +101,7 @@ ContextAttention::Core ContextAttention::ForwardBlock(Slice qkv, Slice kv, int s
 
 DropoutSite ContextAttention::DropsWithin() const {
   if (!dims_.drops_within || c_.b.evaluates()) return {};
-  return DropoutSiteOf(dims_.dropout, name_ + ".probabilities", c_.b.micro_batch());
+  return DropoutSiteOf(dims_.dropout, name_ + ".probabilities", c_.b.micro_batch(), c_.visit);
 }
 
 bool ContextAttention::drops_apart() const {

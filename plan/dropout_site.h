@@ -18,10 +18,13 @@ struct DropoutSite {
   bool drops() const { return share > 0; }
 };
 
-// The site's stream follows from its name, which is unique in the model (FNV-1a).
-constexpr DropoutSite DropoutSiteOf(double share, std::string_view name, int micro_batch) {
+// The site's stream follows from its name, which is unique in the model (FNV-1a), and, if a micro-batch comes
+// by several times, from the number of the visit.
+constexpr DropoutSite DropoutSiteOf(double share, std::string_view name, int micro_batch, int visit = 0) {
   uint64_t hash = 0xCBF29CE484222325ULL;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
+  const auto mix = [&](unsigned char byte) { hash = (hash ^ byte) * 0x100000001B3ULL; };
+  for (const char c : name) mix(static_cast<unsigned char>(c));
+  if (visit > 0) mix(static_cast<unsigned char>(visit));
   return {share, hash, micro_batch};
 }
 

@@ -151,7 +151,7 @@ double ShareReaching(const ExpertsSpec& spec, int64_t bin) {
 // Every rank sends `sent` rows, of which this rank receives those of its experts; or the same back.
 Slice ExpertMlp::Exchange(const LayerContext& c, Slice x, int64_t arriving, const std::string& name) const {
   if (!parallel.splits()) return x;
-  const Slice y = c.Activation(name + ".exchanged", arriving * hidden());
+  const Slice y = c.Activation(name + ".exchanged", arriving * width());
   c.b.WaitBeforeUse(y, parallel.stream->AllToAll(c.b, x, y, name, c.b.BeforeNextCompute()));
   return y;
 }
@@ -263,8 +263,8 @@ Slice ExpertMlp::ComputeBackward(const LayerContext& c, Slice dout, Saved saved,
 }
 
 Slice ExpertMlp::ForwardByAllToAll(const LayerContext& c, Slice x, Saved& saved) const {
-  const TokenRows tokens{load.tokens, hidden(), spec.top_k, load.sent, c.types.activations};
-  const Slice dispatched = c.Activation(name + ".dispatched", load.sent * hidden());
+  const TokenRows tokens{load.tokens, width(), spec.top_k, load.sent, c.types.activations};
+  const Slice dispatched = c.Activation(name + ".dispatched", load.sent * width());
   std::vector<Slice> reads = {x, saved.slots}, writes = {dispatched};
   Slice sent_weights = kNoSlice;
   if (weighs_activations) {
@@ -282,7 +282,7 @@ Slice ExpertMlp::ForwardByAllToAll(const LayerContext& c, Slice x, Saved& saved)
     saved.returned = FromExperts(c, Compute(c, saved), name + ".combine", Way::kForward);
   }
   AtSlot(c.b, LayerSlot::kCombined);
-  const Slice y = c.Activation(name + ".combined", load.tokens * hidden());
+  const Slice y = c.Activation(name + ".combined", load.tokens * width());
   reads = {saved.returned, saved.slots};
   if (!weighs_activations) reads.push_back(saved.weights);
   c.b.Add(CombineTokens{tokens, !weighs_activations}, name + ".combine", std::move(reads), {y});
@@ -317,8 +317,8 @@ void ExpertMlp::AddDispatchBackward(const LayerContext& c, const TokenRows& toke
 
 Slice ExpertMlp::BackwardByAllToAll(const LayerContext& c, Slice dy, const Saved& saved,
                                     Slice dweights) const {
-  const TokenRows tokens{load.tokens, hidden(), spec.top_k, load.sent, c.types.activations};
-  const Slice dreturned = c.Activation(name + ".dreturned", load.sent * hidden());
+  const TokenRows tokens{load.tokens, width(), spec.top_k, load.sent, c.types.activations};
+  const Slice dreturned = c.Activation(name + ".dreturned", load.sent * width());
   AddCombineBackward(c, tokens, dy, saved.slots, saved.weights, saved, dreturned, dweights);
   Slice dspread, row_dweights;
   {
@@ -330,7 +330,7 @@ Slice ExpertMlp::BackwardByAllToAll(const LayerContext& c, Slice dy, const Saved
     c.AddDelayed(LayerSlot::kExpertWeights);
   }
   AtSlot(c.b, LayerSlot::kAttentionBackward);
-  const Slice dx = c.Activation(name + ".dx", load.tokens * hidden());
+  const Slice dx = c.Activation(name + ".dx", load.tokens * width());
   AddDispatchBackward(c, tokens, dspread, saved.slots, row_dweights, dx, dweights);
   return dx;
 }
@@ -345,14 +345,14 @@ TokenReach ExpertMlp::Reach() const {
 
 TokenRows ExpertMlp::Arrived(const LayerContext& c) const {
   const double all = static_cast<double>(parallel.ranks() * load.tokens);
-  return {static_cast<int64_t>(std::ceil(all * Reach().rank)), hidden(), spec.top_k, up.experts * rows(),
+  return {static_cast<int64_t>(std::ceil(all * Reach().rank)), width(), spec.top_k, up.experts * rows(),
           c.types.activations};
 }
 
 // Sends tokens to the ranks of their experts (`from`: the rank's own, `to`: what arrives), or back.
 void ExpertMlp::ExchangeTokens(const LayerContext& c, std::vector<Slice> from, const std::vector<Slice>& to,
                                const std::string& name) const {
-  const OpIndex exchange = parallel.stream->TokenExchange(c.b, load.tokens * hidden(), Reach(),
+  const OpIndex exchange = parallel.stream->TokenExchange(c.b, load.tokens * width(), Reach(),
                                                           std::move(from), to, name, c.b.BeforeNextCompute());
   for (const Slice& slice : to) c.b.WaitBeforeUse(slice, exchange);
 }
@@ -360,7 +360,7 @@ void ExpertMlp::ExchangeTokens(const LayerContext& c, std::vector<Slice> from, c
 Slice ExpertMlp::ForwardByDeepEp(const LayerContext& c, Slice x, Saved& saved) const {
   const TokenRows tokens = Arrived(c);
   ForwardScope scope(c.hooks, module);
-  const Slice arrived = c.Activation(name + ".arrived", tokens.tokens * hidden());
+  const Slice arrived = c.Activation(name + ".arrived", tokens.tokens * width());
   saved.arrived_weights =
       c.b.Temporary(name + ".arrived.weights", tokens.tokens * spec.top_k, Category::kActivations);
   saved.arrived_slots = c.b.Temporary(name + ".arrived.slots", tokens.tokens * spec.top_k,
@@ -369,7 +369,7 @@ Slice ExpertMlp::ForwardByDeepEp(const LayerContext& c, Slice x, Saved& saved) c
   ExchangeTokens(c, {x, saved.weights, saved.slots}, {arrived, saved.arrived_weights, saved.arrived_slots},
                  name + ".dispatch");
   AtSlot(c.b, LayerSlot::kExperts);
-  const Slice received = c.Activation(name + ".received", tokens.rows * hidden());
+  const Slice received = c.Activation(name + ".received", tokens.rows * width());
   std::vector<Slice> reads = {arrived, saved.arrived_slots}, writes = {received};
   if (weighs_activations) {
     saved.row_weights = c.b.Temporary(name + ".row.weights", tokens.rows, Category::kActivations);
@@ -379,12 +379,12 @@ Slice ExpertMlp::ForwardByDeepEp(const LayerContext& c, Slice x, Saved& saved) c
   c.b.Add(DispatchTokens{tokens}, name + ".dispatch", std::move(reads), std::move(writes));
   saved.received = up.InputToKeep(c, received);
   saved.returned = Compute(c, saved);
-  const Slice sums = c.Activation(name + ".sums", tokens.tokens * hidden());
+  const Slice sums = c.Activation(name + ".sums", tokens.tokens * width());
   reads = {saved.returned, saved.arrived_slots};
   if (!weighs_activations) reads.push_back(saved.arrived_weights);
   c.b.Add(CombineTokens{tokens, !weighs_activations}, name + ".combine", std::move(reads), {sums});
   if (weighs_activations) saved.returned = saved.arrived_weights = kNoSlice;
-  const Slice y = c.Activation(name + ".combined", load.tokens * hidden());
+  const Slice y = c.Activation(name + ".combined", load.tokens * width());
   AtSlot(c.b, LayerSlot::kCombine);
   ExchangeTokens(c, {sums}, {y}, name + ".combine");
   AtSlot(c.b, LayerSlot::kCombined);
@@ -394,19 +394,19 @@ Slice ExpertMlp::ForwardByDeepEp(const LayerContext& c, Slice x, Saved& saved) c
 Slice ExpertMlp::BackwardByDeepEp(const LayerContext& c, Slice dy, const Saved& saved, Slice dweights) const {
   const TokenRows tokens = Arrived(c);
   BackwardScope scope(c.hooks, module);
-  const Slice darrived = c.Activation(name + ".darrived", tokens.tokens * hidden());
+  const Slice darrived = c.Activation(name + ".darrived", tokens.tokens * width());
   ExchangeTokens(c, {dy}, {darrived}, name + ".dcombine");
   AtSlot(c.b, LayerSlot::kExpertsBackward);
-  const Slice dout = c.Activation(name + ".dreturned", tokens.rows * hidden());
+  const Slice dout = c.Activation(name + ".dreturned", tokens.rows * width());
   const Slice darrived_weights =
       c.b.Temporary(name + ".darrived.weights", tokens.tokens * spec.top_k, Category::kActivations);
   AddCombineBackward(c, tokens, darrived, saved.arrived_slots, saved.arrived_weights, saved, dout,
                      darrived_weights);
   const Slice row_dweights = RowWeightGradients(c);
   const Slice dreceived = ComputeBackward(c, dout, saved, row_dweights);
-  const Slice sums = c.Activation(name + ".dsums", tokens.tokens * hidden());
+  const Slice sums = c.Activation(name + ".dsums", tokens.tokens * width());
   AddDispatchBackward(c, tokens, dreceived, saved.arrived_slots, row_dweights, sums, darrived_weights);
-  const Slice dx = c.Activation(name + ".dx", load.tokens * hidden());
+  const Slice dx = c.Activation(name + ".dx", load.tokens * width());
   AtSlot(c.b, LayerSlot::kDispatchBackward);
   ExchangeTokens(c, {sums, darrived_weights}, {dx, dweights}, name + ".ddispatch");
   c.AddDelayed(LayerSlot::kExpertWeights);
@@ -431,19 +431,32 @@ Slice ExpertMlp::Forward(const LayerContext& c, Slice x, Saved& saved) const {
     c.b.Add(HostWait{}, name + ".counts", {}, {}, {routed}, parallel.host);
     AtSlot(c.b, LayerSlot::kAttention);
   }
-  const Slice y = uses_deepep() ? ForwardByDeepEp(c, x, saved) : ForwardByAllToAll(c, x, saved);
-  return sends_own_tokens ? y : c.SumOverRanks(y, name, Neighbor::kElementwise);
+  if (latent_down) {
+    const Slice input = latent_down->InputToKeep(c, x);
+    if (input.buffer != x.buffer) saved.latent_input = input;
+    x = latent_down->Forward(c, input, load.tokens);
+  }
+  Slice y = uses_deepep() ? ForwardByDeepEp(c, x, saved) : ForwardByAllToAll(c, x, saved);
+  if (!sends_own_tokens) y = c.SumOverRanks(y, name, Neighbor::kElementwise);
+  if (!latent_up) return y;
+  saved.combined = latent_up->InputToKeep(c, y);
+  return latent_up->Forward(c, saved.combined, OwnTokens(c));
 }
 
 Slice ExpertMlp::Backward(const LayerContext& c, Slice dy, Slice x, const Saved& saved) const {
+  if (latent_up) dy = latent_up->Backward(c, dy, saved.combined, OwnTokens(c));
   if (!sends_own_tokens) dy = c.GatherTokens(dy, name + ".dy", Neighbor::kElementwise);
   const Slice dweights = c.b.Temporary(name + ".dweights", load.tokens * spec.top_k, Category::kActivations);
-  const Slice dx =
+  Slice dx =
       uses_deepep() ? BackwardByDeepEp(c, dy, saved, dweights) : BackwardByAllToAll(c, dy, saved, dweights);
   const Slice dlogits = c.Activation(name + ".dlogits", load.tokens * spec.count);
   c.b.Add(RouteTokensBackward{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations},
           name + ".route", {dweights, saved.probabilities, saved.slots}, {dlogits});
   if (!sends_own_tokens && !router.is_frozen) x = c.GatherTokens(x, name + ".x", Neighbor::kProduct);
+  if (latent_down) {
+    const Slice input = saved.latent_input.buffer >= 0 ? saved.latent_input : x;
+    dx = latent_down->Backward(c, dx, input, load.tokens);
+  }
   const Slice dx_router = router.Backward(c, dlogits, x, load.tokens);
   c.AddTo(dx, dx_router, name + ".dx");
   return sends_own_tokens ? dx : c.SumOverRanks(dx, name + ".dx", Neighbor::kElementwise);

@@ -25,8 +25,13 @@
 //            are reduce-scattered (Megatron's all-to-all dispatcher; with one expert rank its all-gather
 //            dispatcher, the default, which gathers tokens once). Or each tensor rank has whole experts of
 //            its own (parallel.expert.tensor: 1): tensor ranks are expert ranks, too, and nothing is gathered
+//   latents  (ExpertsSpec::latent, LatentMoE) a projection makes of each token the latent that is sent to
+//            experts; another one takes the sum of what they return. Every tensor rank has both whole, and
+//            applies the second to its own tokens; the first as well, or to all that it routes (Megatron's
+//            MoELayer: fc1_latent_proj, fc2_latent_proj)
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "plan/fp8.h"
@@ -77,6 +82,7 @@ struct ExpertMlp {
   std::string name = {};
   Linear router = {};
   ExpertLinear up = {}, down = {};
+  std::optional<Linear> latent_down = std::nullopt, latent_up = std::nullopt;
   ModuleId module = -1;  // of the experts
   ActivationKind activation = ActivationKind::kGelu;
   ExpertsSpec spec = {};
@@ -96,6 +102,9 @@ struct ExpertMlp {
     Slice row_weights;  // of the received rows, if activations are weighted
     // With DeepEP, of the tokens that arrived.
     Slice arrived_weights, arrived_slots;
+    // The inputs of the projections around experts, in the form that they take; of the first only if that is
+    // not the block's own input.
+    Slice latent_input, combined;
   };
   // x: the rank's own tokens if tensor ranks split tokens. Returns the sum over tensor ranks.
   Slice Forward(const LayerContext& c, Slice x, Saved& saved) const;
@@ -106,7 +115,7 @@ struct ExpertMlp {
 
  private:
   void Activate(const LayerContext& c, Saved& saved) const;
-  int64_t hidden() const { return router.in; }
+  int64_t width() const { return latent_down ? latent_down->out : router.in; }  // of what experts take
   int64_t rows() const { return senders * load.rows; }  // of each of the rank's experts
   enum class Way : uint8_t { kForward, kBackward };
   // `weights`: the weights of x's rows, which travel with them; may be null.
@@ -137,6 +146,10 @@ struct ExpertMlp {
   // Recomputes the activation's output if it was dropped. `dweights`: of rows, if activations are weighted.
   Slice ComputeBackward(const LayerContext& c, Slice dout, Saved saved, Slice dweights) const;
   Slice Swap(const LayerContext& c, Slice x, int64_t outer, int64_t inner, const std::string& name) const;
+  // The rank's own ones of the tokens that it routes.
+  int64_t OwnTokens(const LayerContext& c) const {
+    return !sends_own_tokens && c.tensor.splits_tokens() ? load.tokens / c.tensor.ranks() : load.tokens;
+  }
 };
 
 }  // namespace windtunnel

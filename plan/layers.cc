@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -172,6 +174,7 @@ int Model::AddParameter(Role& role, ModuleId module, std::string name, std::vect
   constexpr int64_t kBehindAll = int64_t{1} << 40;
   const int64_t ordinal = next_ordinal_++;
   const int64_t random_stream = of_adapter_ ? kBehindAll + of_adapters_++ : ordinal - of_adapters_;
+  registered_elements_ += std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
   if (!is_in_stage_) return -1;
   Parameter parameter;
   parameter.name = std::move(name);

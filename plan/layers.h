@@ -51,7 +51,17 @@ struct LayerContext {
   // The micro-batch's; null where no operator reads weights (deferred operators).
   WeightCopies* copies = nullptr;
   bool delays_weights = false;  // `deferred` is added where the layers say (AddDelayed)
+  int visit = 0;                // how often the micro-batch has been through these layers before
 
+  // The same with other hooks.
+  LayerContext With(ModelHooks& others) const {
+    return LayerContext{b, others, types, deferred, tensor, copies, delays_weights, visit};
+  }
+  LayerContext InVisit(int number) const {
+    LayerContext c = *this;
+    c.visit = number;
+    return c;
+  }
   // Adds the operators that `add` (a function of a LayerContext) adds, or defers them.
   template <typename Add>
   void AddOrDefer(Add add) const {

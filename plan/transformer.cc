@@ -380,30 +380,35 @@ ModelStatistics Transformer::Statistics(int64_t parameters, int64_t frozen) cons
   statistics.parameters_without_positions =
       statistics.parameters - (learned_positions() ? spec_.SampleTokens() * spec_.hidden : 0);
   const int64_t matrices = gated() ? 3 : 2;
-  double unseen = 0;  // parameters of experts that a token is not routed to
+  const bool predicts = spec_.mtp.has_value(), have_experts = predicts && spec_.KindOfModules().has_experts;
+  double unseen = 0, unseen_by_predictor = 0;  // parameters of experts that a token is not routed to
   if (const auto& experts = spec_.experts) {
     // With a capacity factor below 1, tokens beyond the capacity are dropped.
     const double room = experts->capacity_factor > 0 ? std::min(experts->capacity_factor, 1.0) : 1;
     const double seen = static_cast<double>(experts->top_k) * room;
-    const int64_t of_predictors = spec_.HasExperts(spec_.layers - 1) ? spec_.MtpLayers() : 0;
-    unseen = (static_cast<double>(experts->count) - seen) *
-             static_cast<double>((spec_.LayersWithExperts() + of_predictors) * matrices * spec_.hidden *
-                                 spec_.ffn);
+    const double unseen_in_layer = (static_cast<double>(experts->count) - seen) *
+                                   static_cast<double>(matrices * spec_.ExpertWidth() * spec_.ffn);
+    unseen_by_predictor = have_experts ? unseen_in_layer : 0;
+    unseen = static_cast<double>(spec_.LayersWithExperts()) * unseen_in_layer +
+             static_cast<double>(predicts ? spec_.mtp->Modules() : 0) * unseen_by_predictor;
   }
-  // Multi-token prediction uses the head once more per module.
+  // Multi-token prediction uses the head once more per module, and a repeated module once per depth.
   const double heads_again = static_cast<double>(spec_.MtpLayers() * spec_.vocab * spec_.hidden);
+  const double uses_again = static_cast<double>(predicts ? spec_.mtp->layers - spec_.mtp->Modules() : 0);
+  const double again =
+      heads_again + uses_again * (static_cast<double>(predictor_elements_) - unseen_by_predictor);
   // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token. Value heads may have another
   // width, and layers a window.
   const double seen =
-      static_cast<double>(statistics.parameters_without_positions) - unseen + heads_again - UnseenByMean();
+      static_cast<double>(statistics.parameters_without_positions) - unseen + again - UnseenByMean();
   // Of the parameters that are seen; those that are not seen are frozen as well, or none are.
   const double seen_frozen = frozen > 0 ? seen - static_cast<double>(parameters - frozen) : 0;
   // A multiply-add each that makes a state and that reads it, and three more operations (training.py of
   // Megatron-LM, mamba_layer_flops); twice that in backward.
-  const double scans =
-      spec_.mamba
-          ? 21.0 * static_cast<double>(spec_.MambaLayers() * spec_.mamba->inner() * spec_.mamba->state)
-          : 0;
+  const int64_t scans_of_predictors = predicts && spec_.KindOfModules().is_mamba ? spec_.mtp->layers : 0;
+  const double scans = spec_.mamba ? 21.0 * static_cast<double>((spec_.MambaLayers() + scans_of_predictors) *
+                                                                spec_.mamba->inner() * spec_.mamba->state)
+                                   : 0;
   statistics.flops_per_token = Flops(
       scans + 6.0 * seen - 2.0 * seen_frozen +
       6.0 * static_cast<double>(spec_.heads * (spec_.head_dim + spec_.ValueDim())) * spec_.AttentionTokens());

@@ -117,7 +117,8 @@ class Transformer : public Model {
   Projections ProjectionsOf(std::vector<Linear> layers) const;
   Linear RegisterColumnParallel(Role& role, ModuleId module, const std::string& name, int64_t in,
                                 const std::vector<int64_t>& outputs, bool bias);
-  Linear RegisterWhole(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out);
+  Linear RegisterWhole(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out,
+                       const ParameterSplit& split);
   LatentProjections RegisterLatents(Role& role, ModuleId module, const std::string& prefix);
   Linear RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in, bool bias);
   void NoteShape(Role& role, const Linear& linear) const;
@@ -290,8 +291,13 @@ class Transformer : public Model {
   std::vector<Slice> SplitOutputs(const LayerContext& c, Slice joined, const std::string& name) const;
   // `dys`: the gradients of OutputsOf. Returns that of the final norm's output by the modules alone.
   Slice PredictorsBackward(const LayerContext& c, TransformerPass& pass, const std::vector<Slice>& dys);
-  Slice PredictorBackward(const LayerContext& c, const TokenPredictor& predictor, TokenPredictorPass& pass,
-                          Slice dy);
+  const TokenPredictor& PredictorAt(size_t index) const {
+    return predictors_[spec_.mtp->repeated ? 0 : index];
+  }
+  LayerContext ContextOfVisit(const LayerContext& c, size_t index) const {
+    return c.InVisit(spec_.mtp->repeated ? static_cast<int>(index) : 0);
+  }
+  Slice PredictorBackward(const LayerContext& outside, size_t index, TokenPredictorPass& pass, Slice dy);
 
   bool learned_positions() const { return spec_.position == PositionKind::kLearned; }
   bool rotates() const { return spec_.position == PositionKind::kRope; }
@@ -373,7 +379,7 @@ class Transformer : public Model {
   }
   // The dropout of what `place` returns, in rows of the residual stream.
   Dropout DropoutAfter(const LayerContext& c, const TokenStream& stream, const std::string& place) const {
-    return {.site = DropoutSiteOf(spec_.dropout, place, c.b.micro_batch()),
+    return {.site = DropoutSiteOf(spec_.dropout, place, c.b.micro_batch(), c.visit),
             .columns = spec_.hidden,
             .seq = stream.seq,
             .context = context_.tokens(),
@@ -414,7 +420,9 @@ class Transformer : public Model {
     Norm final_norm;
     ModuleId norm_module = 0;
   } encoder_;                               // if the model has one
-  std::vector<TokenPredictor> predictors_;  // if the stage has them
+  std::vector<TokenPredictor> predictors_;  // if the stage has them; one, if it is repeated
+  int64_t predictor_elements_ = 0;          // of all parameters of one
+  std::map<ModelHooks*, EarlierUse> earlier_uses_;  // of one that is repeated, by the hooks of its last use
   Norm final_norm_;
   Projections head_;
   std::map<int, TransformerPass> passes_;  // by micro-batch, from its forward to its backward

@@ -10,14 +10,16 @@ namespace windtunnel {
 
 void Transformer::PredictFurther(const LayerContext& c, TransformerPass& pass) {
   Slice hidden = pass.final_norm.y;
-  for (size_t i = 0; i < predictors_.size(); ++i) {
+  if (predictors_.empty()) return;
+  for (size_t i = 0; i < pass.predictors.size(); ++i) {
     TokenPredictorPass& own = pass.predictors[i];
-    own.hidden = c.InType(types_.stream, hidden, predictors_[i].hidden_norm.name + ".x");
+    const TokenPredictor& predictor = PredictorAt(i);
+    own.hidden = c.InType(types_.stream, hidden, predictor.hidden_norm.name + ".x");
     c.b.AtTurn(ProgramBuilder::kLastTurn + 1 + static_cast<int>(i));
-    PredictorForward(c, predictors_[i], own);
+    PredictorForward(ContextOfVisit(c, i), predictor, own);
     hidden = own.final_norm.y;
   }
-  if (!predictors_.empty()) c.b.AtTurn(ProgramBuilder::kLastTurn + 1 + static_cast<int>(predictors_.size()));
+  c.b.AtTurn(ProgramBuilder::kLastTurn + 1 + static_cast<int>(pass.predictors.size()));
 }
 
 // Combines hidden states and embeddings into the block's input.
@@ -112,24 +114,30 @@ std::vector<Slice> Transformer::SplitOutputs(const LayerContext& c, Slice joined
 Slice Transformer::PredictorsBackward(const LayerContext& c, TransformerPass& pass,
                                       const std::vector<Slice>& dys) {
   Slice dhidden = kNoSlice;
-  for (size_t i = predictors_.size(); i-- > 0;) {
+  for (size_t i = pass.predictors.size(); i-- > 0;) {
     c.b.AtTurn(-1 - static_cast<int>(i));
     Slice dy = dys[1 + i];
     if (dhidden.buffer >= 0) {
-      c.AddTo(dhidden, dy, predictors_[i].final_norm.name + ".dy.sum");
+      c.AddTo(dhidden, dy, PredictorAt(i).final_norm.name + ".dy.sum");
       dy = dhidden;
     }
-    dhidden = PredictorBackward(c, predictors_[i], pass.predictors[i], dy);
+    dhidden = PredictorBackward(ContextOfVisit(c, i), i, pass.predictors[i], dy);
     c.AddDelayed(LayerSlot::kAttentionWeights);
   }
   return dhidden;
 }
 
-// Returns the gradient of the previous module's output.
-Slice Transformer::PredictorBackward(const LayerContext& c, const TokenPredictor& predictor,
-                                     TokenPredictorPass& pass, Slice dy) {
+// Returns the gradient of the previous module's output. A repeated module's own gradients are ready only after
+// the backward of its first use, which comes last.
+Slice Transformer::PredictorBackward(const LayerContext& outside, size_t index, TokenPredictorPass& pass,
+                                     Slice dy) {
+  const TokenPredictor& predictor = PredictorAt(index);
   Slice dembedding, dhidden;
   {
+    const LayerContext c =
+        outside.visit > 0
+            ? outside.With(earlier_uses_.try_emplace(&outside.hooks, outside.hooks).first->second)
+            : outside;
     BackwardScope scope(c.hooks, predictor.module);
     Slice dx = predictor.final_norm.Backward(c, dy, pass.final_norm, kNoSlice, stream_.rows);
     if (predictor.block.recompute == Recompute::kFull) {
@@ -152,9 +160,8 @@ Slice Transformer::PredictorBackward(const LayerContext& c, const TokenPredictor
     dhidden = of_hidden.Backward(c, take(of_hidden, hidden), pass.hidden_norm, kNoSlice, stream_.rows);
     dembedding = of_embedding.Backward(c, take(of_embedding, 0), pass.embedding_norm, kNoSlice, stream_.rows);
   }
-  const bool is_last_use = &predictor == &predictors_.front() && !stage_.is_first;
-  EmbedBackward(c, FurtherTokens(predictor, pass), pass.embedding_mask, dembedding,
-                /*table_ready=*/is_last_use);
+  EmbedBackward(outside, FurtherTokens(predictor, pass), pass.embedding_mask, dembedding,
+                /*table_ready=*/index == 0 && !stage_.is_first);
   return dhidden;
 }
 

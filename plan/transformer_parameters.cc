@@ -19,7 +19,10 @@ void LeaveIn16Bits(TransformerBlock& block) {
   for (std::vector<Linear>* layers : {&block.qkv.layers, &block.up.layers})
     for (Linear& layer : *layers) layer.is_fp8 = false;
   block.projection.is_fp8 = block.down.is_fp8 = false;
-  if (block.experts) block.experts->up.is_fp8 = block.experts->down.is_fp8 = false;
+  if (!block.experts) return;
+  block.experts->up.is_fp8 = block.experts->down.is_fp8 = false;
+  for (std::optional<Linear>* layer : {&block.experts->latent_down, &block.experts->latent_up})
+    if (*layer) (*layer)->is_fp8 = false;
 }
 
 // Whole on every tensor rank, with gradients from the rank's own tokens.
@@ -152,10 +155,11 @@ Norm Transformer::RegisterNorm(Role& role, ModuleId module, const std::string& n
 
 // A layer applied token by token, with its weights whole on every tensor rank.
 Linear Transformer::RegisterWhole(Role& role, ModuleId module, const std::string& name, int64_t in,
-                                  int64_t out) {
+                                  int64_t out, const ParameterSplit& split) {
   Linear linear{name, in, out};
-  linear.weight = AddParameter(role, module, name + ".weight", {out, in},
-                               {Distribution::kNormal, kInitDeviation}, kOfOwnTokens);
+  linear.is_frozen = freezes_;
+  linear.weight =
+      AddParameter(role, module, name + ".weight", {out, in}, {Distribution::kNormal, kInitDeviation}, split);
   NoteShape(role, linear);
   return linear;
 }
@@ -178,12 +182,12 @@ LatentProjections Transformer::RegisterLatents(Role& role, ModuleId module, cons
                  .context = context_.tokens(),
                  .theta = spec_.rope_theta};
   if (spec.q_rank > 0) {
-    latent.q_down = RegisterWhole(role, module, prefix + "q_down", spec_.hidden, spec.q_rank);
+    latent.q_down = RegisterWhole(role, module, prefix + "q_down", spec_.hidden, spec.q_rank, kOfOwnTokens);
     latent.q_norm = RegisterNorm(role, module, prefix + "q_norm", spec.q_rank);
   }
   latent.q_up = up("q_up", spec.q_rank > 0 ? spec.q_rank : spec_.hidden, spec_.head_dim);
-  latent.kv_down =
-      RegisterWhole(role, module, prefix + "kv_down", spec_.hidden, spec.kv_rank + spec.rope_dim);
+  latent.kv_down = RegisterWhole(role, module, prefix + "kv_down", spec_.hidden, spec.kv_rank + spec.rope_dim,
+                                 kOfOwnTokens);
   latent.kv_norm = RegisterNorm(role, module, prefix + "kv_norm", spec.kv_rank);
   latent.kv_up = up("kv_up", spec.kv_rank, unrotated + values);
   if (types_.fp8 != Fp8Recipe::kNone)
@@ -342,35 +346,43 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   // The number of tensor ranks that share an expert.
   const int sharing = expert_.with_tensor_ranks ? 1 : tensor_.ranks();
   if (experts.sends_own_tokens) experts.senders = sharing;
-  ParameterSplit sees_partial_sums;
-  sees_partial_sums.sees_partial_sums = true;
-  experts.router.weight = AddParameter(role, mlp, prefix + "mlp.router.weight", {count, spec_.hidden}, into,
-                                       experts.sends_own_tokens ? kOfOwnTokens : sees_partial_sums);
+  ParameterSplit of_routed;
+  if (experts.sends_own_tokens) of_routed = kOfOwnTokens;
+  else of_routed.sees_partial_sums = true;
+  experts.router.weight =
+      AddParameter(role, mlp, prefix + "mlp.router.weight", {count, spec_.hidden}, into, of_routed);
+  const int64_t width = spec_.ExpertWidth();
+  if (spec.latent > 0) {
+    experts.latent_down =
+        RegisterWhole(role, mlp, prefix + "mlp.latent_down", spec_.hidden, width, of_routed);
+    experts.latent_up = RegisterWhole(role, mlp, prefix + "mlp.latent_up", width, spec_.hidden, kOfOwnTokens);
+    experts.latent_down->is_fp8 = experts.latent_up->is_fp8 = types_.fp8 != Fp8Recipe::kNone;
+  }
   experts.module = AddModule(prefix + "mlp.experts", mlp);
   ParameterSplit by_rows{ParameterSplit::By::kRows, {spec_.ffn}};
   if (gated()) by_rows.blocks.push_back(spec_.ffn);
   by_rows.experts = count;
-  experts.up = ExpertLinear{prefix + "mlp.experts.up", own, spec_.hidden, columns / sharing};
+  experts.up = ExpertLinear{prefix + "mlp.experts.up", own, width, columns / sharing};
   experts.up.is_frozen = freezes_;
   experts.up.weight = AddParameter(role, experts.module, experts.up.name + ".weight",
-                                   {count * columns, spec_.hidden}, into, by_rows);
+                                   {count * columns, width}, into, by_rows);
   if (spec.bias)
     experts.up.bias =
         AddParameter(role, experts.module, experts.up.name + ".bias", {count * columns}, {}, by_rows);
   ParameterSplit by_columns{ParameterSplit::By::kColumns};
   by_columns.experts = count;
-  experts.down = ExpertLinear{prefix + "mlp.experts.down", own, spec_.ffn / sharing, spec_.hidden};
+  experts.down = ExpertLinear{prefix + "mlp.experts.down", own, spec_.ffn / sharing, width};
   experts.down.is_frozen = freezes_;
   // Transformer Engine's grouped linear layers support fp8; torchao's conversion leaves experts in 16 bits.
   experts.up.is_fp8 = experts.down.is_fp8 =
       types_.fp8 != Fp8Recipe::kNone && types_.fp8 != Fp8Recipe::kRowwise && types_.fp8_weights_shared_by > 0;
   experts.down.weight = AddParameter(role, experts.module, experts.down.name + ".weight",
-                                     {count * spec_.hidden, spec_.ffn}, out_of, by_columns);
+                                     {count * width, spec_.ffn}, out_of, by_columns);
   if (spec.bias) {
     ParameterSplit whole;
     whole.experts = count;
     experts.down.bias =
-        AddParameter(role, experts.module, experts.down.name + ".bias", {count * spec_.hidden}, {}, whole);
+        AddParameter(role, experts.module, experts.down.name + ".bias", {count * width}, {}, whole);
     experts.down.adds_bias_apart = framework_ == Framework::kMegatronCore;
   }
   experts.load = ExpertLoad::Of(
@@ -398,6 +410,8 @@ void AddFp8Weights(TransformerBlock& block, std::vector<int>& weights) {
       for (const Linear& layer : *layers) AddFp8Weight(layer, weights);
   }
   if (!block.experts) return;
+  for (const std::optional<Linear>* layer : {&block.experts->latent_down, &block.experts->latent_up})
+    if (*layer) AddFp8Weight(**layer, weights);
   for (const ExpertLinear* layer : {&block.experts->up, &block.experts->down})
     if (layer->is_fp8) weights.push_back(layer->weight);
 }
@@ -436,19 +450,21 @@ void Transformer::KeepWeightsInFp8(Role& role) {
 // (megatron/core/transformer/multi_token_prediction.py).
 TokenPredictor Transformer::RegisterPredictor(Role& role, int64_t index) {
   const std::string name = fmt::format("mtp.{}", index);
-  const bool is_fp8 = types_.fp8 != Fp8Recipe::kNone && types_.fp8 != Fp8Recipe::kNvfp4;
+  const bool is_fp8 = types_.fp8 != Fp8Recipe::kNone && types_.fp8 != Fp8Recipe::kNvfp4 && spec_.mtp->fp8;
+  const int64_t elements_before = registered_elements_;
   TokenPredictor predictor;
   predictor.name = name;
   predictor.module = AddModule(name, kRootModule);
   predictor.embedding_norm = RegisterNorm(role, predictor.module, name + ".enorm", spec_.hidden);
   predictor.hidden_norm = RegisterNorm(role, predictor.module, name + ".hnorm", spec_.hidden);
   predictor.projection =
-      RegisterWhole(role, predictor.module, name + ".eh_proj", 2 * spec_.hidden, spec_.hidden);
+      RegisterWhole(role, predictor.module, name + ".eh_proj", 2 * spec_.hidden, spec_.hidden, kOfOwnTokens);
   predictor.projection.is_fp8 = is_fp8;
-  predictor.block = RegisterBlock(role, name + ".block", predictor.module, spec_.KindOf(spec_.layers - 1));
+  predictor.block = RegisterBlock(role, name + ".block", predictor.module, spec_.KindOfModules());
   predictor.block.recompute = recompute_of_predictors_;
   if (!is_fp8) LeaveIn16Bits(predictor.block);
   predictor.final_norm = RegisterNorm(role, predictor.module, name + ".norm_f", spec_.hidden);
+  predictor_elements_ = registered_elements_ - elements_before;
   return predictor;
 }
 
@@ -462,7 +478,7 @@ void Transformer::RegisterPredictors(Role& role, int64_t table_ordinal) {
                      {ParameterSplit::By::kRows, {spec_.vocab}});
   }
   is_hidden_ = true;
-  for (int64_t i = 0; i < spec_.mtp->layers; ++i) {
+  for (int64_t i = 0; i < spec_.mtp->Modules(); ++i) {
     TokenPredictor predictor = RegisterPredictor(role, i);
     if (ends_model()) predictors_.push_back(std::move(predictor));
   }

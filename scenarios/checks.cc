@@ -226,6 +226,16 @@ void CheckStagesWithoutLayers(const Scenario& scenario, Checker& check) {
                "parallel.expert.overlap");
 }
 
+// A unit of FSDP or ZeRO-3 is gathered, and its gradients are reduced, once in a backward.
+void CheckRepeatedModules(const Scenario& scenario, Checker& check) {
+  const DataParallelKind kind = scenario.parallel.data.kind;
+  check.Expect(!scenario.model.mtp || !scenario.model.mtp->repeated || !ShardsParameters(kind),
+               {"model.mtp.repeated", "parallel.data.kind"},
+               "model.mtp.repeated is true, expected false with parallel.data.kind: {}, which would gather "
+               "the module for each depth",
+               WordOf(kind));
+}
+
 void CheckStageOfPredictions(const Scenario& scenario, Checker& check) {
   if (!PredictsBeforeLastStage(scenario)) return;
   const std::string key = "parallel.pipeline.mtp";
@@ -480,6 +490,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   CheckLora(scenario, check);
   CheckEncoder(scenario, check);
   CheckMamba(scenario, check);
+  CheckRepeatedModules(scenario, check);
   CheckRelativePositions(scenario, check);
   CheckZero3(scenario, check);
   CheckSplits(scenario, check);

@@ -19,6 +19,9 @@ void Describe(V& v, ExpertsSpec& experts) {
   v.Flag("bias", experts.bias, "biases of experts (default false)");
   v.Integer("shared_ffn", experts.shared_ffn, From(0, 2147483647),
             "width of an expert that every token goes to, or of several together (default 0: none)");
+  v.Integer("latent", experts.latent, From(0, kWidth.max),
+            "width of what experts take and return, between two projections that they share (LatentMoE; "
+            "default 0: model.hidden)");
   v.Integer("first_dense", experts.first_dense, From(0, 2147483647),
             "layers from the first on that have a plain MLP instead of experts (default 0)");
   v.Integer(
@@ -61,6 +64,14 @@ void Describe(V& v, TokenPredictionSpec& mtp) {
             "modules, each of which predicts one token further (default 1)");
   v.Number("loss_weight", mtp.loss_weight, MoreThan(0),
            "what the mean of their losses counts beside the model's (default 0.1)");
+  v.Text("pattern", mtp.pattern,
+         {.words = {"*E", "*-", "ME"}, .summary = "the letters of one layer, such as *E"},
+         "with model.mamba: the layer in a module, in the letters of mamba.pattern (default: that of the "
+         "model's last layer)");
+  v.Flag("repeated", mtp.repeated,
+         "one module for all depths, as Megatron's mtp_use_repeated_layer (default false)");
+  v.Flag("fp8", mtp.fp8,
+         "whether the modules' products take fp8 as the model's do (default true; NVFP4: never)");
 }
 
 template <typename V>

@@ -127,9 +127,9 @@ Status ReadNemotronExperts(const Config& config, ModelSpec& model) {
                               *shared);
   WT_RETURN_IF_ERROR(ReadExpertGroups(config, *model.experts));
   WT_RETURN_IF_ERROR(ExpectFlag(config, "norm_topk_prob", true, "the chosen experts' weights add up to 1"));
-  if (const YamlNode* latent = config.Get("moe_latent_size"))
-    return config.NotModelled("moe_latent_size", "is {}, expected null: experts are not narrower than layers",
-                              Found(*latent));
+  WT_ASSIGN_OR_RETURN(const std::optional<int64_t> latent,
+                      config.SizeOrNull("moe_latent_size", std::nullopt, kWidth));
+  model.experts->latent = latent.value_or(0);
   if (model.MixesExperts()) model.experts->dense_ffn = dense_ffn;
   return Ok();
 }

@@ -60,7 +60,6 @@ void CheckModel(const ModelSpec& model, Checker& check) {
   expect(model.document_tokens == 0, "model.document_tokens",
          "model.document_tokens: 0 (states would go on into the next document)");
   expect(!model.encoder, "model.encoder", "no model.encoder");
-  expect(!model.mtp, "model.mtp", "no model.mtp");
   expect(!model.lora, "model.lora", "no model.lora");
   if (!model.experts) return;
   const ExpertsSpec unset;

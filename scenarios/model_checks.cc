@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "scenarios/derived.h"
+#include "scenarios/layer_pattern.h"
 #include "scenarios/model_spec.h"
 
 namespace windtunnel {
@@ -55,10 +56,30 @@ void CheckDocuments(const ModelSpec& model, Checker& check) {
                "model.dropout is {}, expected 0 with model.document_tokens", model.dropout);
 }
 
+// The letters of a module's layer: an MLP or experts with a mixer before them, or one of these alone.
+void CheckLayerOfModules(const ModelSpec& model, Checker& check) {
+  const char* const key = "model.mtp.pattern";
+  const std::string& pattern = model.mtp->pattern;
+  if (pattern.empty()) return;
+  check.Expect(model.mamba.has_value(), {key, "model.mamba"}, "{} is '{}', expected model.mamba with it", key,
+               pattern);
+  const bool is_layer =
+      pattern.find_first_not_of("M*-E") == std::string::npos && LayersInPattern(pattern) == 1;
+  check.Expect(
+      is_layer, {key},
+      "{} is '{}', expected the letters of one layer: M or *, with or without - or E behind it, or - "
+      "or E alone",
+      key, pattern);
+  check.Expect(pattern.find('E') == std::string::npos || model.experts, {key, "model.experts"},
+               "{} is '{}', expected model.experts with E", key, pattern);
+}
+
 void CheckTokenPrediction(const ModelSpec& model, Checker& check) {
   if (!model.mtp) return;
-  check.Expect(model.position == PositionKind::kRope, {"model.position", "model.mtp"},
-               "model.position is {}, expected rope with model.mtp", WordOf(model.position));
+  CheckLayerOfModules(model, check);
+  check.Expect(model.position == PositionKind::kRope || model.position == PositionKind::kNone,
+               {"model.position", "model.mtp"}, "model.position is {}, expected rope or none with model.mtp",
+               WordOf(model.position));
   check.Expect(model.mtp->layers < model.seq_len, {"model.mtp.layers", "model.seq_len"},
                "model.mtp.layers is {}, expected less than model.seq_len ({}): the last one has no token to "
                "predict",
@@ -175,6 +196,8 @@ void CheckHeads(const ModelSpec& model, Checker& check) {
 void CheckExperts(const ModelSpec& model, Checker& check) {
   if (!model.experts) return;
   const ExpertsSpec& experts = *model.experts;
+  check.Expect(experts.latent == 0 || !experts.bias, {"model.experts.latent", "model.experts.bias"},
+               "model.experts.latent is {}, expected model.experts.bias: false with it", experts.latent);
   check.Expect(experts.top_k <= experts.count, {"model.experts.top_k", "model.experts.count"},
                "model.experts.top_k is {}, expected at most count ({})", experts.top_k, experts.count);
   CheckExpertGroups(experts, check);

@@ -30,6 +30,9 @@ struct ExpertsSpec {
   double imbalance = 1.0;  // the busiest expert's load over the mean
   bool bias = false;       // of the experts' linear layers
   int64_t shared_ffn = 0;  // width of the shared expert; 0: there is none
+  // LatentMoE (Nemotron 3): the experts' inputs and outputs have this width, between two projections that all
+  // experts share. The router and the shared expert take the hidden state. 0: experts take it, too.
+  int64_t latent = 0;
   int64_t first_dense = 0, every = 1;
   int64_t dense_ffn = 0;  // width of the MLP of layers without experts; 0: ModelSpec::ffn
   // The experts form `groups` groups of equal size, and a token's experts are in at most `top_k_groups` of
@@ -66,6 +69,11 @@ struct SlidingWindowSpec {
 struct TokenPredictionSpec {
   int64_t layers = 1;
   double loss_weight = 0.1;  // Megatron's mtp_loss_scaling_factor
+  // With ModelSpec::mamba, the letters of the layer in each module; empty: those of the model's last layer.
+  std::string pattern = {};
+  bool repeated = false;  // all depths use the same module: there is one set of parameters
+  bool fp8 = true;        // the modules' products take fp8 where the model's do
+  int64_t Modules() const { return repeated ? 1 : layers; }
   bool operator==(const TokenPredictionSpec&) const = default;
 };
 
@@ -244,7 +252,10 @@ struct ModelSpec {
   double AttentionTokens() const {
     if (encoder) return CrossAttentionTokens();
     const int64_t tokens = DocumentTokens();
-    if (mamba) return static_cast<double>(CountLayers(HasAttention) * tokens);
+    if (mamba) {
+      const int64_t in_modules = mtp && HasAttention(KindOfModules()) ? mtp->layers : 0;
+      return static_cast<double>((CountLayers(HasAttention) + in_modules) * tokens);
+    }
     const double share = HasWindows() ? SeenPairs(tokens, sliding_window->tokens) / SeenPairs(tokens, 0) : 1;
     const auto of = [&](int64_t of_layers, bool has_window) {
       return static_cast<double>(of_layers * tokens) * (has_window ? share : 1);
@@ -285,16 +296,15 @@ struct ModelSpec {
   }
   // Of a layer of the model, or of its decoder.
   LayerKind KindOf(int64_t layer) const {
-    LayerKind kind{HasExperts(layer), WindowOf(layer), encoder.has_value()};
-    if (!mamba) return kind;
-    const PatternLayer of_pattern = LayerOfPattern(mamba->pattern, layer);
-    kind.is_mamba = of_pattern.mixer == 'M';
-    kind.has_mixer = of_pattern.mixer != '\0';
-    kind.has_mlp = of_pattern.behind != '\0';
-    return kind;
+    const LayerKind kind{HasExperts(layer), WindowOf(layer), encoder.has_value()};
+    return mamba ? KindOf(LayerOfPattern(mamba->pattern, layer)) : kind;
   }
-  // The number of multi-token prediction modules. The layer in each is of the last layer's kind.
+  // The number of multi-token prediction modules, and the kind of the layer in each.
   int64_t MtpLayers() const { return mtp ? mtp->layers : 0; }
+  LayerKind KindOfModules() const {
+    const bool has_letters = mamba && mtp && !mtp->pattern.empty();
+    return has_letters ? KindOf(LayerOfPattern(mtp->pattern, 0)) : KindOf(layers - 1);
+  }
   // Whether the embedding table is used more than once: by the head, for multi-token prediction, or by
   // encoder and decoder. The first and the last stage of a pipeline then both have it.
   bool SharesEmbedding() const {
@@ -312,6 +322,8 @@ struct ModelSpec {
     if (mamba) return LayersInPattern(mamba->pattern);
     return std::lcm(MixesExperts() ? experts->every : 1, MixesWindows() ? sliding_window->full_every : 1);
   }
+  // Width of what experts take and return.
+  int64_t ExpertWidth() const { return experts && experts->latent > 0 ? experts->latent : hidden; }
   // Width of a head's values.
   int64_t ValueDim() const {
     if (!latent_attention) return head_dim;
@@ -324,6 +336,12 @@ struct ModelSpec {
   bool operator==(const ModelSpec&) const = default;
 
  private:
+  LayerKind KindOf(const PatternLayer& layer) const {
+    return {.has_experts = experts && layer.behind == 'E',
+            .is_mamba = layer.mixer == 'M',
+            .has_mixer = layer.mixer != '\0',
+            .has_mlp = layer.behind != '\0'};
+  }
   double CrossAttentionTokens() const {
     const double own = static_cast<double>(seq_len), source = static_cast<double>(encoder->seq_len);
     const double of_encoder = static_cast<double>(encoder->layers) * source * source;

@@ -71,6 +71,7 @@ struct Others {
   int experts = 0, top_k = 0;   // each of width ffn; no token is dropped
   bool tie_embeddings = false;  // GPT-2's are tied in any case
   int64_t shared_ffn = 0;       // width of the expert that all tokens go to
+  int64_t latent = 0;           // of experts, as in ExpertsSpec
   // As in ExpertsSpec and LatentAttentionSpec. If kv_rank is 0, attention has no latents.
   int64_t first_dense = 0, every = 1, dense_ffn = 0, q_rank = 0, kv_rank = 0;
   int groups = 0, top_k_groups = 0;
@@ -91,6 +92,8 @@ constexpr std::string_view kNemotronH8b = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-
 constexpr std::string_view kNemotronH56b =
     "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-"
     "M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-";
+constexpr std::string_view kNemotron3Super =
+    "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME";
 constexpr std::string_view kNemotron3Nano = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
 
 // Sources of the rows, from top to bottom:
@@ -244,6 +247,9 @@ constexpr Row kRows[] = {
     {"nemotron3-nano-30b", Family::kNemotronH, 29, 2688, 32,  2,  1856, 131072,  8192,   1e4,  1e-5,
      {.head_dim = 128, .experts = 128, .top_k = 6, .shared_ffn = 3712,
       .mamba = {.pattern = kNemotron3Nano, .heads = 64}}},
+    {"nemotron3-super-120b", Family::kNemotronH, 48, 4096, 32, 2,  2688, 131072,  8192,   1e4,  1e-5,
+     {.head_dim = 128, .experts = 512, .top_k = 22, .shared_ffn = 5376, .latent = 1024,
+      .mamba = {.pattern = kNemotron3Super, .heads = 128}}},
     {"mamba2-2.7b",      Family::kMamba2,    64,  2560,  80,  0,     0,  50288,  2048,   1e4,  1e-5,
      {.head_dim = 64, .tie_embeddings = true,
       .mamba = {.pattern = "M", .heads = 80, .groups = 1, .chunk = 256}}},
@@ -314,6 +320,7 @@ ModelSpec Expand(const Row& row) {
                                 .capacity_factor = 0,
                                 .bias = row.family == Family::kGptOss,
                                 .shared_ffn = others.shared_ffn,
+                                .latent = others.latent,
                                 .first_dense = others.first_dense,
                                 .every = others.every,
                                 .dense_ffn = others.dense_ffn,

@@ -45,6 +45,13 @@ void CheckPostNorm(const Scenario& scenario, Checker& check) {
       "gives would be normalised again");
 }
 
+void CheckLatentsOfExperts(const Scenario& scenario, Checker& check) {
+  if (!scenario.model.experts || scenario.model.experts->latent == 0) return;
+  check.Expect(!MayRecompute(scenario, Recompute::kSelectiveOp),
+               {"recompute", "search.recompute", "model.experts.latent"},
+               "recompute is selective_op, expected none, selective or full with model.experts.latent");
+}
+
 void CheckPreNorm(const Scenario& scenario, Checker& check) {
   const std::vector<RecomputeModule>& modules = scenario.recompute_modules;
   check.Expect(scenario.model.pre_norm ||
@@ -137,6 +144,7 @@ void CheckActivationOffload(const Scenario& scenario, Checker& check) {
 void CheckRecomputation(const Scenario& scenario, Checker& check) {
   CheckPostNorm(scenario, check);
   CheckPreNorm(scenario, check);
+  CheckLatentsOfExperts(scenario, check);
   CheckParallelResidual(scenario, check);
   CheckRecomputeModules(scenario, check);
   CheckRecomputedLayers(scenario, check);

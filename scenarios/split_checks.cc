@@ -246,6 +246,9 @@ void CheckExpertRanks(const Scenario& scenario, Checker& check) {
                "axis that share the experts, so that a shard group has every expert equally often",
                shard, ranks);
   if (!scenario.model.experts) return;
+  check.Expect(!parallel.expert.overlap || scenario.model.experts->latent == 0,
+               {"parallel.expert.overlap", "model.experts.latent"},
+               "parallel.expert.overlap is true, expected false with model.experts.latent");
   check.Expect(Divides(size, scenario.model.experts->count), {"parallel.expert.size"},
                "parallel.expert.size is {}, expected a divisor of model.experts.count ({})", size,
                scenario.model.experts->count);

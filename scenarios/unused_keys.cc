@@ -84,6 +84,17 @@ void AddAttentionKeys(const ModelSpec& model, std::vector<std::string>& lines) {
   pattern.AppendTo(lines);
 }
 
+void AddTokenPredictionKeys(const Scenario& scenario, std::vector<std::string>& lines) {
+  if (!scenario.model.mtp) return;
+  const TokenPredictionSpec &mtp = *scenario.model.mtp, unset;
+  Unused layers(fmt::format("model.mtp.layers: {}", mtp.layers));
+  layers.Add("model.mtp.repeated", mtp.repeated, unset.repeated, mtp.layers > 1);
+  layers.AppendTo(lines);
+  Unused compute(fmt::format("precision.compute: {}", WordOf(scenario.precision.compute)));
+  compute.Add("model.mtp.fp8", mtp.fp8, unset.fp8, scenario.precision.compute == Precision::kFp8);
+  compute.AppendTo(lines);
+}
+
 void AddSchedulerKeys(const Scenario& scenario, std::vector<std::string>& lines) {
   const LearningRateScheduler &scheduler = scenario.lr_scheduler, unset;
   const bool steps = scheduler.decay == LearningRateDecay::kStep;
@@ -128,6 +139,7 @@ std::vector<std::string> KeysWithoutEffect(const Scenario& scenario) {
   AddDataKeys(scenario, lines);
   AddOptimizerKeys(scenario, lines);
   AddAttentionKeys(scenario.model, lines);
+  AddTokenPredictionKeys(scenario, lines);
   AddSchedulerKeys(scenario, lines);
   Unused pipeline("parallel.pipeline.size: 1");
   pipeline.Add("parallel.pipeline.schedule", parallel.pipeline.schedule, unset.pipeline.schedule,

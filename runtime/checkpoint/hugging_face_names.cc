@@ -42,6 +42,7 @@ Result<Family> FamilyOfExperts(const ModelSpec& model) {
   if (model.qkv_bias) return differs("model.qkv_bias is true, expected false");
   if (model.experts->bias) return differs("model.experts.bias is true, expected false");
   if (model.experts->shared_ffn > 0) return differs("model.experts.shared_ffn is given");
+  if (model.experts->latent > 0) return differs("model.experts.latent is given");
   if (model.MixesExperts()) return differs("some layers have no experts (model.experts.first_dense, every)");
   if (model.experts->top_k_groups > 0 && model.experts->top_k_groups < model.experts->groups)
     return differs("tokens go to some groups of experts (model.experts.top_k_groups)");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -57,9 +58,13 @@ std::string Unquoted(std::string text) {
 
 HybridLayers OfPattern(const char* flag, Settings& flags) {
   HybridLayers layers{.letters = flags.Text(flag).value_or(""), .remark = flags.Shown(flag)};
-  if (layers.letters.find('/') != std::string::npos) {
-    flags.Refuse(flag, "letters without /, since multi-token prediction of such models is not modelled");
-    layers.letters.clear();
+  const std::vector<std::string> parts = Divided(layers.letters, '/');
+  layers.depths = std::ssize(parts) - 1;
+  if (layers.depths > 0) {
+    layers.letters = parts[0];
+    layers.modules = parts[1];
+    if (std::any_of(parts.begin() + 2, parts.end(), [&](const auto& part) { return part != parts[1]; }))
+      flags.Refuse(flag, "the same letters behind each /");
   }
   if (layers.letters.find('|') != std::string::npos) layers.stages = Divided(layers.letters, '|');
   std::erase(layers.letters, '|');
@@ -67,7 +72,7 @@ HybridLayers OfPattern(const char* flag, Settings& flags) {
     flags.Refuse(flag, "a pattern with M, since other programs train models without Mamba-2");
     layers.letters.clear();
   }
-  const int64_t all = static_cast<int64_t>(layers.letters.size());
+  const int64_t all = std::ssize(layers.letters);
   if (all > 0 && flags.Integer("num_layers").value_or(all) != all)
     flags.Refuse("num_layers", fmt::format("as many as {} has letters ({})", layers.remark, all));
   return layers;

@@ -16,6 +16,9 @@ struct HybridLayers {
   std::string letters;   // of all layers; "M" if is_pure
   bool is_pure = false;  // nothing says which layers there are: all of --num-layers have Mamba-2
   std::vector<std::string> stages = {};  // of the pipeline, where | divides the letters
+  // Of the modules of multi-token prediction, what is behind each /: the letters of one, and how many.
+  std::string modules = {};
+  int64_t depths = 0;
   std::string remark = {};               // where the letters come from
   bool Has(char letter) const { return letters.find(letter) != std::string::npos; }
 };

@@ -87,10 +87,28 @@ class ModelImporter : MegatronFlags {
     }
     Sets("model.residual_from_norm", "apply_residual_connection_post_layernorm", "true");
     Dropout();
-    if (flags_.Integer("mtp_num_layers").value_or(0) > 0) {
+    TokenPrediction();
+  }
+
+  void TokenPrediction() {
+    const bool has_letters = hybrid_ && hybrid_->depths > 0;
+    if (!has_letters && flags_.Integer("mtp_num_layers").value_or(0) <= 0) return;
+    if (has_letters) {
+      draft_.Set("model.mtp.layers", hybrid_->depths, hybrid_->remark);
+      draft_.SetText("model.mtp.pattern", hybrid_->modules, hybrid_->remark);
+      if (flags_.Integer("mtp_num_layers").value_or(hybrid_->depths) != hybrid_->depths)
+        flags_.Refuse("mtp_num_layers",
+                      fmt::format("{}, as {} has modules", hybrid_->depths, hybrid_->remark));
+      flags_.Ignore({"mtp_hybrid_override_pattern"});
+    } else {
       Integer("model.mtp.layers", "mtp_num_layers");
-      Number("model.mtp.loss_weight", "mtp_loss_scaling_factor");
+      if (hybrid_ && flags_.Has("mtp_hybrid_override_pattern"))
+        draft_.SetText("model.mtp.pattern", flags_.Text("mtp_hybrid_override_pattern").value_or(""),
+                       flags_.Shown("mtp_hybrid_override_pattern"));
     }
+    Number("model.mtp.loss_weight", "mtp_loss_scaling_factor");
+    Sets("model.mtp.repeated", "mtp_use_repeated_layer", "true");
+    Sets("model.mtp.fp8", "keep_mtp_spec_in_bf16", "false");
   }
 
   // Mamba-2's, and those of hybrids.
@@ -252,6 +270,7 @@ class ModelImporter : MegatronFlags {
       draft_.Set("model.experts.capacity_factor", int64_t{0},
                  "no --moe-expert-capacity-factor: no token is dropped");
     Integer("model.experts.shared_ffn", "moe_shared_expert_intermediate_size");
+    Integer("model.experts.latent", "moe_latent_size");
     Integer("model.experts.groups", "moe_router_num_groups");
     Integer("model.experts.top_k_groups", "moe_router_group_topk");
     LayersWithExperts();

@@ -128,6 +128,7 @@ const char* Legality::WhyIllegalModel(const Configuration& c) const {
     return CheckSplits(ScenarioOf(base_, c)) ? nullptr : "tensor does not divide the widths of the MLP";
   }
   if (const char* why = WhyIllegalTensor(c)) return why;
+  if (const char* why = WhyIllegalLatents(c)) return why;
   if (const char* why = WhyIllegalMamba(c)) return why;
   if (const char* why = WhyIllegalContext(c)) return why;
   if (c.expert > 1 && (!model.experts || !Divides(c.expert, model.experts->count)))
@@ -149,6 +150,14 @@ const char* Legality::WhyIllegalTensor(const Configuration& c) const {
   if ((splits_ffn || model.MixesExperts()) && !Divides(c.tensor, model.DenseFfn()))
     return "tensor does not divide model.experts.dense_ffn";
   return nullptr;
+}
+
+const char* Legality::WhyIllegalLatents(const Configuration& c) const {
+  const ModelSpec& model = base_.model;
+  if (model.mtp && model.mtp->repeated && ShardsParameters(c.kind))
+    return "model.mtp.repeated, with sharded parameters";
+  if (!model.experts || model.experts->latent == 0) return nullptr;
+  return c.expert_overlap ? "model.experts.latent, with parallel.expert.overlap" : nullptr;
 }
 
 const char* Legality::WhyIllegalMamba(const Configuration& c) const {

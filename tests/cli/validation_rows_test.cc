@@ -103,6 +103,20 @@ TEST(FlopsPerToken, CountModulesForTokensFurtherOn) {
               1e-6);
 }
 
+// Megatron-LM's training.py, moe_layer_flops: of each layer's 8 x 4 weights of the MLP, here 64, routed experts
+// have so many of their latents' width; and two projections are there.
+TEST(FlopsPerToken, CountExpertsInTheirLatentsWidth) {
+  Plan plan = SmallPlan();
+  ModelSpec& model = plan.scenario.model;
+  model.experts = ExpertsSpec{.count = 8, .top_k = 2};
+  const double wide = FlopsPerToken(plan, FlopsConvention::kMegatron).count();
+  model.experts->latent = model.hidden / 4;
+  const double layers = static_cast<double>(model.layers), h = static_cast<double>(model.hidden);
+  const double routed = 2 * 2 * h * static_cast<double>(model.ffn);
+  EXPECT_NEAR(wide - FlopsPerToken(plan, FlopsConvention::kMegatron).count(),
+              6 * layers * (routed * 3 / 4 - 2 * h * h / 4), 1e-6);
+}
+
 // Since 2025 Megatron counts half of causal attention: of 17,088, 6 L s h = 1,536 of 3,072 are left out.
 TEST(FlopsPerToken, CountHalfOfCausalAttentionIfAsked) {
   Plan plan = SmallPlan();

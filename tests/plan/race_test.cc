@@ -250,6 +250,18 @@ INSTANTIATE_TEST_SUITE_P(
                                            RecomputeModule::kMoeActivation};
                     s.batch.accumulate = 4;
                   })},
+        Case{"LatentExpertsAndOneModuleForAllDepths",
+             With(TinyLlama(2),
+                  [](Scenario& s) {
+                    s.model.experts = ExpertsSpec{
+                        .count = 4, .top_k = 2, .capacity_factor = 1.5, .shared_ffn = 48, .latent = 12};
+                    s.model.mtp = TokenPredictionSpec{.layers = 3, .repeated = true};
+                    s.parallel.tensor = {.size = 2, .sequence = true};
+                    s.parallel.expert.size = 2;
+                    s.parallel.data.kind = DataParallelKind::kZero1;
+                    s.parallel.pipeline = {.size = 2, .schedule = "zb_h1"};
+                    s.batch.accumulate = 4;
+                  })},
         Case{"ExpertsInTurnsOfStages",
              With(TinyLlama(2),
                   [](Scenario& s) {

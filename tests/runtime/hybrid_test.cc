@@ -53,6 +53,13 @@ Scenario Experts(Scenario s) {
   s.model.layers = 3;
   return s;
 }
+// One module with attention and experts for two depths, as in Nemotron 3 Super.
+Scenario Further(Scenario s) {
+  s = Experts(std::move(s));
+  s.model.experts->latent = 12;
+  s.model.mtp = TokenPredictionSpec{.layers = 2, .loss_weight = 0.5, .pattern = "*E", .repeated = true};
+  return s;
+}
 Scenario Accumulated(Scenario s) {
   s.batch.accumulate = 3;
   return s;
@@ -103,7 +110,16 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"MlpsAlonePipeline", Staged(MlpsAlone(), "zb_h1")},
         ParityCase{"Experts", Experts(TinyNemotron(2))},
         ParityCase{"ExpertsApart",
-                   With(Experts(TinyNemotron(2)), [](Scenario& s) { s.parallel.expert.size = 2; })}),
+                   With(Experts(TinyNemotron(2)), [](Scenario& s) { s.parallel.expert.size = 2; })},
+        ParityCase{"FurtherTokens", Clipped(Kind(Further(TinyNemotron(2)), kZero1))},
+        ParityCase{"FurtherTokensTensor", Tensor(Further(TinyNemotron()), true)},
+        ParityCase{"FurtherTokensByMamba", With(Further(TinyNemotron(2)),
+                                                [](Scenario& s) {
+                                                  s.model.mtp->pattern = "ME";
+                                                  s.model.mtp->repeated = false;
+                                                  s.parallel.data.kind = kFsdp;
+                                                })},
+        ParityCase{"FurtherTokensPipeline", Staged(Further(TinyNemotron()), "1f1b")}),
     NameOf);
 
 TEST(Hybrid, GradientsAreThoseOfTheLoss) {
@@ -145,6 +161,14 @@ TEST(Hybrid, CountsItsParametersAndFlops) {
   const double expected =
       6.0 * static_cast<double>(plan.model.parameters) + 12.0 * 32 * 16 + 21.0 * 2 * 32 * 5;
   EXPECT_DOUBLE_EQ(plan.model.flops_per_token.count(), expected);
+  // A module that is used twice has one set of parameters, which counts twice; and attention twice.
+  Scenario further = TinyNemotron();
+  further.model.mtp = TokenPredictionSpec{.layers = 2, .pattern = "*-", .repeated = true};
+  const Plan again = *CompilePlan(further);
+  const int64_t module = 3 * 32 + 2 * 32 * 32 + attention + mlp;
+  EXPECT_EQ(again.model.parameters, plan.model.parameters + module);
+  EXPECT_DOUBLE_EQ(again.model.flops_per_token.count(),
+                   expected + 2 * (6.0 * static_cast<double>(module + 64 * 32) + 12.0 * 32 * 16));
 }
 
 TEST(Hybrid, PatternsSayWhatFollowsEachMixer) {

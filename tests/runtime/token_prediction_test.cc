@@ -2,7 +2,9 @@
 // computes what it does on one, whatever else is parallel. Its memory is predicted to the byte.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,6 +35,12 @@ Scenario WithExperts(Scenario s, int64_t ranks) {
 }
 Scenario Untied(Scenario s) {
   s.model.tie_embeddings = false;
+  return s;
+}
+// One module for all depths.
+Scenario Repeated(Scenario s) {
+  s.name += "-repeated";
+  s.model.mtp->repeated = true;
   return s;
 }
 Scenario InV(Scenario s) {
@@ -90,11 +98,27 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"SelectiveOp", Recomputed(Further(2), Recompute::kSelectiveOp)}),
     NameOf);
 
+INSTANTIATE_TEST_SUITE_P(
+    OfOneModule, TokenPredictionParity,
+    testing::Values(ParityCase{"Ddp", Clipped(Repeated(Kind(Further(2), kDdp)))},
+                    ParityCase{"Zero1Three", Repeated(Kind(Untied(Further(2, 3)), kZero1))},
+                    ParityCase{"Zero2Full", Recomputed(Repeated(Kind(Further(2), kZero2)), Recompute::kFull)},
+                    ParityCase{"TensorSequence", Clipped(Repeated(Tensor(Further(1), true)))},
+                    ParityCase{"DroppingFull", Recomputed(Dropping(Repeated(Further(2))), Recompute::kFull)},
+                    ParityCase{"Ring", Repeated(Context(Kind(Further(1), kDdp), ContextKind::kRing))},
+                    ParityCase{"Staged", Repeated(Staged(Further(1), "1f1b"))},
+                    ParityCase{"ZeroBubble", Clipped(Repeated(Staged(Untied(Further(1)), "zb_h1")))},
+                    ParityCase{"InV", Repeated(InV(Untied(Further(1))))},
+                    ParityCase{"BeforeHeads", Repeated(BeforeHeads(Further(1), "zb_v", {1, 1, 1, 0}))},
+                    ParityCase{"ExpertsInTurns",
+                               Repeated(InTurns(WithExperts(Kind(Untied(Further(2)), kDdp), 2)))}),
+    NameOf);
+
 // One step of SGD along the gradient makes the weighted sum of losses smaller by the learning rate times the
 // gradient's square, to first order. The model's own loss, without those of tokens further on, falls by a
 // half to a third of that.
 TEST(TokenPrediction, GradientsAreThoseOfTheWeightedSumOfLosses) {
-  for (Scenario s : {Further(1), Untied(Further(1)), WithExperts(Further(1), 1)}) {
+  for (Scenario s : {Further(1), Untied(Further(1)), WithExperts(Further(1), 1), Repeated(Further(1))}) {
     s.model.mtp->loss_weight = 2;
     s.batch = {.micro = 4, .accumulate = 2};
     s.optimizer = {.kind = OptimizerKind::kSgd, .lr = 1e-4, .clip_norm = 1e9};
@@ -123,10 +147,24 @@ TEST(TokenPrediction, PeaksAreExact) {
   ExpectExactPeaks(*CompilePlan(Further(2)));
   ExpectExactPeaks(*CompilePlan(Recomputed(Untied(Kind(Further(2), kFsdp)), Recompute::kFull)));
   ExpectExactPeaks(*CompilePlan(Staged(Untied(Further(2)), "1f1b")));
+  ExpectExactPeaks(*CompilePlan(Repeated(Kind(Further(2), kZero1))));
+  ExpectExactPeaks(*CompilePlan(Repeated(Staged(Untied(Further(2)), "zb_h1"))));
   ExpectExactPeaks(*CompilePlan(BeforeHeads(Further(1), "1f1b", {2, 0, 0})));
   ExpectExactPeaks(*CompilePlan(BeforeHeads(Kind(Further(2), kZero1), "zb_v", {2, 1, 0, 0})));
   ExpectExactPeaks(*CompilePlan(BeforeHeads(Kind(Further(2), kFsdp), "interleaved", {2, 1, 0, 0})));
   ExpectExactPeaks(*CompilePlan(Staged(Tensor(WithExperts(Further(2), 2), true), "1f1b")));
+}
+
+// One module for all depths has a mask of its own at each.
+TEST(TokenPrediction, OneModuleDropsOtherElementsAtEachDepth) {
+  const Plan plan = *CompilePlan(Dropping(Repeated(Further(1, 3))));
+  std::map<uint64_t, std::string> masks;
+  for (const Op& op : plan.roles[0].steady.ops) {
+    const Dropout* dropout = std::get_if<Dropout>(&op.kind);
+    if (dropout == nullptr || dropout->backward || !op.name.starts_with("mtp.")) continue;
+    EXPECT_TRUE(masks.emplace(dropout->site.stream, op.name).second) << op.name;
+  }
+  EXPECT_EQ(masks.size(), 3 * 3u) << "of the embedding, attention and the MLP";
 }
 
 // The targets of the k-th module are the model's k tokens further on. Behind the end of a sequence there are

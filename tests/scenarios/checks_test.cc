@@ -189,7 +189,28 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:2:47: parallel.context.kind is ring, expected all_gather or ulysses with "
                  "model.sliding_window"},
         Conflict{"model: {preset: gpt2-124m, mtp: {layers: 1}}\n",
-                 "s.yaml:1:33: model.position is learned, expected rope with model.mtp"},
+                 "s.yaml:1:33: model.position is learned, expected rope or none with model.mtp"},
+        Conflict{"model: {preset: llama-7b, mtp: {pattern: '*-'}}\n",
+                 "s.yaml:1:42: model.mtp.pattern is '*-', expected model.mamba with it"},
+        Conflict{
+            "model: {preset: nemotron-h-8b, mtp: {pattern: '*-M'}}\n",
+            "s.yaml:1:47: model.mtp.pattern is '*-M', expected the letters of one layer: M or *, with or "
+            "without - or E behind it, or - or E alone"},
+        Conflict{"model: {preset: nemotron-h-8b, mtp: {pattern: '*E'}}\n",
+                 "s.yaml:1:47: model.mtp.pattern is '*E', expected model.experts with E"},
+        Conflict{
+            "model: {preset: llama-7b, mtp: {layers: 2, repeated: true}}\n"
+            "parallel: {data: {kind: fsdp, size: 2}}\n",
+            "s.yaml:1:54: model.mtp.repeated is true, expected false with parallel.data.kind: fsdp, which "
+            "would gather the module for each depth"},
+        Conflict{"model: {preset: gpt2-124m, experts: {count: 4, latent: 64, bias: true}}\n",
+                 "s.yaml:1:56: model.experts.latent is 64, expected model.experts.bias: false with it"},
+        Conflict{"model: {preset: gpt2-124m, experts: {count: 4, latent: 64}}\nrecompute: selective_op\n",
+                 "s.yaml:2:12: recompute is selective_op, expected none, selective or full with "
+                 "model.experts.latent"},
+        Conflict{"model: {preset: gpt2-124m, experts: {count: 4, latent: 64}}\n"
+                 "parallel: {data: {size: 2}, expert: {size: 2, overlap: true}}\nbatch: {accumulate: 2}\n",
+                 "s.yaml:2:56: parallel.expert.overlap is true, expected false with model.experts.latent"},
         Conflict{"model: {preset: llama-7b, seq_len: 8, mtp: {layers: 8}}\n",
                  "s.yaml:1:53: model.mtp.layers is 8, expected less than model.seq_len (8): the last one has "
                  "no token to predict"},

@@ -53,8 +53,10 @@ TEST(HuggingFaceHybrids, NemotronsExpertsStandBehindMixers) {
   nano.seq_len = 262'144;
   EXPECT_EQ(ModelOf(config), nano);
   EXPECT_EQ(nano.LayersWithExperts(), 23);
-  EXPECT_EQ(ErrorOf(Replaced(config, "\"topk_group\": 1", "\"moe_latent_size\": 1024")),
-            "10:24: moe_latent_size is '1024', expected null: experts are not narrower than layers");
+  // Nemotron 3 Super's experts take latents.
+  EXPECT_EQ(ModelOf(Replaced(config, "\"topk_group\": 1", "\"moe_latent_size\": 1024")).experts->latent,
+            1024);
+  EXPECT_EQ(ModelOf(Replaced(config, "\"topk_group\": 1", "\"moe_latent_size\": null")), nano);
   EXPECT_TRUE(IsRefused(Replaced(config, "\"norm_topk_prob\": true", "\"norm_topk_prob\": false")));
   // Where some layers have a plain MLP, the two widths differ.
   const ModelSpec mixed = ModelOf(Replaced(Replaced(config, "\"MEMEM*", "\"M-MEM*"),

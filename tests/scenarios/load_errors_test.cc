@@ -143,8 +143,6 @@ INSTANTIATE_TEST_SUITE_P(
                 "into the next document) with it"},
         Mistake{"model: {preset: nemotron-h-8b, encoder: {layers: 2}}\n",
                 "s.yaml:1:41: model.mamba is given, expected no model.encoder with it"},
-        Mistake{"model: {preset: nemotron-h-8b, position: rope, mtp: {layers: 1}}\n",
-                "s.yaml:1:53: model.mamba is given, expected no model.mtp with it"},
         Mistake{"model: {preset: nemotron-h-8b, lora: {rank: 4}}\n",
                 "s.yaml:1:38: model.mamba is given, expected no model.lora with it"},
         Mistake{"model: {preset: nemotron3-nano-30b, experts: {first_dense: 1, every: 2}}\n",

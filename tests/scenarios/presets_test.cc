@@ -37,9 +37,9 @@ int64_t CountParameters(const ModelSpec& m) {
   }
   const int64_t with_experts = m.LayersWithExperts(), mlp = (gated ? 3 : 2) * m.hidden;
   int64_t feed_forward = (m.layers - without_mlp - with_experts) * mlp * m.DenseFfn();
-  if (m.experts)  // and the router
-    feed_forward +=
-        with_experts * (m.experts->count * (mlp * m.ffn + m.hidden) + mlp * m.experts->shared_ffn);
+  if (m.experts)  // and the router, and the projections to latents and from them
+    feed_forward += with_experts * (m.experts->count * (mlp / m.hidden * m.ExpertWidth() * m.ffn + m.hidden) +
+                                    mlp * m.experts->shared_ffn + 2 * m.hidden * m.experts->latent);
   if (m.experts && m.experts->bias)
     feed_forward += with_experts * m.experts->count * ((gated ? 2 : 1) * m.ffn + m.hidden);
   int64_t biases = 0;
@@ -135,6 +135,8 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   EXPECT_NEAR(static_cast<double>(CountOf("nemotron-h-8b")), 8.10e9, 0.005e9);
   EXPECT_NEAR(static_cast<double>(CountOf("nemotron-h-56b")), 56.3e9, 0.05e9);
   EXPECT_NEAR(static_cast<double>(CountOf("nemotron3-nano-30b")), 31.6e9, 0.05e9);
+  // 123.61 billion with the module that predicts two tokens further.
+  EXPECT_NEAR(static_cast<double>(CountOf("nemotron3-super-120b")), 120.7e9, 0.05e9);
   EXPECT_NEAR(static_cast<double>(CountOf("mamba2-2.7b")), 2.70e9, 0.005e9);
   EXPECT_EQ(CountOf("mlp-10-100-10"), 2'110);  // 10 x 100 + 100 + 100 x 10 + 10
 }

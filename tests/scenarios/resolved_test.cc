@@ -116,7 +116,8 @@ TEST(Resolved, PrintsEveryKeyOfTheFormat) {
   const std::string adapters =
       "model: {preset: gpt2-124m, lora: {rank: 4, alpha: 8, dropout: 0.1, targets: [qkv, down]}}\n";
   const std::string encoder = "model: {preset: t5-small, encoder: {seq_len: 256}}\n";
-  const std::string hybrid = "model: {preset: nemotron3-nano-30b, mamba: {conv: 3}}\n";
+  const std::string hybrid =
+      "model: {preset: nemotron3-super-120b, mamba: {conv: 3}, mtp: {pattern: '*E'}}\n";
   for (const std::string& text :
        {std::string(kEverything), std::string(kMlp), presets, latents, adapters, encoder, hybrid}) {
     EXPECT_EQ(Parsed(ResolvedYaml(Parsed(text))), Parsed(text));

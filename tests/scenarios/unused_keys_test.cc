@@ -41,6 +41,20 @@ TEST(KeysWithoutEffect, AreThoseOfAttentionWhereNoLayerHasIt) {
   EXPECT_EQ(unused("M*"), "");
 }
 
+TEST(KeysWithoutEffect, AreThoseOfModulesThatPredictOneTokenInSixteenBits) {
+  const auto unused = [](const std::string& mtp, const char* more) {
+    const std::string text = "model: {preset: llama-7b, mtp: " + mtp + "}\n" + more;
+    return fmt::to_string(fmt::join(KeysWithoutEffect(*ParseScenario(text, "s.yaml", ".", {})), "\n"));
+  };
+  const char* const fp8 =
+      "cluster: {device: h100-sxm-80g}\nframework: megatron_core\n"
+      "precision: {param: bf16, compute: fp8, reduce: fp32}\n";
+  EXPECT_EQ(unused("{repeated: true}", ""), "model.mtp.repeated has no effect with model.mtp.layers: 1");
+  EXPECT_EQ(unused("{layers: 2, repeated: true}", ""), "");
+  EXPECT_EQ(unused("{fp8: false}", ""), "model.mtp.fp8 has no effect with precision.compute: fp32");
+  EXPECT_EQ(unused("{fp8: false}", fp8), "");
+}
+
 // Megatron has buffers of gradients with a single replica, too.
 TEST(KeysWithoutEffect, AreNotBucketsOfMegatronsBuffers) {
   const std::string buckets = "{tensor: {size: 2}, data: {bucket_cap_mb: 400, overlap: false}}";

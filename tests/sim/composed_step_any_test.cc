@@ -37,7 +37,7 @@ ModelSpec AnyModel(ModelSpec model) {
   if (model.qk_norm) model.qk_norm_over = Any({QkNormSpan::kHead, QkNormSpan::kAllHeads});
   model.tie_embeddings = Any({true, false});
   if (model.position == PositionKind::kRope && Any({true, false, false}))
-    model.mtp = TokenPredictionSpec{.layers = Any<int64_t>({1, 1, 2})};
+    model.mtp = TokenPredictionSpec{.layers = Any<int64_t>({1, 1, 2}), .repeated = Any({true, false})};
   model.attention = Any({AttentionKind::kEager, AttentionKind::kFlash});
   model.dropout = Any({0.0, 0.0, 0.1});
   if (model.attention == AttentionKind::kFlash && model.dropout == 0)
@@ -52,6 +52,7 @@ ModelSpec AnyModel(ModelSpec model) {
                                 .imbalance = 1.25,
                                 .bias = Any({true, false, false}),
                                 .shared_ffn = Any<int64_t>({0, 0, 2 * model.hidden}),
+                                .latent = Any<int64_t>({0, 0, 32}),
                                 .first_dense = Any<int64_t>({0, 0, 0, 1, 3, 4}),
                                 .every = Any<int64_t>({1, 1, 1, 2, 3}),
                                 .dense_ffn = Any<int64_t>({0, 3 * model.hidden})};

@@ -130,16 +130,32 @@ TEST(ImportMegatronHybrid, CountsRecomputedLayersWithTheirMlps) {
   EXPECT_NE(YamlOf(flags + "uniform").find("in Megatron these are two"), std::string::npos);
 }
 
+// Letters behind a / are those of modules; older flags have them apart.
+TEST(ImportMegatronHybrid, HasModulesThatPredictFurtherTokens) {
+  const std::string experts = "--num-experts 16 --moe-router-topk 2 --moe-latent-size 64 ";
+  const ModelSpec apart = ModelOf(
+      experts + "--hybrid-layer-pattern 'MEM*E/*E/*E' --mtp-use-repeated-layer --keep-mtp-spec-in-bf16");
+  ASSERT_TRUE(apart.mtp && apart.experts);
+  EXPECT_EQ(*apart.mtp, (TokenPredictionSpec{.layers = 2, .pattern = "*E", .repeated = true, .fp8 = false}));
+  EXPECT_EQ(apart.mamba->pattern, "MEM*E");
+  EXPECT_EQ(apart.layers, 3);
+  EXPECT_EQ(apart.experts->latent, 64);
+  const ModelSpec flagged =
+      ModelOf(experts +
+              "--hybrid-override-pattern 'MEM*E' --mtp-num-layers 1 --mtp-hybrid-override-pattern '*E' "
+              "--mtp-loss-scaling-factor 0.3");
+  EXPECT_EQ(*flagged.mtp, (TokenPredictionSpec{.layers = 1, .loss_weight = 0.3, .pattern = "*E"}));
+}
+
 TEST(ImportMegatronHybrid, NamesWhatCannotBeExpressed) {
   EXPECT_EQ(MistakesOfScript("--num-layers 7 --hybrid-override-pattern 'M-MM*-'"),
             "train.sh: --num-layers is '7', expected as many as --hybrid-override-pattern has letters (6)");
-  EXPECT_EQ(MistakesOfScript("--hybrid-layer-pattern 'M-M*-/*E'"),
-            "train.sh: --hybrid-layer-pattern is 'M-M*-/*E', expected letters without /, since multi-token "
-            "prediction of such models is not modelled");
-  EXPECT_EQ(Imported("train.sh", Script("--hybrid-layer-pattern 'M-M*-/*E'"),
-                     {"cluster.device=h100-sxm-80g", "model.mamba.pattern=M-M*-"})
-                .model.mamba->pattern,
-            "M-M*-");
+  EXPECT_EQ(MistakesOfScript("--hybrid-layer-pattern 'M-M*-/*-/M-'"),
+            "train.sh: --hybrid-layer-pattern is 'M-M*-/*-/M-', expected the same letters behind each /");
+  EXPECT_EQ(MistakesOfScript("--hybrid-layer-pattern 'M-M*-/*-' --mtp-num-layers 2"),
+            "train.sh: --mtp-num-layers is '2', expected 1, as --hybrid-layer-pattern has modules");
+  EXPECT_NE(MistakesOfScript("--hybrid-layer-pattern 'M-M*-/*-M-'").find("the letters of one layer"),
+            std::string::npos);
   EXPECT_NE(
       MistakesOfScript("--hybrid-override-pattern 'M-GM'").find("model.mamba.pattern is 'M-GM', expected"),
       std::string::npos);
