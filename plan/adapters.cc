@@ -21,7 +21,7 @@ Slice Linear::AdapterHidden(const LayerContext& c, Slice x, int64_t rows) const 
 
 Dropout Linear::DropoutOf(const LayerContext& c, Slice x) const {
   Dropout op = adapter->dropout;
-  op.site = DropoutSiteOf(op.site.share, name + ".lora_a", c.b.micro_batch());
+  op.site = DropoutSiteOf(op.site.share, name + ".lora_a", c.b.micro_batch(), c.visit);
   op.elements = x.elements;
   op.dtype = c.types.activations;
   return op;
@@ -73,7 +73,7 @@ void Linear::AddAdapterGradients(const LayerContext& c, Slice dy, const Input& i
   c.AddOrDefer([*this, scaled, hidden, rows, of_b](const LayerContext& c) {
     const Gemm gemm{.m = out, .n = adapter->rank, .k = rows, .transpose_a = true, .dtype = c.types.gemm};
     c.AddWeightGradient(gemm, of_b + ".weight", out * adapter->rank, scaled, hidden, adapter->b);
-    c.hooks.Ready(adapter->b);
+    c.Ready(adapter->b);
   });
   if (adapter->scales == Adapter::Scales::kHidden) c.ScaleBy(adapter->scale, dhidden, of_a);
   if (dx.buffer >= 0) AddToInputGradient(c, dhidden, mask, rows, dx);
@@ -81,7 +81,7 @@ void Linear::AddAdapterGradients(const LayerContext& c, Slice dy, const Input& i
     const Gemm gemm{.m = adapter->rank, .n = in, .k = rows, .transpose_a = true, .dtype = c.types.gemm};
     const Slice x = dropped.buffer >= 0 ? dropped : input(c);
     c.AddWeightGradient(gemm, of_a + ".weight", in * adapter->rank, dhidden, x, adapter->a);
-    c.hooks.Ready(adapter->a);
+    c.Ready(adapter->a);
   });
 }
 

@@ -25,42 +25,13 @@ Slice ContextAttention::Workspace(bool backward) const {
 
 // ---- ulysses
 
-Slice ContextAttention::Exchange(Slice x, const std::string& name) const {
-  const Slice y = c_.Activation(name + ".exchanged", x.elements);
-  c_.b.WaitBeforeUse(y, context_.stream->AllToAll(c_.b, x, y, name, c_.b.BeforeNextCompute()));
-  return y;
-}
-
-// [outer, inner, …] -> [inner, outer, …] of sequences and ranks; with one sequence x stays as it is.
-Slice ContextAttention::SwapBatch(Slice x, int64_t outer, int64_t inner, const std::string& name) const {
-  if (dims_.batch == 1) return x;
-  const Slice y = c_.Activation(name + ".swapped", x.elements);
-  c_.b.Add(SwapBlocks{outer, inner, x.elements / (outer * inner), dims_.dtype}, name, {x}, {y});
-  return y;
-}
-
-// [batch, seq, columns] of the rank's tokens -> [batch, all tokens, columns / ranks].
-Slice ContextAttention::ToHeads(Slice x, const std::vector<int64_t>& columns, const std::string& name) const {
-  const Slice parts = c_.Activation(name + ".parts", x.elements);
-  c_.b.Add(SplitColumns{context_.ranks(), dims_.tokens(), columns, false, dims_.dtype}, name, {x}, {parts});
-  return SwapBatch(Exchange(parts, name), context_.ranks(), dims_.batch, name);
-}
-
-Slice ContextAttention::ToTokens(Slice x, const std::vector<int64_t>& columns,
-                                 const std::string& name) const {
-  const Slice parts = Exchange(SwapBatch(x, dims_.batch, context_.ranks(), name), name);
-  const Slice y = c_.Activation(name + ".joined", x.elements);
-  c_.b.Add(SplitColumns{context_.ranks(), dims_.tokens(), columns, true, dims_.dtype}, name, {parts}, {y});
-  return y;
-}
-
 Slice ContextAttention::Enter(Slice qkv) const {
   if (!exchanges_heads()) return qkv;
-  return ToHeads(qkv, dims_.parts(), name_ + ".qkv");
+  return Heads().ToHeads(qkv, dims_.parts(), name_ + ".qkv");
 }
 
 Slice ContextAttention::Leave(Slice out) const {
-  return exchanges_heads() ? ToTokens(out, {dims_.out_columns()}, name_ + ".out") : out;
+  return exchanges_heads() ? Heads().ToTokens(out, {dims_.out_columns()}, name_ + ".out") : out;
 }
 
 // ---- ring and all_gather
@@ -213,7 +184,7 @@ Slice ContextAttention::BackwardBlock(Slice dout, Slice qkv, Slice kv, const Cor
 Slice ContextAttention::Backward(Slice dout, Slice qkv, const Core& core, Slice* dscores) const {
   if (is_plain()) {
     const AttentionDims d = CoreDims();
-    if (exchanges_heads()) dout = ToHeads(dout, {dims_.out_columns()}, name_ + ".dout");
+    if (exchanges_heads()) dout = Heads().ToHeads(dout, {dims_.out_columns()}, name_ + ".dout");
     const Slice dqkv = c_.Activation(name_ + ".dqkv", d.tokens() * d.packed_columns());
     std::vector<Slice> gradients = {dqkv};
     if (dims_.biased) {
@@ -221,7 +192,7 @@ Slice ContextAttention::Backward(Slice dout, Slice qkv, const Core& core, Slice*
       gradients.push_back(*dscores);
     }
     PlainBackward(dout, {qkv}, core, std::move(gradients));
-    return exchanges_heads() ? ToTokens(dqkv, dims_.parts(), name_ + ".dqkv") : dqkv;
+    return exchanges_heads() ? Heads().ToTokens(dqkv, dims_.parts(), name_ + ".dqkv") : dqkv;
   }
   Slice kv = KeysAndValues(qkv), dkv;
   const Slice dqkv = c_.Activation(name_ + ".dqkv", dims_.tokens() * dims_.packed_columns());

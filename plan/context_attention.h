@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/head_exchange.h"
 #include "plan/layers.h"
 
 namespace windtunnel {
@@ -88,10 +89,7 @@ class ContextAttention {
   int blocks() const { return context_.kind == ContextKind::kAllGather ? context_.ranks() : 1; }
   int steps() const { return context_.kind == ContextKind::kAllGather ? 1 : context_.ranks(); }
 
-  Slice ToHeads(Slice x, const std::vector<int64_t>& columns, const std::string& name) const;
-  Slice ToTokens(Slice x, const std::vector<int64_t>& columns, const std::string& name) const;
-  Slice Exchange(Slice x, const std::string& name) const;
-  Slice SwapBatch(Slice x, int64_t outer, int64_t inner, const std::string& name) const;
+  HeadExchange Heads() const { return HeadExchange(c_, context_, dims_.batch, dims_.seq); }
   Slice KeysAndValues(Slice qkv) const;
   Slice Gathered(Slice kv) const;
   Slice Shifted(Slice x, const std::string& name) const;

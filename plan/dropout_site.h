@@ -22,9 +22,9 @@ struct DropoutSite {
 // by several times, from the number of the visit.
 constexpr DropoutSite DropoutSiteOf(double share, std::string_view name, int micro_batch, int visit = 0) {
   uint64_t hash = 0xCBF29CE484222325ULL;
-  const auto mix = [&](unsigned char byte) { hash = (hash ^ byte) * 0x100000001B3ULL; };
+  const auto mix = [&](uint64_t word) { hash = (hash ^ word) * 0x100000001B3ULL; };
   for (const char c : name) mix(static_cast<unsigned char>(c));
-  if (visit > 0) mix(static_cast<unsigned char>(visit));
+  if (visit > 0) mix(static_cast<uint64_t>(visit));
   return {share, hash, micro_batch};
 }
 

@@ -84,7 +84,7 @@ Slice ExpertLinear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t r
     if (is_fp8) c.types.TakesFactors(gemm);
     else gemm.dtype = c.types.activations;
     c.AddWeightGradient(gemm, name + ".weight", experts * out * in, dy_by_rows, x, weight);
-    c.hooks.Ready(weight);
+    c.Ready(weight);
     AddBiasGradient(c, whole_dy, rows);
   });
   return dx;

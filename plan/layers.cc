@@ -540,7 +540,7 @@ Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, b
   if (dy_by_rows.buffer < 0) dy_by_rows = Fp8Factors(c, name + ".dy").OverRowsAfterParts(own_dy, dy, out);
   c.AddOrDefer([*this, dy_by_rows, whole_input, rows, weight_ready](const LayerContext& c) {
     AddWeightGradient(c, dy_by_rows, whole_input(c), rows);
-    if (weight_ready) c.hooks.Ready(weight);
+    if (weight_ready) c.Ready(weight);
     else c.hooks.Wrote(weight);
   });
   return dx;

@@ -52,21 +52,27 @@ struct LayerContext {
   WeightCopies* copies = nullptr;
   bool delays_weights = false;  // `deferred` is added where the layers say (AddDelayed)
   int visit = 0;                // how often the micro-batch has been through these layers before
+  bool is_last_use = true;      // no later backward of the micro-batch adds to these gradients
 
-  // The same with other hooks.
-  LayerContext With(ModelHooks& others) const {
-    return LayerContext{b, others, types, deferred, tensor, copies, delays_weights, visit};
-  }
+  // For layers that the micro-batch goes through several times, forwards from visit 0 on, backwards to it.
   LayerContext InVisit(int number) const {
     LayerContext c = *this;
     c.visit = number;
+    c.is_last_use = number == 0;
     return c;
+  }
+  // Reports that the layers' part of a parameter's gradient has been written.
+  void Ready(int parameter) const {
+    if (is_last_use) hooks.Ready(parameter);
+    else hooks.Wrote(parameter);
   }
   // Adds the operators that `add` (a function of a LayerContext) adds, or defers them.
   template <typename Add>
   void AddOrDefer(Add add) const {
     if (deferred == nullptr) return add(*this);
-    deferred->push_back({b.layer(), [add, c = LayerContext{b, hooks, types, nullptr, tensor}] { add(c); }});
+    LayerContext later{b, hooks, types, nullptr, tensor};
+    later.is_last_use = is_last_use;
+    deferred->push_back({b.layer(), [add, later] { add(later); }});
   }
 
   // With delays_weights: adds the operators deferred so far, at `slot`.
@@ -128,7 +134,7 @@ struct LayerContext {
       sum.accumulate = hooks.HoldsValue(bias);
       b.Add(sum, name, {dy}, {hooks.Gradient(bias)});
     }
-    hooks.Ready(bias);
+    Ready(bias);
   }
   // Drops elements of x, in place; returns the mask for backward. Does nothing and returns no slice if the
   // site drops nothing or the program evaluates. `op` has the site and the columns.

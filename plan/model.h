@@ -182,7 +182,8 @@ class Model {
   bool is_hidden_ = false;   // whether weights that are added next are of hidden layers
   bool has_muon_ = false;    // which updates those (Parameter::matrices)
   int64_t next_ordinal_ = 0;
-  int64_t registered_elements_ = 0;  // of all parameters so far, outside the stage, too
+  // Of all parameters that AddParameter has seen so far, of every stage, each whole.
+  int64_t registered_elements_ = 0;
 
  private:
   std::map<int, DeferredOps> deferred_;  // by micro-batch

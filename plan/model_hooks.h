@@ -56,25 +56,6 @@ class ModelHooks : public ParameterHooks {
   virtual void Ready(int index) = 0;
 };
 
-// A use of a module that is not the last one in a micro-batch's backward: its gradients are not ready yet.
-class EarlierUse : public ModelHooks {
- public:
-  explicit EarlierUse(ModelHooks& of_last) : hooks_(of_last) {}
-  void BeforeForward(ModuleId module) override { hooks_.BeforeForward(module); }
-  void AfterForward(ModuleId module) override { hooks_.AfterForward(module); }
-  void BeforeBackward(ModuleId module) override { hooks_.BeforeBackward(module); }
-  void AfterBackward(ModuleId module) override { hooks_.AfterBackward(module); }
-  Slice Values(int index) override { return hooks_.Values(index); }
-  int64_t NumbersInRun(int index) const override { return hooks_.NumbersInRun(index); }
-  Slice Gradient(int index) override { return hooks_.Gradient(index); }
-  bool HoldsValue(int index) const override { return hooks_.HoldsValue(index); }
-  void Wrote(int index) override { hooks_.Wrote(index); }
-  void Ready(int index) override { hooks_.Wrote(index); }
-
- private:
-  ModelHooks& hooks_;
-};
-
 // Calls the hooks of a module's forward around a scope.
 class ForwardScope {
  public:

@@ -56,8 +56,8 @@ void Norm::AddBackward(const LayerContext& c, Slice dy, const Saved& saved, Slic
   c.b.Add(NormBackward{kind, rows, columns, beta >= 0, residual, accumulate, c.types.stream, is_frozen}, name,
           reads, writes);
   if (is_frozen) return;
-  if (beta >= 0) c.hooks.Ready(beta);
-  c.hooks.Ready(gamma);
+  if (beta >= 0) c.Ready(beta);
+  c.Ready(gamma);
 }
 
 Slice Norm::Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice dresidual,
@@ -118,9 +118,9 @@ void HeadNorm::Backward(const LayerContext& c, Slice dy, const Saved& saved, int
               dkeys = gradient(key_gamma, key_weights(), ".k.grad");
   c.b.Add(op, name, std::move(reads), {dy, dqueries, dkeys});
   if (converts) c.AddConverted(dkeys, name + ".k", key_gamma);
-  c.hooks.Ready(key_gamma);
+  c.Ready(key_gamma);
   if (converts) c.AddConverted(dqueries, name + ".q", query_gamma);
-  c.hooks.Ready(query_gamma);
+  c.Ready(query_gamma);
 }
 
 }  // namespace windtunnel

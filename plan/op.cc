@@ -104,13 +104,14 @@ std::string KeyOf(const Fp8Amax& a) {
   return fmt::format(FMT_COMPILE("fp8_amax {} rows={} columns={}{}{}"), Name(a.dtype), a.rows, a.columns,
                      Flag(a.of == Fp8Amax::Of::kEachRow, " by_row"),
                      Flag(a.of == Fp8Amax::Of::kEachColumn, " by_column")) +
-         ConversionSuffix(a);
+         ConversionSuffix(a) + std::string(Flag(a.together, " together"));
 }
 
 std::string KeyOf(const Fp8Cast& c) {
   return fmt::format(FMT_COMPILE("fp8_cast {} {} rows={} columns={}{}"), Name(c.dtype), WordOf(c.recipe),
                      c.rows, c.columns, Flag(c.transposed, " transposed")) +
-         ConversionSuffix(c) + std::string(Flag(c.with_other, " with_other"));
+         ConversionSuffix(c) +
+         fmt::format(FMT_COMPILE("{}{}"), Flag(c.with_other, " with_other"), Flag(c.together, " together"));
 }
 
 std::string KeyOf(const ColumnSum& c) {
@@ -205,8 +206,9 @@ std::string KeyOf(const SplitColumns& s) {
 }
 
 std::string KeyOf(const SwapBlocks& s) {
-  return fmt::format(FMT_COMPILE("swap_blocks {} outer={} inner={} length={}"), Name(s.dtype), s.outer,
-                     s.inner, s.length);
+  return fmt::format(FMT_COMPILE("swap_blocks {} outer={} inner={} length={}{}{}"), Name(s.dtype), s.outer,
+                     s.inner, s.length, Flag(s.chunks == SwapBlocks::Chunks::kFromZigzag, " from_zigzag"),
+                     Flag(s.chunks == SwapBlocks::Chunks::kToZigzag, " to_zigzag"));
 }
 
 std::string KeyOf(const Dropout& d) {

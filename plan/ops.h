@@ -53,6 +53,7 @@ struct Fp8Amax {
   DType dtype = DType::kFloat32;
   int64_t shared_by = 1;  // micro-batches that share one execution; each is charged its share of the cost
   int64_t groups = 1;     // groups of equally many rows (experts), each with its own largest magnitude
+  bool together = false;  // predicted only: one kernel for all groups
 
   int64_t numbers() const { return of == Of::kAll ? groups : of == Of::kEachRow ? rows : groups * columns; }
 };
@@ -83,6 +84,7 @@ struct Fp8Cast {
   int64_t shared_by = 1;          // micro-batches, as Fp8Amax
   int64_t groups = 1;             // of rows, as Fp8Amax: each is a separate factor
   bool with_other = false;        // the kernel that makes the other form makes this one, too: no extra read
+  bool together = false;          // as Fp8Amax
 };
 
 // The type of the factors that a recipe makes.
@@ -187,9 +189,13 @@ struct SplitColumns {
   DType dtype = DType::kFloat32;
 };
 // y[inner, outer, length] = x[outer, inner, length]. reads: x; writes: y.
+// Of context ranks (outer) and sequences (inner) that are split in zigzag (TokenSplit), kFromZigzag also puts
+// the chunks of each sequence in their order: the first half of rank r's `length` elements is chunk r of 2 x
+// outer, the second half is chunk r from the end. kToZigzag (outer: sequences, inner: ranks) is the inverse.
 struct SwapBlocks {
   int64_t outer = 0, inner = 0, length = 0;
   DType dtype = DType::kFloat32;
+  enum class Chunks : uint8_t { kStay, kFromZigzag, kToZigzag } chunks = Chunks::kStay;
 };
 
 // y[rows,columns] = x with some elements set to zero and the rest scaled up (DropoutSite); the mask (uint8)

@@ -116,7 +116,7 @@ Slice Projections::Backward(const LayerContext& c, const std::vector<Slice>& dys
     if (layer.is_frozen) continue;
     c.AddOrDefer([layer, dy_by_rows, x, rows, weight_ready](const LayerContext& c) {
       layer.AddWeightGradient(c, dy_by_rows, x, rows);
-      if (weight_ready) c.hooks.Ready(layer.weight);
+      if (weight_ready) c.Ready(layer.weight);
       else c.hooks.Wrote(layer.weight);
     });
   }

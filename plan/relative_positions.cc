@@ -33,7 +33,7 @@ void RelativePositions::Backward(const LayerContext& c, Slice dbias) const {
     op.accumulate = c.hooks.HoldsValue(table);
     c.b.Add(op, name, {dbias}, {c.hooks.Gradient(table)});
   }
-  c.hooks.Ready(table);
+  c.Ready(table);
 }
 
 }  // namespace windtunnel

@@ -4,9 +4,11 @@
 
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include "plan/head_exchange.h"
 #include "plan/layers.h"
 #include "plan/state_space_ops.h"
 
@@ -15,12 +17,17 @@ namespace windtunnel {
 struct StateSpace {
   struct Parameter {
     int index = -1;
-    int64_t elements = 0;  // of the rank's part
+    std::vector<int64_t> blocks =
+        {};  // the elements of each block that ranks divide, of the tensor rank's part
     const char* suffix = "";
+    int64_t elements() const { return std::accumulate(blocks.begin(), blocks.end(), int64_t{0}); }
   };
 
   std::string name;
-  StateSpaceShape shape;  // of the rank's groups
+  StateSpaceShape shape;  // of the rank's groups, and of all tokens
+  // Context ranks exchange: each has all tokens of some of the tensor rank's groups in between, and uses its
+  // part of the parameters, of which it has the whole.
+  ContextParallel context;
   double epsilon = 1e-5;  // of its norm
   // How frameworks compute and keep it:
   //   kOneOperator  with its norm; what that returns is kept (Windtunnel)
@@ -36,15 +43,26 @@ struct StateSpace {
     Slice scanned, statistics;  // the operator's s, and the norm's
     Slice gated;                // kNormApart: the input of the norm
   };
-  // packed: what the first projection returned. Returns the input of the second.
+  // What Forward and Backward take, of what the first projection returned.
+  Slice Enter(const LayerContext& c, Slice packed) const;
+  // Returns the input of the second projection.
   Slice Forward(const LayerContext& c, Slice packed, Saved& saved) const;
   // kOutputAgain: what Forward returned, made again. (Norms' backwards write it beside their own work; here a
   // copy stands for that.)
   Slice OutputAgain(const LayerContext& c, const Saved& saved) const;
-  // Returns the gradient of `packed`.
+  // Returns the gradient of what Enter took.
   Slice Backward(const LayerContext& c, Slice dy, Slice packed, const Saved& saved) const;
 
  private:
+  std::vector<Slice> PartsOf(const Parameter& parameter, Slice whole) const;
+  Slice OwnPart(const LayerContext& c, const Parameter& parameter, Slice whole) const;
+  Slice WithZeros(const LayerContext& c, const Parameter& parameter, Slice own) const;
+  void AddGradients(const LayerContext& c, const std::vector<Slice>& own, bool are_final) const;
+  std::vector<int64_t> PackedColumns() const;  // of the tensor rank
+  int64_t InnerColumns() const { return context.ranks() * shape.inner(); }
+  HeadExchange Heads(const LayerContext& c) const {
+    return HeadExchange(c, context, shape.batch, shape.seq / context.ranks());
+  }
   std::vector<Slice> Operands(const LayerContext& c) const;
   Slice Workspace(const LayerContext& c, bool backward) const;
 };

@@ -231,7 +231,7 @@ Slice Transformer::HeadInChunks(const LayerContext& outer, TransformerPass& pass
   c.b.SetPhase(Phase::kBackward);
   // A tied weight is ready only after the embeddings have added their part.
   const bool is_last = !spec_.tie_embeddings || !stage_.is_first;
-  if (!head.is_frozen && is_last) c.hooks.Ready(head.weight);
+  if (!head.is_frozen && is_last) c.Ready(head.weight);
   return c.tensor.splits() ? c.SumOverRanks(x, head.name + ".dx", head.MakerOfInputGradient(c)) : x;
 }
 
@@ -288,8 +288,8 @@ void Transformer::EmbedBackward(const LayerContext& c, const Embedded& in, Slice
       writes.push_back(c.hooks.Gradient(in.positions));
     }
     c.b.Add(op, in.name, {in.ids, dx}, writes);
-    if (in.positions >= 0) c.hooks.Ready(in.positions);
-    if (table_ready) c.hooks.Ready(table_);
+    if (in.positions >= 0) c.Ready(in.positions);
+    if (table_ready) c.Ready(table_);
     else c.hooks.Wrote(table_);
   });
 }

@@ -118,7 +118,7 @@ class Transformer : public Model {
   Linear RegisterColumnParallel(Role& role, ModuleId module, const std::string& name, int64_t in,
                                 const std::vector<int64_t>& outputs, bool bias);
   Linear RegisterWhole(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out,
-                       const ParameterSplit& split);
+                       const ParameterSplit& split, std::optional<ParameterInit> init = std::nullopt);
   LatentProjections RegisterLatents(Role& role, ModuleId module, const std::string& prefix);
   Linear RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in, bool bias);
   void NoteShape(Role& role, const Linear& linear) const;
@@ -297,7 +297,7 @@ class Transformer : public Model {
   LayerContext ContextOfVisit(const LayerContext& c, size_t index) const {
     return c.InVisit(spec_.mtp->repeated ? static_cast<int>(index) : 0);
   }
-  Slice PredictorBackward(const LayerContext& outside, size_t index, TokenPredictorPass& pass, Slice dy);
+  Slice PredictorBackward(const LayerContext& c, size_t index, TokenPredictorPass& pass, Slice dy);
 
   bool learned_positions() const { return spec_.position == PositionKind::kLearned; }
   bool rotates() const { return spec_.position == PositionKind::kRope; }
@@ -422,7 +422,6 @@ class Transformer : public Model {
   } encoder_;                               // if the model has one
   std::vector<TokenPredictor> predictors_;  // if the stage has them; one, if it is repeated
   int64_t predictor_elements_ = 0;          // of all parameters of one
-  std::map<ModelHooks*, EarlierUse> earlier_uses_;  // of one that is repeated, by the hooks of its last use
   Norm final_norm_;
   Projections head_;
   std::map<int, TransformerPass> passes_;  // by micro-batch, from its forward to its backward

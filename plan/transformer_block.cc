@@ -38,7 +38,7 @@ Slice Transformer::AttentionForwardOps(const LayerContext& c, const TransformerB
 void Transformer::Mix(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
   if (block.state_space) {
     saved.qkv_input = block.qkv.InputToKeep(c, saved.norm1.y);
-    saved.qkv = block.qkv.Forward(c, saved.qkv_input, block.stream.tokens);
+    saved.qkv = block.state_space->Enter(c, block.qkv.Forward(c, saved.qkv_input, block.stream.tokens));
     saved.attention = block.state_space->Forward(c, saved.qkv, saved.state_space);
     return;
   }
@@ -258,15 +258,6 @@ void DropLatents(const LatentProjections& latent, BlockActivations& saved) {
     norm->y = norm->statistics = norm->fp32 = kNoSlice;
   if (latent.q_down) latents.q = latents.kv = kNoSlice;
   else latents.keys.x = latents.key = kNoSlice;
-}
-
-}  // namespace
-
-namespace {
-
-// The norm that takes the block's input.
-Norm::Saved& InputNormOf(const TransformerBlock& block, BlockActivations& saved) {
-  return block.has_mixer ? saved.norm1 : saved.norm2;
 }
 
 }  // namespace

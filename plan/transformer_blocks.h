@@ -130,6 +130,10 @@ struct TokenPredictorPass {
   Slice head_input, dlogits;
 };
 
+// The norm that takes the block's input.
+inline Norm::Saved& InputNormOf(const TransformerBlock& block, BlockActivations& saved) {
+  return block.has_mixer ? saved.norm1 : saved.norm2;
+}
 inline std::string AttentionName(const TransformerBlock& block) {
   return block.projection.name.substr(0, block.projection.name.rfind('.'));
 }

@@ -9,8 +9,8 @@
 namespace windtunnel {
 
 void Transformer::PredictFurther(const LayerContext& c, TransformerPass& pass) {
-  Slice hidden = pass.final_norm.y;
   if (predictors_.empty()) return;
+  Slice hidden = pass.final_norm.y;
   for (size_t i = 0; i < pass.predictors.size(); ++i) {
     TokenPredictorPass& own = pass.predictors[i];
     const TokenPredictor& predictor = PredictorAt(i);
@@ -38,7 +38,7 @@ void Transformer::JoinInputs(const LayerContext& c, const TokenPredictor& predic
   put(pass.hidden_norm.y, hidden);
   pass.joined = predictor.projection.InputToKeep(c, joined);
   const Slice x = predictor.projection.Forward(c, pass.joined, stream_.rows);
-  pass.block.norm1.x = c.InType(types_.stream, x, name);
+  InputNormOf(predictor.block, pass.block).x = c.InType(types_.stream, x, name);
 }
 
 Transformer::Embedded Transformer::FurtherTokens(const TokenPredictor& predictor,
@@ -51,11 +51,12 @@ void Transformer::PredictorForward(const LayerContext& c, const TokenPredictor& 
   pass.embedding = Embed(c, FurtherTokens(predictor, pass), pass.embedding_mask);
   ForwardScope scope(c.hooks, predictor.module);
   JoinInputs(c, predictor, pass);
-  const Slice branch = BlockForward(c, predictor.block, pass.block.norm1.x, kNoSlice, pass.block);
-  const Slice x = pass.block.norm2.x;
+  Slice& input = InputNormOf(predictor.block, pass.block).x;
+  const Slice branch = BlockForward(c, predictor.block, input, kNoSlice, pass.block);
+  const Slice x = StreamBehind(predictor.block, pass.block);
   DropActivations(predictor.block, pass.block);
   if (predictor.block.recompute == Recompute::kFull) {
-    pass.block.norm1.x = pass.joined = kNoSlice;
+    input = pass.joined = kNoSlice;
     for (Norm::Saved* norm : {&pass.embedding_norm, &pass.hidden_norm}) norm->y = norm->statistics = kNoSlice;
   }
   pass.final_norm = predictor.final_norm.Forward(c, x, branch, stream_.rows);
@@ -127,17 +128,12 @@ Slice Transformer::PredictorsBackward(const LayerContext& c, TransformerPass& pa
   return dhidden;
 }
 
-// Returns the gradient of the previous module's output. A repeated module's own gradients are ready only after
-// the backward of its first use, which comes last.
-Slice Transformer::PredictorBackward(const LayerContext& outside, size_t index, TokenPredictorPass& pass,
+// Returns the gradient of the previous module's output.
+Slice Transformer::PredictorBackward(const LayerContext& c, size_t index, TokenPredictorPass& pass,
                                      Slice dy) {
   const TokenPredictor& predictor = PredictorAt(index);
   Slice dembedding, dhidden;
   {
-    const LayerContext c =
-        outside.visit > 0
-            ? outside.With(earlier_uses_.try_emplace(&outside.hooks, outside.hooks).first->second)
-            : outside;
     BackwardScope scope(c.hooks, predictor.module);
     Slice dx = predictor.final_norm.Backward(c, dy, pass.final_norm, kNoSlice, stream_.rows);
     if (predictor.block.recompute == Recompute::kFull) {
@@ -160,7 +156,7 @@ Slice Transformer::PredictorBackward(const LayerContext& outside, size_t index, 
     dhidden = of_hidden.Backward(c, take(of_hidden, hidden), pass.hidden_norm, kNoSlice, stream_.rows);
     dembedding = of_embedding.Backward(c, take(of_embedding, 0), pass.embedding_norm, kNoSlice, stream_.rows);
   }
-  EmbedBackward(outside, FurtherTokens(predictor, pass), pass.embedding_mask, dembedding,
+  EmbedBackward(c, FurtherTokens(predictor, pass), pass.embedding_mask, dembedding,
                 /*table_ready=*/index == 0 && !stage_.is_first);
   return dhidden;
 }

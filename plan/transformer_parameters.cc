@@ -155,11 +155,12 @@ Norm Transformer::RegisterNorm(Role& role, ModuleId module, const std::string& n
 
 // A layer applied token by token, with its weights whole on every tensor rank.
 Linear Transformer::RegisterWhole(Role& role, ModuleId module, const std::string& name, int64_t in,
-                                  int64_t out, const ParameterSplit& split) {
+                                  int64_t out, const ParameterSplit& split,
+                                  std::optional<ParameterInit> init) {
   Linear linear{name, in, out};
   linear.is_frozen = freezes_;
-  linear.weight =
-      AddParameter(role, module, name + ".weight", {out, in}, {Distribution::kNormal, kInitDeviation}, split);
+  linear.weight = AddParameter(role, module, name + ".weight", {out, in},
+                               init.value_or(ParameterInit{Distribution::kNormal, kInitDeviation}), split);
   NoteShape(role, linear);
   return linear;
 }
@@ -267,18 +268,20 @@ void Transformer::RegisterStateSpace(Role& role, const std::string& prefix, Tran
   const MambaSpec& spec = *spec_.mamba;
   const ModuleId module = block.attention_module;
   const int64_t inner = spec.inner(), shared = spec.groups * spec.state, ranks = tensor_.ranks();
+  const int64_t sharing = ranks * context_.ranks();  // the ranks that share heads within the model
   const std::vector<int64_t> convolved = {inner, shared, shared};
   StateSpace model;
   model.name = prefix.substr(0, prefix.size() - 1);
   model.shape = {.batch = batch_,
-                 .seq = stream_.seq,
-                 .heads = spec.heads / ranks,
-                 .groups = spec.groups / ranks,
+                 .seq = stream_.seq * context_.ranks(),
+                 .heads = spec.heads / sharing,
+                 .groups = spec.groups / sharing,
                  .head_dim = spec.head_dim,
                  .state = spec.state,
                  .conv = spec.conv,
                  .chunk = spec.chunk,
                  .dtype = types_.activations};
+  model.context = context_;
   model.epsilon = spec_.norm_epsilon;
   model.by_chunks = framework_ != Framework::kWindtunnel;
   if (IsMegatronOrDeepspeed(framework_)) model.style = StateSpace::Style::kNormApart;
@@ -291,11 +294,11 @@ void Transformer::RegisterStateSpace(Role& role, const std::string& prefix, Tran
   const double bound = 1 / std::sqrt(static_cast<double>(spec.conv));
   const auto add = [&](size_t i, const char* suffix, std::vector<int64_t> shape, ParameterInit init,
                        std::vector<int64_t> blocks) {
-    int64_t elements = 1;
-    for (const int64_t size : shape) elements *= size;
+    const int64_t of_row = shape.size() > 1 ? shape[1] : 1;
     const int index = AddParameter(role, module, model.name + suffix, std::move(shape), init,
-                                   {ParameterSplit::By::kRows, std::move(blocks)});
-    model.parameters[i] = {index, elements / ranks, suffix};
+                                   {ParameterSplit::By::kRows, blocks});
+    for (int64_t& rows : blocks) rows = rows / ranks * of_row;
+    model.parameters[i] = {index, std::move(blocks), suffix};
   };
   add(0, ".conv.weight", {inner + 2 * shared, spec.conv}, {Distribution::kUniform, bound}, convolved);
   add(1, ".conv.bias", {inner + 2 * shared}, {Distribution::kUniform, bound}, convolved);
@@ -355,7 +358,8 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   if (spec.latent > 0) {
     experts.latent_down =
         RegisterWhole(role, mlp, prefix + "mlp.latent_down", spec_.hidden, width, of_routed);
-    experts.latent_up = RegisterWhole(role, mlp, prefix + "mlp.latent_up", width, spec_.hidden, kOfOwnTokens);
+    experts.latent_up =
+        RegisterWhole(role, mlp, prefix + "mlp.latent_up", width, spec_.hidden, kOfOwnTokens, out_of);
     experts.latent_down->is_fp8 = experts.latent_up->is_fp8 = types_.fp8 != Fp8Recipe::kNone;
   }
   experts.module = AddModule(prefix + "mlp.experts", mlp);

@@ -229,7 +229,7 @@ void CheckStagesWithoutLayers(const Scenario& scenario, Checker& check) {
 // A unit of FSDP or ZeRO-3 is gathered, and its gradients are reduced, once in a backward.
 void CheckRepeatedModules(const Scenario& scenario, Checker& check) {
   const DataParallelKind kind = scenario.parallel.data.kind;
-  check.Expect(!scenario.model.mtp || !scenario.model.mtp->repeated || !ShardsParameters(kind),
+  check.Expect(!RepeatsModule(scenario.model) || !ShardsParameters(kind),
                {"model.mtp.repeated", "parallel.data.kind"},
                "model.mtp.repeated is true, expected false with parallel.data.kind: {}, which would gather "
                "the module for each depth",

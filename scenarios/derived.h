@@ -72,6 +72,11 @@ inline bool HasMegatronsBuffers(const Scenario& scenario) {
 // Whether FSDP shards within groups of shard_size ranks.
 bool IsHybrid(Sharding sharding);
 
+// Whether a multi-token prediction module is used at several depths.
+inline bool RepeatsModule(const ModelSpec& model) {
+  return model.mtp && model.mtp->repeated && model.mtp->layers > 1;
+}
+
 // Whether the embedding and the head are stages by themselves. These frameworks give each stage equally many
 // layers; where that does not come out, they count the embedding and the head as one layer each. With two
 // stages more than layers both are then stages of their own.

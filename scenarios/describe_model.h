@@ -61,7 +61,7 @@ void Describe(V& v, SlidingWindowSpec& window) {
 template <typename V>
 void Describe(V& v, TokenPredictionSpec& mtp) {
   v.Integer("layers", mtp.layers, From(1, 16),
-            "modules, each of which predicts one token further (default 1)");
+            "depths, at each of which a module predicts one token further (default 1)");
   v.Number("loss_weight", mtp.loss_weight, MoreThan(0),
            "what the mean of their losses counts beside the model's (default 0.1)");
   v.Text("pattern", mtp.pattern,

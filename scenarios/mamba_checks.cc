@@ -72,12 +72,22 @@ void CheckModel(const ModelSpec& model, Checker& check) {
 void CheckParallel(const Scenario& scenario, Checker& check) {
   const ParallelSpec& parallel = scenario.parallel;
   const int64_t tensor = parallel.tensor.size, groups = scenario.model.mamba->groups;
+  const int64_t context = parallel.context.size;
   check.Expect(Divides(tensor, groups), {"parallel.tensor.size", "model.mamba.groups"},
                "parallel.tensor.size is {}, expected a divisor of model.mamba.groups ({}), which its ranks "
                "share",
                tensor, groups);
-  check.Expect(parallel.context.size == 1, {"parallel.context.size", kKey},
-               "parallel.context.size is {}, expected 1 with model.mamba", parallel.context.size);
+  check.Expect(
+      !Divides(tensor, groups) || Divides(context * tensor, groups),
+      {"parallel.context.size", "model.mamba.groups"},
+      "parallel.context.size is {}, expected context x tensor ({}) to divide model.mamba.groups ({}), "
+      "which their ranks share",
+      context, context * tensor, groups);
+  check.Expect(
+      context == 1 || SplitsStates(scenario.framework), {"parallel.context.size", kKey, "framework"},
+      "parallel.context.size is {}, expected 1 with model.mamba and framework: {}, which cannot split "
+      "sequences among state space models",
+      context, WordOf(scenario.framework));
   check.Expect(!parallel.expert.overlap, {"parallel.expert.overlap", kKey},
                "parallel.expert.overlap is true, expected false with model.mamba");
   check.Expect(scenario.recompute != Recompute::kSelectiveOp, {"recompute", kKey},

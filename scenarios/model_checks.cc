@@ -197,7 +197,9 @@ void CheckExperts(const ModelSpec& model, Checker& check) {
   if (!model.experts) return;
   const ExpertsSpec& experts = *model.experts;
   check.Expect(experts.latent == 0 || !experts.bias, {"model.experts.latent", "model.experts.bias"},
-               "model.experts.latent is {}, expected model.experts.bias: false with it", experts.latent);
+               "model.experts.latent is {}, expected model.experts.bias: false with it: its projections have "
+               "no biases",
+               experts.latent);
   check.Expect(experts.top_k <= experts.count, {"model.experts.top_k", "model.experts.count"},
                "model.experts.top_k is {}, expected at most count ({})", experts.top_k, experts.count);
   CheckExpertGroups(experts, check);
@@ -207,8 +209,9 @@ void CheckExperts(const ModelSpec& model, Checker& check) {
       "no layer has experts: model.experts.first_dense is {} and every {}, expected one of the {} layers "
       "behind the first {} to be a multiple of {}",
       experts.first_dense, experts.every, model.layers, experts.first_dense, experts.every);
-  check.Expect(experts.dense_ffn == 0 || model.LayersWithExperts() < model.layers,
-               {"model.experts.dense_ffn"},
+  const bool has_dense =
+      model.LayersWithExperts() < model.layers || (model.mtp && !model.KindOfModules().has_experts);
+  check.Expect(experts.dense_ffn == 0 || has_dense, {"model.experts.dense_ffn"},
                "model.experts.dense_ffn is {}, expected it only where some layers have no experts "
                "(model.experts.first_dense, every)",
                experts.dense_ffn);

@@ -219,6 +219,11 @@ struct ModelSpec {
     }
     return count;
   }
+  // With `mamba`: whether `f` is true of any layer, the modules' included.
+  template <typename F>
+  bool AnyLayer(F f) const {
+    return CountLayers(f) > 0 || (mtp && f(KindOfModules()));
+  }
   static bool HasAttention(const LayerKind& kind) { return kind.has_mixer && !kind.is_mamba; }
   static bool HasPlainMlp(const LayerKind& kind) { return kind.has_mlp && !kind.has_experts; }
   int64_t MambaLayers() const {

@@ -12,13 +12,13 @@ namespace {
 bool IsThere(RecomputeModule module, const ModelSpec& model) {
   switch (module) {
     case RecomputeModule::kCoreAttention:
-      return !model.mamba || model.CountLayers(ModelSpec::HasAttention) > 0;
+      return !model.mamba || model.AnyLayer(ModelSpec::HasAttention);
     case RecomputeModule::kLayerNorm:
       return true;
     case RecomputeModule::kLatentUp:
       return model.latent_attention.has_value();
     case RecomputeModule::kMlp:
-      if (model.mamba) return model.CountLayers(ModelSpec::HasPlainMlp) > 0;
+      if (model.mamba) return model.AnyLayer(ModelSpec::HasPlainMlp);
       return !model.experts || model.LayersWithExperts() < model.layers;
     case RecomputeModule::kMoe:
     case RecomputeModule::kMoeActivation:
@@ -47,9 +47,9 @@ void CheckPostNorm(const Scenario& scenario, Checker& check) {
 
 void CheckLatentsOfExperts(const Scenario& scenario, Checker& check) {
   if (!scenario.model.experts || scenario.model.experts->latent == 0) return;
-  check.Expect(!MayRecompute(scenario, Recompute::kSelectiveOp),
-               {"recompute", "search.recompute", "model.experts.latent"},
-               "recompute is selective_op, expected none, selective or full with model.experts.latent");
+  check.Expect(scenario.recompute != Recompute::kSelectiveOp, {"recompute", "model.experts.latent"},
+               "recompute is selective_op, expected none, selective or full with model.experts.latent, whose "
+               "two products it does not count");
 }
 
 void CheckPreNorm(const Scenario& scenario, Checker& check) {

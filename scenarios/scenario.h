@@ -273,6 +273,10 @@ constexpr bool IsMegatronOrDeepspeed(Framework framework) {
 constexpr bool IsPytorch(Framework framework) {
   return framework == Framework::kPytorch || framework == Framework::kPytorchCompile;
 }
+// Whether context ranks may share a state space model.
+constexpr bool SplitsStates(Framework framework) {
+  return framework == Framework::kWindtunnel || framework == Framework::kMegatronCore;
+}
 // Megatron-LM of 2021 and DeepSpeed's fork of it have none.
 constexpr bool HasFusedLosses(Framework framework) {
   return framework != Framework::kMegatron && framework != Framework::kDeepspeed;

@@ -248,7 +248,8 @@ void CheckExpertRanks(const Scenario& scenario, Checker& check) {
   if (!scenario.model.experts) return;
   check.Expect(!parallel.expert.overlap || scenario.model.experts->latent == 0,
                {"parallel.expert.overlap", "model.experts.latent"},
-               "parallel.expert.overlap is true, expected false with model.experts.latent");
+               "parallel.expert.overlap is true, expected false with model.experts.latent, whose projections "
+               "have no place in the turns of micro-batches");
   check.Expect(Divides(size, scenario.model.experts->count), {"parallel.expert.size"},
                "parallel.expert.size is {}, expected a divisor of model.experts.count ({})", size,
                scenario.model.experts->count);

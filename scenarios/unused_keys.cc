@@ -76,7 +76,7 @@ void AddDataKeys(const Scenario& scenario, std::vector<std::string>& lines) {
 }
 
 void AddAttentionKeys(const ModelSpec& model, std::vector<std::string>& lines) {
-  if (!model.mamba || model.CountLayers(ModelSpec::HasAttention) > 0) return;
+  if (!model.mamba || model.AnyLayer(ModelSpec::HasAttention)) return;
   const ModelSpec unset;
   Unused pattern(fmt::format("model.mamba.pattern: {}", model.mamba->pattern));
   pattern.Add("model.attention", model.attention, unset.attention, false);

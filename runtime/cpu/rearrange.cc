@@ -53,10 +53,33 @@ Status Run(const SplitColumns& op, const Operands& operands) {
   return Ok();
 }
 
+namespace {
+
+// A run is a chunk of each sequence; `chunk` counts bytes.
+void PutChunksInOrder(const SwapBlocks& op, int64_t chunk, const char* in, char* out) {
+  const bool from_zigzag = op.chunks == SwapBlocks::Chunks::kFromZigzag;
+  const int64_t ranks = from_zigzag ? op.outer : op.inner, sequences = from_zigzag ? op.inner : op.outer;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    for (int64_t half = 0; half < 2; ++half) {
+      const int64_t of_rank = (rank * sequences * 2 + half) * chunk;
+      const int64_t of_sequence = (half == 0 ? rank : 2 * ranks - 1 - rank) * chunk;
+      if (from_zigzag)
+        CopyRuns(sequences, chunk, in + of_rank, 2 * chunk, out + of_sequence, 2 * ranks * chunk);
+      else CopyRuns(sequences, chunk, in + of_sequence, 2 * ranks * chunk, out + of_rank, 2 * chunk);
+    }
+  }
+}
+
+}  // namespace
+
 Status Run(const SwapBlocks& op, const Operands& operands) {
   const int64_t bytes = op.length * SizeOf(op.dtype).count(), elements = op.outer * op.inner * op.length;
   const char* in = In(operands, elements);
   char* out = Out(operands, elements);
+  if (op.chunks != SwapBlocks::Chunks::kStay) {
+    PutChunksInOrder(op, bytes / 2, in, out);
+    return Ok();
+  }
   for (int64_t outer = 0; outer < op.outer; ++outer)
     CopyRuns(op.inner, bytes, in + outer * op.inner * bytes, bytes, out + outer * bytes, op.outer * bytes);
   return Ok();

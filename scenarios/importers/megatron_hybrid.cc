@@ -63,6 +63,7 @@ HybridLayers OfPattern(const char* flag, Settings& flags) {
   if (layers.depths > 0) {
     layers.letters = parts[0];
     layers.modules = parts[1];
+    if (layers.modules.empty()) flags.Refuse(flag, "letters behind each /");
     if (std::any_of(parts.begin() + 2, parts.end(), [&](const auto& part) { return part != parts[1]; }))
       flags.Refuse(flag, "the same letters behind each /");
   }

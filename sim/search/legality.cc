@@ -128,6 +128,7 @@ const char* Legality::WhyIllegalModel(const Configuration& c) const {
     return CheckSplits(ScenarioOf(base_, c)) ? nullptr : "tensor does not divide the widths of the MLP";
   }
   if (const char* why = WhyIllegalTensor(c)) return why;
+  if (const char* why = WhyIllegalModules(c)) return why;
   if (const char* why = WhyIllegalLatents(c)) return why;
   if (const char* why = WhyIllegalMamba(c)) return why;
   if (const char* why = WhyIllegalContext(c)) return why;
@@ -152,19 +153,27 @@ const char* Legality::WhyIllegalTensor(const Configuration& c) const {
   return nullptr;
 }
 
+const char* Legality::WhyIllegalModules(const Configuration& c) const {
+  const bool is_sharded = RepeatsModule(base_.model) && ShardsParameters(c.kind);
+  return is_sharded ? "model.mtp.repeated, with sharded parameters" : nullptr;
+}
+
 const char* Legality::WhyIllegalLatents(const Configuration& c) const {
   const ModelSpec& model = base_.model;
-  if (model.mtp && model.mtp->repeated && ShardsParameters(c.kind))
-    return "model.mtp.repeated, with sharded parameters";
   if (!model.experts || model.experts->latent == 0) return nullptr;
-  return c.expert_overlap ? "model.experts.latent, with parallel.expert.overlap" : nullptr;
+  if (c.expert_overlap) return "model.experts.latent, with parallel.expert.overlap";
+  if (c.recompute == Recompute::kSelectiveOp) return "model.experts.latent, with recompute: selective_op";
+  return nullptr;
 }
 
 const char* Legality::WhyIllegalMamba(const Configuration& c) const {
   const auto& mamba = base_.model.mamba;
   if (!mamba) return nullptr;
   if (!Divides(c.tensor, mamba->groups)) return "tensor does not divide model.mamba.groups";
-  if (c.context > 1) return "model.mamba, with context ranks";
+  if (!Divides(c.context * c.tensor, mamba->groups))
+    return "context x tensor does not divide model.mamba.groups";
+  if (c.context > 1 && !SplitsStates(base_.framework))
+    return "model.mamba, with the framework's context ranks";
   if (c.expert_overlap) return "model.mamba, with parallel.expert.overlap";
   if (c.recompute == Recompute::kSelectiveOp) return "model.mamba, with recompute: selective_op";
   return nullptr;

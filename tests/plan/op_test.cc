@@ -60,6 +60,10 @@ TEST(CostKey, NamesTheKindTheTypeAndTheShape) {
             "fp8_amax fp32 rows=8 columns=4 shared_by=16");
   EXPECT_EQ(CostKey(Fp8Cast{.rows = 8, .columns = 4, .transposed = true, .with_other = true}),
             "fp8_cast fp32 tensorwise rows=8 columns=4 transposed with_other");
+  EXPECT_NE(CostKey(Fp8Cast{.rows = 8, .columns = 4, .groups = 2, .together = true}),
+            CostKey(Fp8Cast{.rows = 8, .columns = 4, .groups = 2}));
+  EXPECT_NE(CostKey(Fp8Amax{.rows = 8, .columns = 4, .groups = 2, .together = true}),
+            CostKey(Fp8Amax{.rows = 8, .columns = 4, .groups = 2}));
   EXPECT_EQ(CostKey(HostWait{}), "");
 }
 

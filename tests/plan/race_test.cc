@@ -129,6 +129,14 @@ INSTANTIATE_TEST_SUITE_P(
                                              s.parallel.tensor = {.size = 2, .sequence = true};
                                              s.recompute = Recompute::kFull;
                                            })},
+        Case{"HybridOverContextRanks", With(TinyLlama(1),
+                                            [](Scenario& s) {
+                                              MixWithMamba(s);
+                                              s.model.attention = AttentionKind::kFlash;
+                                              s.parallel.context = {.size = 2, .kind = ContextKind::kRing};
+                                              s.parallel.data.kind = DataParallelKind::kDdp;
+                                              s.batch.accumulate = 2;
+                                            })},
         Case{"HybridInPipeline", With(TinyLlama(1),
                                       [](Scenario& s) {
                                         MixWithMamba(s);

@@ -60,6 +60,16 @@ Scenario Further(Scenario s) {
   s.model.mtp = TokenPredictionSpec{.layers = 2, .loss_weight = 0.5, .pattern = "*E", .repeated = true};
   return s;
 }
+// The module's layer has a mixer, an MLP or experts alone, or is the model's last one.
+Scenario FurtherBy(Scenario s, const char* pattern) {
+  s = Further(std::move(s));
+  s.model.mtp->pattern = pattern;
+  return s;
+}
+Scenario InFourGroups(Scenario s) {
+  s.model.mamba->heads = s.model.mamba->groups = 4;
+  return s;
+}
 Scenario Accumulated(Scenario s) {
   s.batch.accumulate = 3;
   return s;
@@ -119,7 +129,39 @@ INSTANTIATE_TEST_SUITE_P(
                                                   s.model.mtp->repeated = false;
                                                   s.parallel.data.kind = kFsdp;
                                                 })},
+        ParityCase{"FurtherByMambaAlone", FurtherBy(TinyNemotron(2), "M")},
+        ParityCase{"FurtherByAttentionAloneRecomputed",
+                   Recomputed(FurtherBy(TinyNemotron(2), "*"), Recompute::kFull)},
+        ParityCase{"FurtherByAnMlpRecomputed", Recomputed(FurtherBy(TinyNemotron(2), "-"), Recompute::kFull)},
+        ParityCase{"FurtherByExpertsTensor", Tensor(FurtherBy(TinyNemotron(), "E"), true)},
+        ParityCase{"FurtherByTheLastLayer",
+                   With(TinyMamba(2), [](Scenario& s) { s.model.mtp = TokenPredictionSpec{.layers = 2}; })},
         ParityCase{"FurtherTokensPipeline", Staged(Further(TinyNemotron()), "1f1b")}),
+    NameOf);
+
+// Context ranks exchange tokens of all heads for all tokens of some.
+INSTANTIATE_TEST_SUITE_P(
+    OverContext, HybridParity,
+    testing::Values(
+        ParityCase{"Ulysses", Clipped(Context(Kind(TinyNemotron(), kDdp), ContextKind::kUlysses))},
+        ParityCase{"Ring", Clipped(Context(Kind(TinyNemotron(), kDdp), ContextKind::kRing))},
+        ParityCase{"Gathered", Context(Kind(TinyBamba(2), kZero1), ContextKind::kAllGather)},
+        ParityCase{"OfFour", Context(Kind(InFourGroups(TinyMamba()), kDdp), ContextKind::kRing, 4)},
+        ParityCase{"Accumulated", Context(Kind(Accumulated(TinyMamba()), kDdp), ContextKind::kRing)},
+        ParityCase{"Fsdp", Context(Kind(TinyNemotron(2), kFsdp), ContextKind::kRing)},
+        ParityCase{"TensorSequence",
+                   Tensor(Context(Kind(InFourGroups(TinyNemotron()), kZero1), ContextKind::kRing), true)},
+        ParityCase{"Recomputed", Recomputed(Dropping(Context(Kind(MlpsAlone(), kDdp), ContextKind::kUlysses)),
+                                            Recompute::kFull)},
+        ParityCase{"ZeroBubble", Staged(Context(Kind(TinyNemotron(), kDdp), ContextKind::kRing), "zb_h1")},
+        ParityCase{
+            "RecomputedInZigzag",
+            Recomputed(Dropping(Context(Kind(TinyNemotron(), kDdp), ContextKind::kRing)), Recompute::kFull)},
+        ParityCase{"ActivationsOnTheHost", With(Context(Kind(TinyNemotron(), kDdp), ContextKind::kRing),
+                                                [](Scenario& s) { s.activation_offload = true; })},
+        ParityCase{"ExpertsApart", With(Context(Kind(Experts(TinyNemotron()), kDdp), ContextKind::kRing),
+                                        [](Scenario& s) { s.parallel.expert.size = 2; })},
+        ParityCase{"FurtherTokens", Context(Kind(Further(TinyNemotron()), kDdp), ContextKind::kRing)}),
     NameOf);
 
 TEST(Hybrid, GradientsAreThoseOfTheLoss) {
@@ -128,7 +170,8 @@ TEST(Hybrid, GradientsAreThoseOfTheLoss) {
 }
 
 TEST(Hybrid, TrainsInSixteenBits) {
-  for (const Scenario& s : {Kind(TinyNemotron(2), kFsdp), Tensor(TinyBamba(), true)})
+  for (const Scenario& s : {Kind(TinyNemotron(2), kFsdp), Tensor(TinyBamba(), true),
+                            Context(Kind(TinyNemotron(), kDdp), ContextKind::kRing)})
     ExpectTrainsAlongOneDevice(s, 0.02);
 }
 
@@ -141,8 +184,11 @@ TEST(Hybrid, TrainsUnderAutocast) {
 }
 
 TEST(Hybrid, PeaksAreExact) {
-  for (const Scenario& s : {TinyNemotron(), Kind(TinyMamba(2), kFsdp), Tensor(TinyBamba(2), true), MlpsAlone(),
-                            Recomputed(TinyNemotron(2), Recompute::kFull), Staged(TinyNemotron(), "1f1b")}) {
+  for (const Scenario& s :
+       {TinyNemotron(), Kind(TinyMamba(2), kFsdp), Tensor(TinyBamba(2), true), MlpsAlone(),
+        Recomputed(TinyNemotron(2), Recompute::kFull), Staged(TinyNemotron(), "1f1b"),
+        Context(Kind(TinyNemotron(2), kDdp), ContextKind::kRing), FurtherBy(TinyNemotron(2), "M"),
+        Recomputed(FurtherBy(TinyNemotron(2), "-"), Recompute::kFull)}) {
     SCOPED_TRACE(s.name);
     ExpectExactPeaks(*CompilePlan(s));
   }
@@ -169,6 +215,12 @@ TEST(Hybrid, CountsItsParametersAndFlops) {
   EXPECT_EQ(again.model.parameters, plan.model.parameters + module);
   EXPECT_DOUBLE_EQ(again.model.flops_per_token.count(),
                    expected + 2 * (6.0 * static_cast<double>(module + 64 * 32) + 12.0 * 32 * 16));
+  further.model.mtp->pattern = "M";
+  const Plan by_mamba = *CompilePlan(further);
+  const int64_t with_mamba = 3 * 32 + 2 * 32 * 32 + mamba;
+  EXPECT_EQ(by_mamba.model.parameters, plan.model.parameters + with_mamba);
+  EXPECT_DOUBLE_EQ(by_mamba.model.flops_per_token.count(),
+                   expected + 2 * (6.0 * static_cast<double>(with_mamba + 64 * 32) + 21.0 * 32 * 5));
 }
 
 TEST(Hybrid, PatternsSayWhatFollowsEachMixer) {

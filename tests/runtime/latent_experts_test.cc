@@ -33,6 +33,11 @@ Scenario WithWholeExperts(Scenario s) {
   return s;
 }
 
+Scenario OnTheHost(Scenario s) {
+  s.activation_offload = true;
+  return s;
+}
+
 class LatentExpertParity : public testing::TestWithParam<ParityCase> {};
 
 TEST_P(LatentExpertParity, LossesWithAdamW) { ExpectLossParity(GetParam().scenario); }
@@ -58,6 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"NormsAgainTensor",
                    MadeAgain(Tensor(BesideOne(Latent(TinyLlama(2), 2)), true),
                              {RecomputeModule::kLayerNorm, RecomputeModule::kMoeActivation})},
+        ParityCase{"ActivationsOnTheHost", OnTheHost(BesideOne(Latent(TinyLlama(2), 2)))},
         ParityCase{"ZeroBubble", Staged(BesideOne(Latent(TinyLlama(2), 2)), "zb_h1")},
         ParityCase{"Adapted", Adapted(Latent(TinyLlama(2), 1))}),
     NameOf);

@@ -37,6 +37,14 @@ Scenario Untied(Scenario s) {
   s.model.tie_embeddings = false;
   return s;
 }
+Scenario OnTheHost(Scenario s) {
+  s.activation_offload = true;
+  return s;
+}
+Scenario GathersInForward(Scenario s) {
+  s.parallel.data.overlap_param_gather = true;
+  return s;
+}
 // One module for all depths.
 Scenario Repeated(Scenario s) {
   s.name += "-repeated";
@@ -107,6 +115,8 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"DroppingFull", Recomputed(Dropping(Repeated(Further(2))), Recompute::kFull)},
                     ParityCase{"Ring", Repeated(Context(Kind(Further(1), kDdp), ContextKind::kRing))},
                     ParityCase{"Staged", Repeated(Staged(Further(1), "1f1b"))},
+                    ParityCase{"ActivationsOnTheHost", OnTheHost(Repeated(Further(2)))},
+                    ParityCase{"GathersInForward", GathersInForward(Repeated(Kind(Further(2), kZero1)))},
                     ParityCase{"ZeroBubble", Clipped(Repeated(Staged(Untied(Further(1)), "zb_h1")))},
                     ParityCase{"InV", Repeated(InV(Untied(Further(1))))},
                     ParityCase{"BeforeHeads", Repeated(BeforeHeads(Further(1), "zb_v", {1, 1, 1, 0}))},

@@ -204,13 +204,17 @@ INSTANTIATE_TEST_SUITE_P(
             "s.yaml:1:54: model.mtp.repeated is true, expected false with parallel.data.kind: fsdp, which "
             "would gather the module for each depth"},
         Conflict{"model: {preset: gpt2-124m, experts: {count: 4, latent: 64, bias: true}}\n",
-                 "s.yaml:1:56: model.experts.latent is 64, expected model.experts.bias: false with it"},
+                 "s.yaml:1:56: model.experts.latent is 64, expected model.experts.bias: false with it: its "
+                 "projections "
+                 "have no biases"},
         Conflict{"model: {preset: gpt2-124m, experts: {count: 4, latent: 64}}\nrecompute: selective_op\n",
                  "s.yaml:2:12: recompute is selective_op, expected none, selective or full with "
-                 "model.experts.latent"},
-        Conflict{"model: {preset: gpt2-124m, experts: {count: 4, latent: 64}}\n"
-                 "parallel: {data: {size: 2}, expert: {size: 2, overlap: true}}\nbatch: {accumulate: 2}\n",
-                 "s.yaml:2:56: parallel.expert.overlap is true, expected false with model.experts.latent"},
+                 "model.experts.latent, whose two products it does not count"},
+        Conflict{
+            "model: {preset: gpt2-124m, experts: {count: 4, latent: 64}}\n"
+            "parallel: {data: {size: 2}, expert: {size: 2, overlap: true}}\nbatch: {accumulate: 2}\n",
+            "s.yaml:2:56: parallel.expert.overlap is true, expected false with model.experts.latent, whose "
+            "projections have no place in the turns of micro-batches"},
         Conflict{"model: {preset: llama-7b, seq_len: 8, mtp: {layers: 8}}\n",
                  "s.yaml:1:53: model.mtp.layers is 8, expected less than model.seq_len (8): the last one has "
                  "no token to predict"},

@@ -153,8 +153,14 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"model: {preset: nemotron-h-8b, mamba: {groups: 2}}\nparallel: {tensor: {size: 4}}\n",
                 "s.yaml:2:27: parallel.tensor.size is 4, expected a divisor of model.mamba.groups (2), "
                 "which its ranks share"},
-        Mistake{"model: {preset: nemotron-h-8b}\nparallel: {context: {size: 2}}\n",
-                "s.yaml:2:28: parallel.context.size is 2, expected 1 with model.mamba"},
+        Mistake{"model: {preset: nemotron-h-8b}\nparallel: {tensor: {size: 2}, context: {size: 8}}\n",
+                "s.yaml:2:47: parallel.context.size is 8, expected context x tensor (16) to divide "
+                "model.mamba.groups (8), which their ranks share"},
+        Mistake{
+            "model: {preset: nemotron-h-8b}\nframework: pytorch\nparallel: {context: {size: 2}}\n"
+            "cluster: {device: h100-sxm-80g}\n",
+            "s.yaml:3:28: parallel.context.size is 2, expected 1 with model.mamba and framework: pytorch, "
+            "which cannot split sequences among state space models"},
         Mistake{"model: {preset: nemotron3-nano-30b}\nparallel: {expert: {size: 2, overlap: true}, data: "
                 "{size: 2}}\nbatch: {accumulate: 2}\n",
                 "s.yaml:2:39: parallel.expert.overlap is true, expected false with model.mamba"},

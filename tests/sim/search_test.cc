@@ -55,7 +55,7 @@ TEST(SearchSpace, EncodersHaveNoPipelines) {
       space.illegal.contains("model.encoder or position: relative, with a pipeline or context ranks"));
 }
 
-// Tensor ranks share the groups of heads; nothing shares a sequence.
+// Tensor ranks and context ranks share the groups of heads.
 TEST(SearchSpace, StateSpacesSplitTheirGroups) {
   Scenario s = OnEightDevices();
   s.model.mamba = MambaSpec{.pattern = "M-*-", .state = 4, .head_dim = 8, .heads = 8, .groups = 2};
@@ -67,6 +67,10 @@ TEST(SearchSpace, StateSpacesSplitTheirGroups) {
   EXPECT_EQ(space.legal.size(), 4);
   for (const Configuration& c : space.legal) EXPECT_TRUE(CompilePlan(ScenarioOf(s, c))) << Describe(c);
   EXPECT_TRUE(space.illegal.contains("tensor does not divide model.mamba.groups"));
+  s.model.attention = AttentionKind::kFlash;
+  s.search->context = {1, 2};
+  EXPECT_TRUE(
+      EnumerateSpace(s).value().illegal.contains("context x tensor does not divide model.mamba.groups"));
   EXPECT_TRUE(space.illegal.contains("model.mamba, with recompute: selective_op"));
 }
 

@@ -95,8 +95,31 @@ void Run(Queue& queue, const SplitColumns& op, const Operands& operands) {
   }
 }
 
+namespace {
+
+// The first chunks of all ranks, which ascend, and their second chunks, which descend. `chunk` counts bytes.
+void PutChunksInOrder(Queue& queue, const SwapBlocks& op, int64_t chunk, const char* in, char* out) {
+  const bool from_zigzag = op.chunks == SwapBlocks::Chunks::kFromZigzag;
+  const int64_t ranks = from_zigzag ? op.outer : op.inner, sequences = from_zigzag ? op.inner : op.outer;
+  const Strides of_ranks = {sequences * 2 * chunk, 2 * chunk};
+  const int64_t last = (2 * ranks - 1) * chunk;
+  const Strides ascending = {chunk, 2 * ranks * chunk}, descending = {-chunk, 2 * ranks * chunk};
+  if (from_zigzag) {
+    CopyRuns(queue, ranks, sequences, chunk, in, of_ranks, out, ascending);
+    CopyRuns(queue, ranks, sequences, chunk, in + chunk, of_ranks, out + last, descending);
+  } else {
+    CopyRuns(queue, ranks, sequences, chunk, in, ascending, out, of_ranks);
+    CopyRuns(queue, ranks, sequences, chunk, in + last, descending, out + chunk, of_ranks);
+  }
+}
+
+}  // namespace
+
 void Run(Queue& queue, const SwapBlocks& op, const Operands& operands) {
   const int64_t bytes = op.length * SizeOf(op.dtype).count(), elements = op.outer * op.inner * op.length;
+  if (op.chunks != SwapBlocks::Chunks::kStay)
+    return PutChunksInOrder(queue, op, bytes / 2, operands.In<char>(0, elements),
+                            operands.Out<char>(0, elements));
   CopyRuns(queue, op.outer, op.inner, bytes, operands.In<char>(0, elements), {op.inner * bytes, bytes},
            operands.Out<char>(0, elements), {bytes, op.outer * bytes});
 }

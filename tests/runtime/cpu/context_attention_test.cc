@@ -160,5 +160,18 @@ TEST(Rearrange, SwapsBlocks) {
   EXPECT_EQ(test::ValuesOf(y), (Values{0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11}));
 }
 
+// Of two ranks and two sequences of four chunks: rank 0 has the first and the last of each, rank 1 the two
+// between.
+TEST(Rearrange, PutsChunksOfZigzagInOrder) {
+  Tensor sequences = Values{0, 1, 2, 3, 10, 11, 12, 13}, ranks(8), back(8);
+  SwapBlocks op{2, 2, 2};
+  op.chunks = SwapBlocks::Chunks::kToZigzag;
+  EXPECT_EQ(Launch(op, {sequences.ref()}, {ranks.ref()}), "");
+  EXPECT_EQ(test::ValuesOf(ranks), (Values{0, 3, 10, 13, 1, 2, 11, 12}));
+  op.chunks = SwapBlocks::Chunks::kFromZigzag;
+  EXPECT_EQ(Launch(op, {ranks.ref()}, {back.ref()}), "");
+  EXPECT_EQ(back, sequences);
+}
+
 }  // namespace
 }  // namespace windtunnel

@@ -387,6 +387,10 @@ void AddRearrangements(Cases& c) {
     c.Add("swap blocks", SwapBlocks{5, rows, columns, c.dtype})
         .Read(c.dtype, 5 * rows * columns)
         .Write(c.dtype, 5 * rows * columns);
+    for (const auto chunks : {SwapBlocks::Chunks::kFromZigzag, SwapBlocks::Chunks::kToZigzag})
+      c.Add("chunks in zigzag", SwapBlocks{4, rows, 2 * columns, c.dtype, chunks})
+          .Read(c.dtype, 4 * rows * 2 * columns)
+          .Write(c.dtype, 4 * rows * 2 * columns);
     for (bool join : {false, true}) {
       const std::vector<int64_t> blocks = {2 * columns, 16, 48};
       const int64_t n = rows * (2 * columns + 64);

@@ -152,6 +152,8 @@ TEST(ImportMegatronHybrid, NamesWhatCannotBeExpressed) {
             "train.sh: --num-layers is '7', expected as many as --hybrid-override-pattern has letters (6)");
   EXPECT_EQ(MistakesOfScript("--hybrid-layer-pattern 'M-M*-/*-/M-'"),
             "train.sh: --hybrid-layer-pattern is 'M-M*-/*-/M-', expected the same letters behind each /");
+  EXPECT_EQ(MistakesOfScript("--hybrid-layer-pattern 'M-M*-/'"),
+            "train.sh: --hybrid-layer-pattern is 'M-M*-/', expected letters behind each /");
   EXPECT_EQ(MistakesOfScript("--hybrid-layer-pattern 'M-M*-/*-' --mtp-num-layers 2"),
             "train.sh: --mtp-num-layers is '2', expected 1, as --hybrid-layer-pattern has modules");
   EXPECT_NE(MistakesOfScript("--hybrid-layer-pattern 'M-M*-/*-M-'").find("the letters of one layer"),
