@@ -74,7 +74,7 @@ class DeviceCostModel : public CostModel {
   Status ReadTopology();
   KernelCost OnHost(const OpKind& kind) const;
   Duration HostTimeOf(const OpKind& kind) const {
-    return HostTime(kind, framework_, device_.kernel_launch, arithmetic_);
+    return HostTime(kind, framework_, {device_.kernel_launch, device_.host_slowdown}, arithmetic_);
   }
   // The device's wait for the operator's launches.
   Duration WaitForLaunch(const OpKind& kind) const {

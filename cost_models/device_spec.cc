@@ -168,6 +168,7 @@ DeviceSpec ReadDevice(Fields& fields) {
   device.hbm = ReadGBps(fields, "hbm_gbytes_per_s");
   device.hbm_efficiency = fields.Number("hbm_efficiency", 1e-3, 1);
   device.kernel_launch = ReadMicroseconds(fields, "kernel_launch_us");
+  device.host_slowdown = fields.NumberOr("host_slowdown", 1, 0.1, 10);
   device.kernel_minimum = ReadMicroseconds(fields, "kernel_minimum_us");
   device.speed_spread = fields.NumberOr("speed_spread", 0, 0, 1);
   fields.Object("gemm", [&](Fields& f) { device.gemm = ReadGemm(f); });

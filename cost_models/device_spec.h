@@ -95,6 +95,7 @@ struct DeviceSpec {
   Bandwidth hbm;
   double hbm_efficiency = 1;  // the share that kernels reach
   Duration kernel_launch;     // host time
+  double host_slowdown = 1;   // of its host, as HostSpeed
   Duration kernel_minimum;    // device time of a kernel with nothing to do
   // The spread of arithmetic times between devices of the type: the standard deviation over the mean.
   double speed_spread = 0;

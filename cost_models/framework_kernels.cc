@@ -163,32 +163,33 @@ Bytes HostTraffic(const OptimizerUpdate& update, const FrameworkProfile& framewo
   return Bytes(static_cast<int64_t>(4 * passes * shape.tensors.front().second));
 }
 
-Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duration launch,
+Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, const HostSpeed& host,
                   const ArithmeticContext& context) {
-  const Duration each_in_loop = launch + Microseconds(framework.plain_us);
+  const auto beside_launches = [&](double us) { return Microseconds(us * host.slowdown); };
+  const Duration each_in_loop = host.launch + beside_launches(framework.plain_us);
   const auto* collective = std::get_if<Collective>(&kind);
   // A copy in the loop over parts that together are one operator.
   if (collective != nullptr && collective->by_copy_engine)
     return each_in_loop.Scaled(framework.residuals.host);
   if (IsCommunication(kind))
-    return (launch + Microseconds(framework.collective_us)).Scaled(framework.residuals.host);
+    return (host.launch + beside_launches(framework.collective_us)).Scaled(framework.residuals.host);
   const OperatorShape shape = ShapeOf(kind, context.parameters);
   const auto* product = std::get_if<Gemm>(&kind);
   const int parts = product == nullptr ? 1 : product->parts;
-  const Duration of_operator = Microseconds(BeyondLaunch(framework, shape, context) / parts);
-  const Duration each = (parts == 1 ? launch : each_in_loop) + of_operator;
+  const Duration of_operator = beside_launches(BeyondLaunch(framework, shape, context) / parts);
+  const Duration each = (parts == 1 ? host.launch : each_in_loop) + of_operator;
   Duration total;
   for (const FrameworkKernel& kernel : KernelsOf(framework, shape)) {
     if (!Holds(kernel, shape)) continue;
     const double in_loop = LaunchesPerTensor(kernel, shape);
     total = total + each.Scaled(LaunchesOf(kernel, shape) - in_loop) + each_in_loop.Scaled(in_loop) +
-            Microseconds(kernel.host_us);
+            beside_launches(kernel.host_us);
   }
   // Once per block: in a ring, the backward attention of the first step counts.
   const auto* of_context = std::get_if<ContextAttentionBackward>(&kind);
   const bool of_block = of_context != nullptr ? of_context->blocks > 1 || of_context->step == 0
                                               : std::holds_alternative<AttentionBackward>(kind);
-  if (of_block) total = total + Microseconds(context.recomputed * framework.checkpoint_us);
+  if (of_block) total = total + beside_launches(context.recomputed * framework.checkpoint_us);
   return total.Scaled(framework.residuals.host);
 }
 

@@ -46,10 +46,17 @@ Result<Duration> DeviceTime(const OpKind& kind, const FrameworkProfile& framewor
 // framework's unfused kernels do, if its profile has such; any other update is one pass.
 Bytes HostTraffic(const OptimizerUpdate& update, const FrameworkProfile& framework);
 
+// What the host of a device takes: to launch a kernel, and for what else frameworks do about one, as a multiple
+// of what their profiles say.
+struct HostSpeed {
+  Duration launch;
+  double slowdown = 1;
+};
+
 // Host time of any operator, including communication. If blocks are recomputed, a kernel in a block's forward
 // costs the mean of the forwards without and with gradients, and the backward of a block's attention also
 // bears what the host does around a block.
-Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duration launch,
+Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, const HostSpeed& host,
                   const ArithmeticContext& context);
 
 // Host time of launching a CUDA graph (`graph` is Op::graph). The operator that the graph begins with bears

@@ -165,6 +165,7 @@ class Shaper {
     shape.share = 1 / static_cast<double>(a.shared_by);
     shape.count = static_cast<double>(a.groups);
     Says("grouped", a.groups > 1);
+    Says("together", a.together);
   }
   void operator()(const Fp8Cast& c) {
     Main("input", Product(c.rows, c.columns) / static_cast<double>(c.shared_by), c.dtype);
@@ -174,6 +175,7 @@ class Shaper {
     Says("from_fp8", IsFactor(c.dtype));
     Says("transposed", c.transposed);
     Says("with_other", c.with_other);
+    Says("together", c.together);
     Says("mxfp8", c.recipe == Fp8Recipe::kMxfp8);
   }
   void operator()(const Dequantize& d) {

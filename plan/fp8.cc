@@ -12,8 +12,10 @@ Slice Fp8Factors::OfTokens(Slice x, int64_t columns, Gathering gathering, Fp8Sum
                            bool sums_over_ranks) const {
   const bool splits = gathering != Gathering::kNone && c_.tensor.splits_tokens();
   const bool is_factor = IsFactor(c_.TypeOf(x));
-  const CastOptions options{
-      .sums_over_ranks = sums_over_ranks, .knows_scale = knows_scale_, .agrees = agrees_};
+  const CastOptions options{.sums_over_ranks = sums_over_ranks,
+                            .knows_scale = knows_scale_,
+                            .agrees = agrees_,
+                            .together = together()};
   if (!is_factor && sum == Fp8Sum::kOverRows && c_.types.makes_both_forms()) {
     const Slice own = Cast(x, c_.types.activations, columns, sum, options, name_);
     return splits ? c_.GatherTokens(own, name_, Neighbor::kProduct) : own;
@@ -97,8 +99,9 @@ Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const C
   std::vector<Slice> reads = {x};
   const bool has_one_scale = c_.types.fp8 == Fp8Recipe::kTensorwise || c_.types.fp8 == Fp8Recipe::kNvfp4;
   if (has_one_scale && !options.knows_scale) {
-    reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kAll, type, options.shared_by, groups_},
-                         c_.tensor.splits() && options.agrees, name));
+    reads.push_back(
+        Amax(x, {rows, columns, Fp8Amax::Of::kAll, type, options.shared_by, groups_, options.together},
+             c_.tensor.splits() && options.agrees, name));
   } else if (is_rowwise && over_rows) {
     reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kEachColumn, type, options.shared_by, groups_},
                          sums_over_ranks, name));
@@ -108,9 +111,9 @@ Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const C
   }
   const Slice y = c_.b.Temporary(name + ".fp8", FactorBytes(c_.types.fp8, x.elements), Category::kActivations,
                                  c_.types.factor());
-  c_.b.Add(
-      Fp8Cast{rows, columns, c_.types.fp8, over_rows, type, options.shared_by, groups_, options.with_other},
-      name, std::move(reads), {y});
+  c_.b.Add(Fp8Cast{rows, columns, c_.types.fp8, over_rows, type, options.shared_by, groups_,
+                   options.with_other, options.together},
+           name, std::move(reads), {y});
   return y;
 }
 
@@ -135,6 +138,7 @@ Slice Fp8Factors::OtherForm(Slice factor, int64_t columns, const std::string& na
   const Slice y = c_.b.Temporary(name + ".fp8.other", factor.elements, Category::kActivations, type);
   Fp8Cast cast{
       FactorNumbers(c_.types.fp8, factor.elements) / columns, columns, c_.types.fp8, true, type, 1, groups_};
+  cast.together = together();
   if (c_.types.fp8 == Fp8Recipe::kNvfp4) cast.dtype = c_.types.activations;  // what it is made from
   else cast.with_other = c_.types.makes_both_forms();
   c_.b.Add(cast, name, {factor}, {y});

@@ -93,7 +93,10 @@ class Fp8Factors {
     bool agrees = true;  // with the other tensor ranks, on one scale for all of it
     int64_t shared_by = 1;
     bool with_other = false;  // as Fp8Cast
+    bool together = false;
   };
+  // Transformer Engine converts the tokens of all experts into fp4 by one kernel (split_quantize).
+  bool together() const { return groups_ > 1 && c_.types.fp8 == Fp8Recipe::kNvfp4; }
   Slice OfStoredWeight(Slice factor, int64_t rows, int64_t columns, Fp8Sum sum) const;
   Slice Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const CastOptions& options,
              const std::string& name) const;

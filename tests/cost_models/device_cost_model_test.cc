@@ -137,6 +137,20 @@ TEST(DeviceCostModel, StepsWaitForTheSlowestDevice) {
   EXPECT_EQ(time(sixteen, copy), time(one, copy));
 }
 
+TEST(DeviceCostModel, ASlowerHostIssuesLater) {
+  DeviceSpec device = A100();
+  Plan plan = TwoNodePlan();
+  plan.scenario.framework = Framework::kPytorch;
+  const auto beside_launch = [&] {
+    Op op;
+    op.kind = SquareGemm(4096);
+    return MakeDeviceCostModel(device, plan)->DispatchOf(op).time.p50() - device.kernel_launch;
+  };
+  const Duration usual = beside_launch();
+  device.host_slowdown = 1.4;
+  EXPECT_NEAR(beside_launch() / usual, 1.4, 1e-9);
+}
+
 // Eager PyTorch's layers spend more of their time moving memory than Megatron-Core's, which leaves more power
 // to their products: in steps of PyTorch these were measured at 1.11 times the speed that they have alone
 // (reports/campaigns/2026-11-26-h100). The rest of the step does not matter.

@@ -90,6 +90,13 @@ TEST(DeviceSpec, NothingDrawsMoreThanTheLimit) {
   EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "x")->power.limit_watts, 0) << "not known";
 }
 
+TEST(DeviceSpec, GraceTakesLongerThanOtherHosts) {
+  EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "x")->host_slowdown, 1);
+  EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfile("gb200-nvl72-186g"), "x")->host_slowdown, 1.4);
+  EXPECT_EQ(ErrorOf(Edited("\"speed_spread\": 0.015", "\"host_slowdown\": 0")),
+            "x.json: $.host_slowdown is number 0, expected a number in [0.1, 10]");
+}
+
 TEST(DeviceSpec, DevicesAreAlikeWhereTheirSpreadIsNotGiven) {
   EXPECT_EQ(ParseDeviceSpec(Edited("\"speed_spread\": 0.015,", ""), "x")->speed_spread, 0);
   EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "x")->speed_spread, 0.015);

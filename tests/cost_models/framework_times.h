@@ -20,7 +20,7 @@ inline double DeviceMicroseconds(const OpKind& kind, std::string_view framework)
 }
 
 inline double HostMicroseconds(const OpKind& kind, std::string_view framework) {
-  return HostTime(kind, Known(framework), kLaunch, {.parameters = DType::kBFloat16}) / Microseconds(1);
+  return HostTime(kind, Known(framework), {kLaunch}, {.parameters = DType::kBFloat16}) / Microseconds(1);
 }
 
 }  // namespace windtunnel

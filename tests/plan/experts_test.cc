@@ -257,6 +257,53 @@ TEST(Experts, ComputeInFp8UnderTransformerEngineAlone) {
   }
 }
 
+// In fp4 the rows of all experts are converted together; weights each by itself.
+TEST(Experts, ConvertTheRowsOfAllExpertsIntoFp4Together) {
+  Scenario s = DroplessInFp8(2);
+  s.model.ffn = 64;
+  s.batch.micro = 4;
+  s.precision.fp8_recipe = Fp8Recipe::kNvfp4;
+  const Plan plan = *CompilePlan(s);
+  int of_weights = 0;
+  EXPECT_GT(Count<Fp8Cast>(plan,
+                           [&](const Op& op, const Fp8Cast& cast) {
+                             if (cast.groups == 1) EXPECT_FALSE(cast.together) << op.name;
+                             if (cast.groups == 1) return false;
+                             const bool is_weight = op.name.ends_with(".weight");
+                             EXPECT_NE(cast.together, is_weight) << op.name;
+                             of_weights += is_weight ? 1 : 0;
+                             return cast.together;
+                           }),
+            0);
+  EXPECT_GT(of_weights, 0);
+}
+
+// The projections to latents and from them take fp8 as other linear layers do; and no layer of modules does,
+// if they are said to stay in 16 bits.
+TEST(Experts, LatentsTakeFp8AndModulesMayNot) {
+  Scenario s = DroplessInFp8(2);
+  s.model.experts->latent = 16;
+  s.model.mtp = TokenPredictionSpec{.layers = 1};
+  const auto in_fp8 = [&](const char* part) {
+    return Count<Gemm>(*CompilePlan(s), [&](const Op& op, const Gemm& gemm) {
+      return gemm.dtype == DType::kFloat8 && op.name.find(part) != std::string::npos;
+    });
+  };
+  const auto grouped_in_fp8 = [&] {
+    return Count<GroupedGemm>(*CompilePlan(s), [](const Op& op, const GroupedGemm& gemm) {
+      return gemm.dtype == DType::kFloat8 && op.name.starts_with("mtp.");
+    });
+  };
+  EXPECT_EQ(in_fp8(".latent_down"), 3 * 3) << "two layers and a module, forward and both gradients";
+  EXPECT_EQ(in_fp8(".latent_up"), 3 * 3);
+  EXPECT_GT(in_fp8("mtp."), 0);
+  EXPECT_GT(grouped_in_fp8(), 0);
+  s.model.mtp->fp8 = false;
+  EXPECT_EQ(in_fp8(".latent_down"), 2 * 3);
+  EXPECT_EQ(in_fp8("mtp."), 0);
+  EXPECT_EQ(grouped_in_fp8(), 0);
+}
+
 // Tensor ranks need not agree on the scales of experts that no other tensor rank has.
 TEST(Experts, OfTensorRanksHaveScalesOfTheirOwn) {
   Scenario s = DroplessInFp8(4);
