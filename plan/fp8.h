@@ -95,7 +95,7 @@ class Fp8Factors {
     bool with_other = false;  // as Fp8Cast
     bool together = false;
   };
-  // Transformer Engine converts the tokens of all experts into fp4 by one kernel (split_quantize).
+  // Transformer Engine converts the tokens of all experts into fp4 together (split_quantize_nvfp4_impl).
   bool together() const { return groups_ > 1 && c_.types.fp8 == Fp8Recipe::kNvfp4; }
   Slice OfStoredWeight(Slice factor, int64_t rows, int64_t columns, Fp8Sum sum) const;
   Slice Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const CastOptions& options,

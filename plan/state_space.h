@@ -17,8 +17,7 @@ namespace windtunnel {
 struct StateSpace {
   struct Parameter {
     int index = -1;
-    std::vector<int64_t> blocks =
-        {};  // the elements of each block that ranks divide, of the tensor rank's part
+    std::vector<int64_t> blocks = {};  // elements of each that context ranks divide, of a tensor rank
     const char* suffix = "";
     int64_t elements() const { return std::accumulate(blocks.begin(), blocks.end(), int64_t{0}); }
   };

@@ -209,9 +209,8 @@ void CheckExperts(const ModelSpec& model, Checker& check) {
       "no layer has experts: model.experts.first_dense is {} and every {}, expected one of the {} layers "
       "behind the first {} to be a multiple of {}",
       experts.first_dense, experts.every, model.layers, experts.first_dense, experts.every);
-  const bool has_dense =
-      model.LayersWithExperts() < model.layers || (model.mtp && !model.KindOfModules().has_experts);
-  check.Expect(experts.dense_ffn == 0 || has_dense, {"model.experts.dense_ffn"},
+  check.Expect(experts.dense_ffn == 0 || model.LayersWithExperts() < model.layers || model.MixesExperts(),
+               {"model.experts.dense_ffn"},
                "model.experts.dense_ffn is {}, expected it only where some layers have no experts "
                "(model.experts.first_dense, every)",
                experts.dense_ffn);

@@ -202,10 +202,10 @@ struct ModelSpec {
     if (mamba) return CountLayers([this](const LayerKind& kind) { return kind.has_experts; });
     return experts ? layers / experts->every - std::min(experts->first_dense, layers) / experts->every : 0;
   }
-  // Whether some layers have experts and others a plain MLP.
+  // Whether some layers have experts and others, or the multi-token prediction modules, a plain MLP.
   bool MixesExperts() const {
     const int64_t with = LayersWithExperts();
-    if (mamba) return with > 0 && with < CountLayers([](const LayerKind& kind) { return kind.has_mlp; });
+    if (mamba) return with > 0 && AnyLayer(HasPlainMlp);
     return with > 0 && with < layers;
   }
   // With `mamba`: the number of layers of which `f`, given the kind, is true.

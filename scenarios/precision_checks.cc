@@ -27,8 +27,7 @@ void CheckScaledBlocks(const Scenario& scenario, Checker& check) {
   else if (experts_take_factors) expect("model.ffn", "columns of experts", model.ffn / sharing);
   if (model.experts) expect("model.experts.shared_ffn", "columns", model.experts->shared_ffn / tensor);
   if (model.experts) expect("model.experts.latent", "columns", model.experts->latent);
-  if (model.MixesExperts() || (model.experts && model.mtp && !model.KindOfModules().has_experts))
-    expect("model.experts.dense_ffn", "columns", model.DenseFfn() / tensor);
+  if (model.MixesExperts()) expect("model.experts.dense_ffn", "columns", model.DenseFfn() / tensor);
   expect("model.heads", "columns of values", model.heads / tensor * model.ValueDim());
   if (model.latent_attention) {
     const LatentAttentionSpec& latent = *model.latent_attention;

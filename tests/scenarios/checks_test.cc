@@ -199,6 +199,11 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{"model: {preset: nemotron-h-8b, mtp: {pattern: '*E'}}\n",
                  "s.yaml:1:47: model.mtp.pattern is '*E', expected model.experts with E"},
         Conflict{
+            "model: {preset: nemotron3-nano-30b, mamba: {pattern: ME*E}, experts: {dense_ffn: 511}, mtp: "
+            "{pattern: '*-'}}\n"
+            "parallel: {tensor: {size: 2}, data: {size: 2}, expert: {size: 4, tensor: 1}}\n",
+            "s.yaml:2:27: parallel.tensor.size is 2, expected a divisor of model.experts.dense_ffn (511)"},
+        Conflict{
             "model: {preset: llama-7b, mtp: {layers: 2, repeated: true}}\n"
             "parallel: {data: {kind: fsdp, size: 2}}\n",
             "s.yaml:1:54: model.mtp.repeated is true, expected false with parallel.data.kind: fsdp, which "
