@@ -41,7 +41,8 @@ class DeviceCostModel : public CostModel {
                                                    int position) const override;
   Distribution Dispatch() const override { return Distribution::Constant(device_.kernel_launch); }
   KernelCost DispatchOf(const Op& op) const override {
-    const Duration time = op.graph == 0 ? HostTimeOf(op.kind) : GraphLaunchTime(op.graph, framework_);
+    const Duration time =
+        op.graph == 0 ? HostTimeOf(op.kind) : GraphLaunchTime(op.graph, framework_, HostOfDevice());
     return {Distribution::Constant(time), CostSource::kModelled};
   }
   bool host_computes() const override { return false; }
@@ -73,8 +74,9 @@ class DeviceCostModel : public CostModel {
   Status CheckNode() const;
   Status ReadTopology();
   KernelCost OnHost(const OpKind& kind) const;
+  HostSpeed HostOfDevice() const { return {device_.kernel_launch, device_.host_slowdown}; }
   Duration HostTimeOf(const OpKind& kind) const {
-    return HostTime(kind, framework_, {device_.kernel_launch, device_.host_slowdown}, arithmetic_);
+    return HostTime(kind, framework_, HostOfDevice(), arithmetic_);
   }
   // The device's wait for the operator's launches.
   Duration WaitForLaunch(const OpKind& kind) const {
@@ -156,7 +158,8 @@ Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
   if (op.on_host) return OnHost(op.kind);
   WT_ASSIGN_OR_RETURN(Duration time, DeviceTime(op.kind, framework_, device_, arithmetic_));
   if (op.graph < 0) time -= std::min(Microseconds(framework_.graph_saves_us), time / 2);
-  return KernelCost{.time = Distribution::Constant(time + WaitForLaunch(op.kind)),
+  if (op.graph == 0) time += WaitForLaunch(op.kind);
+  return KernelCost{.time = Distribution::Constant(time),
                     .source = CostSource::kModelled,
                     .beside_communication = IsProduct(op.kind) ? device_.gemm.beside_communication : 0};
 }

@@ -183,7 +183,7 @@ Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, const H
     if (!Holds(kernel, shape)) continue;
     const double in_loop = LaunchesPerTensor(kernel, shape);
     total = total + each.Scaled(LaunchesOf(kernel, shape) - in_loop) + each_in_loop.Scaled(in_loop) +
-            beside_launches(kernel.host_us);
+            beside_launches(kernel.host_us + kernel.host_us_per_tensor * shape.count * shape.share);
   }
   // Once per block: in a ring, the backward attention of the first step counts.
   const auto* of_context = std::get_if<ContextAttentionBackward>(&kind);
@@ -193,9 +193,11 @@ Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, const H
   return total.Scaled(framework.residuals.host);
 }
 
-Duration GraphLaunchTime(int32_t graph, const FrameworkProfile& framework) {
+Duration GraphLaunchTime(int32_t graph, const FrameworkProfile& framework, const HostSpeed& host) {
   if (graph <= 0) return Duration();
-  return Microseconds(framework.residuals.host * (framework.graph_us + graph * framework.graph_kernel_us));
+  const Duration all = Microseconds(framework.graph_us + graph * framework.graph_kernel_us);
+  const Duration beyond_launch = std::max(all - host.launch, Duration());
+  return (all + beyond_launch.Scaled(host.slowdown - 1)).Scaled(framework.residuals.host);
 }
 
 }  // namespace windtunnel

@@ -61,6 +61,6 @@ Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, const H
 
 // Host time of launching a CUDA graph (`graph` is Op::graph). The operator that the graph begins with bears
 // all of it, the operators that follow in it nothing.
-Duration GraphLaunchTime(int32_t graph, const FrameworkProfile& framework);
+Duration GraphLaunchTime(int32_t graph, const FrameworkProfile& framework, const HostSpeed& host);
 
 }  // namespace windtunnel

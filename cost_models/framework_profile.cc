@@ -69,6 +69,7 @@ FrameworkKernel ReadKernel(Fields& fields) {
           .launches = fields.NumberOr("launches", 1, 0, kMostTimes),
           .launches_per_tensor = fields.NumberOr("launches_per_tensor", 0, 0, kMostTimes),
           .host_us = fields.NumberOr("host_us", 0, 0, kMostMicroseconds),
+          .host_us_per_tensor = fields.NumberOr("host_us_per_tensor", 0, 0, kMostMicroseconds),
           .when = Words(fields.StringOr("when", ""))};
 }
 

@@ -38,7 +38,7 @@ struct FrameworkKernel {
   // If both are 0: host work only, or bytes that another operator's kernel moves in addition. The tensors are
   // those of the optimizer, or experts.
   double launches = 1, launches_per_tensor = 0;
-  double host_us = 0;             // host time beyond its launches
+  double host_us = 0, host_us_per_tensor = 0;  // host time beyond its launches
   std::vector<std::string> when;  // what must hold of the operator ("residual"), or must not ("!residual")
 };
 

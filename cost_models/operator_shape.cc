@@ -45,6 +45,7 @@ class Shaper {
   void operator()(const GroupedGemm& g) {
     Main("product", Product(g.groups * g.m, g.n), g.dtype);
     shape.count = static_cast<double>(g.groups);
+    Says("fp4", g.dtype == DType::kFloat4x2);
     Says("accumulate", g.accumulate);
     Says("weight_gradient", g.transpose_a);
     Issued(/*is_backward=*/IsFactor(g.dtype) ? !g.is_forward : !g.transpose_b);

@@ -82,9 +82,9 @@ Status CheckWrapNames(const Scenario& scenario) {
 }
 
 // Only steps have graphs: everything else runs once.
-void FormGraphsOfSteps(Role& role) {
-  for (Program& step : role.startup) FormGraphs(step);
-  FormGraphs(role.steady);
+void FormGraphsOfSteps(const Scenario& scenario, Role& role) {
+  for (Program& step : role.startup) FormGraphs(scenario, step);
+  FormGraphs(scenario, role.steady);
 }
 
 // Whether some memory becomes free only when the host has waited for a stream, so that all operators matter.
@@ -115,7 +115,7 @@ void KeepWhatIsPredicted(Role& role) {
 }
 
 void Complete(Role& role, const Plan& plan, const CompileOptions& options) {
-  if (plan.scenario.run.cuda_graphs) FormGraphsOfSteps(role);
+  if (plan.scenario.run.cuda_graphs) FormGraphsOfSteps(plan.scenario, role);
   if (options.checks) CheckPrograms(role, plan.axes);
   if (options.predicts) KeepWhatIsPredicted(role);
 }

@@ -262,6 +262,15 @@ Slice ExpertMlp::ComputeBackward(const LayerContext& c, Slice dout, Saved saved,
   return up.Backward(c, dup, saved.received, rows());
 }
 
+// The host needs the counts before it can exchange tokens, but not before it puts them in order: there are
+// as many as before (Megatron's dispatcher waits at its cuda_sync_point before_ep_alltoall). It waits for
+// what it has issued so far; Megatron, without graphs, only for the counts.
+void ExpertMlp::AwaitCounts(const LayerContext& c) const {
+  if (parallel.host < 0) return;
+  AtSlot(c.b, LayerSlot::kDispatch);
+  c.b.Add(HostWait{}, name + ".counts", {}, {}, {c.b.LastCompute()}, parallel.host);
+}
+
 Slice ExpertMlp::ForwardByAllToAll(const LayerContext& c, Slice x, Saved& saved) const {
   const TokenRows tokens{load.tokens, width(), spec.top_k, load.sent, c.types.activations};
   const Slice dispatched = c.Activation(name + ".dispatched", load.sent * width());
@@ -274,6 +283,8 @@ Slice ExpertMlp::ForwardByAllToAll(const LayerContext& c, Slice x, Saved& saved)
   }
   c.b.Add(DispatchTokens{tokens, /*counted=*/load.capacity == 0}, name + ".dispatch", std::move(reads),
           std::move(writes));
+  c.b.SetPart(LayerPart::kExperts);
+  AwaitCounts(c);
   {
     ForwardScope scope(c.hooks, module);
     saved.received = up.InputToKeep(c, ToExperts(c, dispatched, name + ".dispatch", Way::kForward,
@@ -330,6 +341,7 @@ Slice ExpertMlp::BackwardByAllToAll(const LayerContext& c, Slice dy, const Saved
     c.AddDelayed(LayerSlot::kExpertWeights);
   }
   AtSlot(c.b, LayerSlot::kAttentionBackward);
+  c.b.SetPart(LayerPart::kPreprocess);
   const Slice dx = c.Activation(name + ".dx", load.tokens * width());
   AddDispatchBackward(c, tokens, dspread, saved.slots, row_dweights, dx, dweights);
   return dx;
@@ -415,6 +427,7 @@ Slice ExpertMlp::BackwardByDeepEp(const LayerContext& c, Slice dy, const Saved& 
 }
 
 Slice ExpertMlp::Forward(const LayerContext& c, Slice x, Saved& saved) const {
+  const InPart part(c.b, LayerPart::kRouter);
   if (!sends_own_tokens) x = c.GatherTokens(x, name, Neighbor::kProduct);
   const Slice logits = router.Forward(c, x, load.tokens);
   saved.probabilities =
@@ -422,19 +435,18 @@ Slice ExpertMlp::Forward(const LayerContext& c, Slice x, Saved& saved) const {
   saved.weights = c.b.Temporary(name + ".weights", load.tokens * spec.top_k, Category::kActivations);
   saved.slots =
       c.b.Temporary(name + ".slots", load.tokens * spec.top_k, Category::kActivations, DType::kInt32);
-  const OpIndex routed =
-      c.b.Add(RouteTokens{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations,
-                          spec.groups, spec.top_k_groups},
-              name + ".route", {logits}, {saved.probabilities, saved.weights, saved.slots});
-  if (parallel.host >= 0) {
-    AtSlot(c.b, LayerSlot::kDispatch);
-    c.b.Add(HostWait{}, name + ".counts", {}, {}, {routed}, parallel.host);
-    AtSlot(c.b, LayerSlot::kAttention);
-  }
+  c.b.Add(RouteTokens{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations, spec.groups,
+                      spec.top_k_groups},
+          name + ".route", {logits}, {saved.probabilities, saved.weights, saved.slots});
+  c.b.SetPart(LayerPart::kPreprocess);
   if (latent_down) {
     const Slice input = latent_down->InputToKeep(c, x);
     if (input.buffer != x.buffer) saved.latent_input = input;
     x = latent_down->Forward(c, input, load.tokens);
+  }
+  if (uses_deepep()) {
+    c.b.SetPart(LayerPart::kExperts);
+    AwaitCounts(c);
   }
   Slice y = uses_deepep() ? ForwardByDeepEp(c, x, saved) : ForwardByAllToAll(c, x, saved);
   if (!sends_own_tokens) y = c.SumOverRanks(y, name, Neighbor::kElementwise);
@@ -444,16 +456,19 @@ Slice ExpertMlp::Forward(const LayerContext& c, Slice x, Saved& saved) const {
 }
 
 Slice ExpertMlp::Backward(const LayerContext& c, Slice dy, Slice x, const Saved& saved) const {
+  const InPart part(c.b, LayerPart::kExperts);
   if (latent_up) dy = latent_up->Backward(c, dy, saved.combined, OwnTokens(c));
   if (!sends_own_tokens) dy = c.GatherTokens(dy, name + ".dy", Neighbor::kElementwise);
   const Slice dweights = c.b.Temporary(name + ".dweights", load.tokens * spec.top_k, Category::kActivations);
   Slice dx =
       uses_deepep() ? BackwardByDeepEp(c, dy, saved, dweights) : BackwardByAllToAll(c, dy, saved, dweights);
+  c.b.SetPart(LayerPart::kRouter);
   const Slice dlogits = c.Activation(name + ".dlogits", load.tokens * spec.count);
   c.b.Add(RouteTokensBackward{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations},
           name + ".route", {dweights, saved.probabilities, saved.slots}, {dlogits});
   if (!sends_own_tokens && !router.is_frozen) x = c.GatherTokens(x, name + ".x", Neighbor::kProduct);
   if (latent_down) {
+    const InPart preprocess(c.b, LayerPart::kPreprocess);
     const Slice input = saved.latent_input.buffer >= 0 ? saved.latent_input : x;
     dx = latent_down->Backward(c, dx, input, load.tokens);
   }

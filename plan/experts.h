@@ -128,6 +128,7 @@ struct ExpertMlp {
   Slice GatherRows(const LayerContext& c, Slice x, const std::string& name) const;
   Slice SumRows(const LayerContext& c, Slice partial, const std::string& name) const;
   bool uses_deepep() const { return parallel.dispatcher == ExpertDispatcher::kDeepEp && parallel.splits(); }
+  void AwaitCounts(const LayerContext& c) const;
   Slice ForwardByAllToAll(const LayerContext& c, Slice x, Saved& saved) const;
   Slice BackwardByAllToAll(const LayerContext& c, Slice dy, const Saved& saved, Slice dweights) const;
   Slice ForwardByDeepEp(const LayerContext& c, Slice x, Saved& saved) const;

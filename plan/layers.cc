@@ -219,6 +219,7 @@ int Model::AddTied(Role& role, ModuleId module, std::string name, std::vector<in
 void LayerContext::AddDelayed(LayerSlot slot) const {
   if (!delays_weights) return;
   AtSlot(b, slot);
+  const InPart none(b, LayerPart::kNone);
   const Phase phase = b.phase();
   const int layer = b.layer();
   b.SetPhase(Phase::kBackwardWeights);

@@ -19,23 +19,46 @@ struct ReadyCounts {
 // Passes the hooks of one stage's model to the strategy, which serves all stages of the rank.
 class StageHooks : public ModelHooks {
  public:
-  StageHooks(DataParallel& strategy, ModuleId first_module, ReadyCounts& counts)
-      : strategy_(strategy), first_module_(first_module), counts_(counts) {}
+  StageHooks(ProgramBuilder& b, DataParallel& strategy, ModuleId first_module, ReadyCounts& counts)
+      : b_(b), strategy_(strategy), first_module_(first_module), counts_(counts) {}
 
-  void BeforeForward(ModuleId module) override { strategy_.BeforeForward(first_module_ + module); }
-  void AfterForward(ModuleId module) override { strategy_.AfterForward(first_module_ + module); }
-  void BeforeBackward(ModuleId module) override { strategy_.BeforeBackward(first_module_ + module); }
-  void AfterBackward(ModuleId module) override { strategy_.AfterBackward(first_module_ + module); }
-  Slice Values(int index) override { return strategy_.Values(index); }
+  void BeforeForward(ModuleId module) override {
+    const InPart part(b_, LayerPart::kStrategy);
+    strategy_.BeforeForward(first_module_ + module);
+  }
+  void AfterForward(ModuleId module) override {
+    const InPart part(b_, LayerPart::kStrategy);
+    strategy_.AfterForward(first_module_ + module);
+  }
+  void BeforeBackward(ModuleId module) override {
+    const InPart part(b_, LayerPart::kStrategy);
+    strategy_.BeforeBackward(first_module_ + module);
+  }
+  void AfterBackward(ModuleId module) override {
+    const InPart part(b_, LayerPart::kStrategy);
+    strategy_.AfterBackward(first_module_ + module);
+  }
+  Slice Values(int index) override {
+    const InPart part(b_, LayerPart::kStrategy);
+    return strategy_.Values(index);
+  }
   int64_t NumbersInRun(int index) const override { return strategy_.NumbersInRun(index); }
-  Slice Gradient(int index) override { return strategy_.Gradient(index); }
+  Slice Gradient(int index) override {
+    const InPart part(b_, LayerPart::kStrategy);
+    return strategy_.Gradient(index);
+  }
   bool HoldsValue(int index) const override { return strategy_.HoldsValue(index); }
-  void Wrote(int index) override { strategy_.Wrote(index); }
+  void Wrote(int index) override {
+    const InPart part(b_, LayerPart::kStrategy);
+    strategy_.Wrote(index);
+  }
   void Ready(int index) override {
+    const InPart part(b_, LayerPart::kStrategy);
     strategy_.Ready(index, /*is_last=*/++counts_.seen[index] == counts_.expected[index]);
   }
 
  private:
+  ProgramBuilder& b_;
   DataParallel& strategy_;
   const ModuleId first_module_;
   ReadyCounts& counts_;
@@ -140,7 +163,7 @@ PipelineRank::Walk::Walk(PipelineRank& rank, ProgramBuilder& b, DataParallel& st
   counts_.seen.assign(rank.role_.parameters.size(), 0);
   counts_.expected.assign(rank.role_.parameters.size(), 0);
   for (const Stage& stage : rank.stages_) {
-    parts_.emplace(stage.index, Part{stage, StageHooks(strategy, stage.first_module, counts_)});
+    parts_.emplace(stage.index, Part{stage, StageHooks(b_, strategy, stage.first_module, counts_)});
     for (int parameter : stage.model->parameters()) {
       counts_.expected[parameter] += rank.schedule_.micro_batches;
     }

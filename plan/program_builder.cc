@@ -59,6 +59,7 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
   Op& op = ops_.emplace_back(std::move(kind), stream, std::move(reads), std::move(writes),
                              std::move(dependencies), std::move(name));
   op.phase = phase_;
+  op.part = part_;
   op.layer = layer_;
   op.micro_batch = micro_batch_;
   op.stage = stage_;

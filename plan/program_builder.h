@@ -29,6 +29,8 @@ class ProgramBuilder {
   Phase phase() const { return phase_; }
   void SetLayer(int layer) { layer_ = layer; }  // -1: outside the blocks
   int layer() const { return layer_; }
+  void SetPart(LayerPart part) { part_ = part; }
+  LayerPart part() const { return part_; }
   void SetStage(int stage) { stage_ = stage; }  // -1: outside the stages
   void SetMicroBatch(int micro_batch) { micro_batch_ = micro_batch; }
   int micro_batch() const { return micro_batch_; }
@@ -168,6 +170,7 @@ class ProgramBuilder {
   std::vector<MemoryOp> memory_;  // without those of temporaries
   Phase phase_ = Phase::kForward;
   int layer_ = -1;
+  LayerPart part_ = LayerPart::kNone;
   int stage_ = -1;
   int micro_batch_ = -1;
   bool evaluates_ = false;
@@ -184,6 +187,19 @@ class ProgramBuilder {
   std::vector<Turns> turns_;
   bool is_in_turns_ = false;
   int turn_ = 0, slot_ = 0;
+};
+
+// Operators added within a scope belong to a part of the layer.
+class InPart {
+ public:
+  InPart(ProgramBuilder& b, LayerPart part) : b_(b), before_(b.part()) { b_.SetPart(part); }
+  ~InPart() { b_.SetPart(before_); }
+  InPart(const InPart&) = delete;
+  InPart& operator=(const InPart&) = delete;
+
+ private:
+  ProgramBuilder& b_;
+  const LayerPart before_;
 };
 
 // Adds a buffer that outlives single programs to the role, and returns the whole of it.

@@ -126,6 +126,20 @@ enum class Phase : uint8_t {
 };
 std::string_view Name(Phase phase);
 
+// The parts of a layer that CUDA graphs may be limited to (run.cuda_graph_scope). A norm belongs to what
+// takes its output.
+enum class LayerPart : uint8_t {
+  kNone,      // outside the layers, or deferred
+  kStrategy,  // of a data-parallel strategy, wherever it stands
+  kAttention,
+  kMamba,       // a state space model in place of attention
+  kMlp,         // the plain MLP
+  kRouter,      // of experts
+  kShared,      // the shared expert
+  kPreprocess,  // what is found out about the router's choices before tokens are sent
+  kExperts,     // the rest: exchanges, experts, and the sum of what they return
+};
+
 struct Op {
   // Defined in step_program.cc, so that not every file with programs compiles them: there are many kinds.
   Op();
@@ -145,6 +159,7 @@ struct Op {
   std::vector<int32_t> parameters = {};
   StreamId stream = kComputeStream;
   Phase phase = Phase::kForward;
+  LayerPart part = LayerPart::kNone;
   // The host executes it, since its operands are in host memory (offload). Only if the device has its own.
   bool on_host = false;
   int32_t layer = -1;        // -1: outside the blocks

@@ -231,6 +231,12 @@ class Transformer : public Model {
   static bool MakesOutputAgain(const TransformerBlock& block) {
     return block.state_space && block.state_space->style == StateSpace::Style::kOutputAgain;
   }
+  // The parts of a layer that its mixer, the norm before its MLP, the MLP or experts as a branch, and the dense
+  // MLP or shared expert are.
+  static LayerPart MixerPart(const TransformerBlock& block);
+  static LayerPart MlpPart(const TransformerBlock& block);
+  static LayerPart MlpBranchPart(const TransformerBlock& block);
+  static LayerPart DensePart(const TransformerBlock& block);
   static bool HasNormInProjection(const TransformerBlock& block) {
     return block.state_space && block.state_space->style == StateSpace::Style::kNormApart;
   }

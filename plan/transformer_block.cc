@@ -77,6 +77,7 @@ void Transformer::ProjectUp(const LayerContext& c, const TransformerBlock& block
 void Transformer::ForwardDenseToDown(const LayerContext& c, const TransformerBlock& block,
                                      BlockActivations& saved) {
   if (!block.has_dense) return;
+  const InPart part(c.b, DensePart(block));
   ProjectUp(c, block, saved);
   Activate(c, block, saved);
 }
@@ -84,6 +85,7 @@ void Transformer::ForwardDenseToDown(const LayerContext& c, const TransformerBlo
 Slice Transformer::MlpForwardOps(const LayerContext& c, const TransformerBlock& block,
                                  BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.mlp_module);
+  const InPart part(c.b, MlpBranchPart(block));
   if (!block.experts) AtSlot(c.b, LayerSlot::kExperts);
   ForwardDenseToDown(c, block, saved);
   return ProjectDown(c, block, saved);
@@ -94,6 +96,7 @@ Slice Transformer::ForwardDown(const LayerContext& c, const TransformerBlock& bl
                                BlockActivations& saved) {
   Slice out = kNoSlice, dense = kNoSlice;
   if (block.has_dense) {
+    const InPart part(c.b, DensePart(block));
     saved.activated = block.down.InputToKeep(c, saved.activated);
     Slice partial = kNoSlice;
     out = dense = block.down.Forward(c, saved.activated, block.stream.tokens, &partial);
@@ -157,15 +160,34 @@ Slice Transformer::BlockForward(const LayerContext& c, const TransformerBlock& b
   AtSlot(c.b, LayerSlot::kAttention);
   Slice attention = kNoSlice;
   if (block.has_mixer) {
+    const InPart part(c.b, MixerPart(block));
     saved.norm1 = PreNorm(c, block.norm1, AttentionName(block) + ".x", x, branch, block.stream.rows);
     attention = ForwardToMlp(c, block, saved);
     if (!block.has_mlp) return attention;
   } else {
+    const InPart part(c.b, MlpPart(block));
     saved.norm2 = PreNorm(c, block.norm2, MlpName(block) + ".x", x, branch, block.stream.rows);
   }
   const Slice mlp = MlpForwardOps(c, block, saved);
+  const InPart part(c.b, MlpBranchPart(block));
   if (block.is_parallel()) c.AddTo(mlp, attention, MlpName(block) + ".sum");
   return PostNorm(c, block.mlp_post_norm, mlp, block.stream.rows, saved.mlp_post_norm);
+}
+
+LayerPart Transformer::MixerPart(const TransformerBlock& block) {
+  return block.state_space ? LayerPart::kMamba : LayerPart::kAttention;
+}
+
+LayerPart Transformer::MlpPart(const TransformerBlock& block) {
+  return block.experts ? LayerPart::kRouter : LayerPart::kMlp;
+}
+
+LayerPart Transformer::MlpBranchPart(const TransformerBlock& block) {
+  return block.experts ? LayerPart::kExperts : LayerPart::kMlp;
+}
+
+LayerPart Transformer::DensePart(const TransformerBlock& block) {
+  return block.experts ? LayerPart::kShared : LayerPart::kMlp;
 }
 
 // The operators from the first norm's output to the second's. Returns what attention gives: without an MLP,
@@ -174,6 +196,7 @@ Slice Transformer::ForwardToMlp(const LayerContext& c, const TransformerBlock& b
                                 BlockActivations& saved) {
   const Slice attention = AttentionForwardOps(c, block, saved);
   if (block.is_parallel()) {
+    const InPart part(c.b, MlpPart(block));
     if (block.parallel == ParallelResidual::kOneNorm) saved.norm2 = saved.norm1;
     else saved.norm2 = block.norm2->Forward(c, saved.norm1.x, kNoSlice, block.stream.rows);
     return attention;
@@ -186,6 +209,7 @@ Slice Transformer::ForwardToMlp(const LayerContext& c, const TransformerBlock& b
     branch = CrossForward(c, block, stream, branch, saved.cross);
     stream = Stream(saved.cross.norm);
   }
+  const InPart part(c.b, MlpPart(block));
   saved.norm2 = PreNorm(c, block.norm2, MlpName(block) + ".x", stream, branch, block.stream.rows);
   return attention;
 }
@@ -319,6 +343,7 @@ void Transformer::RunAgain(const LayerContext& c, const TransformerBlock& block,
 // Runs before the MLP's backward. Megatron runs modules to the end; others stop when backward has its inputs.
 void Transformer::RunMlpAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
   if (!block.has_mlp || !block.mlp_has_gradient()) return;
+  const InPart part(c.b, MlpBranchPart(block));  // (a router's graph begins only behind the experts)
   const bool runs_dense = RunsDenseAgain(block);
   const bool runs_experts = block.experts && RunsAgain(RecomputeModule::kMoe);
   if (RunsAgain(RecomputeModule::kLayerNorm)) {
@@ -444,6 +469,7 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Transf
 Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock& block,
                                   const BlockActivations& saved, Slice dx) {
   BackwardScope scope(c.hooks, block.mlp_module);
+  const InPart part(c.b, MlpBranchPart(block));
   dx = c.InType(types_.activations, dx, MlpName(block) + ".dy");
   dx = DropGradient(c, block.stream, dx, saved.mlp_mask, MlpName(block));
   if (!block.experts) {
@@ -454,12 +480,14 @@ Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock&
     return dinput;
   }
   const Slice routed = block.experts->Backward(c, dx, saved.norm2.y, saved.experts);
+  const InPart shared(c.b, LayerPart::kShared);
   if (block.has_dense) c.AddTo(routed, DenseBackward(c, block, saved, dx), MlpName(block) + ".dx.sum");
   return routed;
 }
 
 Slice Transformer::DenseBackward(const LayerContext& c, const TransformerBlock& block,
                                  const BlockActivations& saved, Slice dx) {
+  const InPart part(c.b, DensePart(block));
   Slice dactivated =
       block.down.Backward(c, dx, saved.activated, block.stream.tokens, block.up_has_gradient());
   if (!block.up_has_gradient()) return kNoSlice;
@@ -507,6 +535,7 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Transformer
 // that has one.
 Slice Transformer::ParallelBackward(const LayerContext& c, const TransformerBlock& block,
                                     BlockActivations& saved, Slice dx) {
+  const InPart part(c.b, MixerPart(block));
   // Of both branches: the gradient of their sum.
   const Slice dbranch = c.InType(types_.activations, dx, MlpName(block) + ".dy");
   const Slice dmlp = block.mlp_has_gradient() ? MlpBackwardOps(c, block, saved, dbranch) : kNoSlice;
@@ -532,9 +561,11 @@ Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& 
   }
   Slice dbranch;
   if (block.has_mlp) {
+    const InPart behind(c.b, MlpBranchPart(block));
     dbranch = PostNormBackward(c, block.mlp_post_norm, dx, block.stream.rows, saved.mlp_post_norm);
     Slice dnorm2 = MlpBackwardOps(c, block, saved, dbranch);
     if (!block.attention_has_gradient()) return kNoSlice;
+    const InPart part(c.b, MlpPart(block));
     dx = PreNormBackward(c, block.norm2, MlpName(block) + ".x", dnorm2, dx, block.stream.rows, saved.norm2,
                          spec_.residual_from_norm);
   }
@@ -542,6 +573,7 @@ Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& 
     c.AddDelayed(LayerSlot::kAttentionWeights);
     return dx;
   }
+  const InPart part(c.b, MixerPart(block));
   if (block.cross) dx = CrossBackward(c, block, saved.cross, dx);
   dbranch = PostNormBackward(c, block.attention_post_norm, dx, block.stream.rows, saved.attention_post_norm);
   Slice dnorm1 = AttentionBackwardOps(c, block, saved, dbranch);

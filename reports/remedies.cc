@@ -36,6 +36,16 @@ bool RecomputeAllLayers(Remedy& remedy) {
   return true;
 }
 
+// Layers that are graphs are not recomputed as a whole.
+void GiveUpGraphsOfLayers(Remedy& remedy) {
+  RunSpec& run = remedy.scenario.run;
+  if (!HasGraphsOfLayers(remedy.scenario)) return;
+  remedy.settings.emplace_back("run.cuda_graphs=false");
+  if (!run.cuda_graph_scope.empty()) remedy.settings.emplace_back("run.cuda_graph_scope=[]");
+  run.cuda_graphs = false;
+  run.cuda_graph_scope.clear();
+}
+
 // (Megatron and DeepSpeed recompute no single operators.)
 Change RecomputeBy(Recompute kind) {
   return [kind](Remedy& remedy) {
@@ -45,6 +55,7 @@ Change RecomputeBy(Recompute kind) {
     if (kind == Recompute::kSelectiveOp && IsMegatronOrDeepspeed(scenario.framework)) return false;
     scenario.recompute = kind;
     remedy.settings.push_back(fmt::format("recompute={}", WordOf(kind)));
+    if (kind == Recompute::kFull) GiveUpGraphsOfLayers(remedy);
     if (kind != Recompute::kSelective && !scenario.recompute_modules.empty()) {
       scenario.recompute_modules.clear();  // selective's
       remedy.settings.emplace_back("recompute_modules=[]");

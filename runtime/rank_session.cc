@@ -108,6 +108,10 @@ Status CheckRunsHere(const Plan& plan) {
         "framework: eager PyTorch's squared_relu, two operators, is predicted only; live it is one "
         "(framework: windtunnel)");
   }
+  if (plan.scenario.run.cuda_graphs && framework == Framework::kMegatronCore)
+    return Unsupported(
+        "run.cuda_graphs: Megatron-Core's graphs, which hold collectives, are predicted only; live runs have "
+        "graphs without them (framework: windtunnel)");
   const auto& experts = plan.scenario.model.experts;
   if (experts && framework == Framework::kMegatronCore)
     return Unsupported(

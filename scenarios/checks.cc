@@ -10,6 +10,7 @@
 #include "scenarios/derived.h"
 #include "scenarios/describe.h"
 #include "scenarios/encoder_checks.h"
+#include "scenarios/graph_checks.h"
 #include "scenarios/lora_checks.h"
 #include "scenarios/mamba_checks.h"
 #include "scenarios/model_checks.h"
@@ -404,16 +405,6 @@ void CheckTopology(const TopologySpec& topology, Checker& check) {
           "cluster.topology.links has an end '{}', expected the name of one of cluster.topology.nodes", end);
     }
   }
-}
-
-void CheckGraphs(const Scenario& scenario, Checker& check) {
-  if (!scenario.run.cuda_graphs) return;
-  check.Expect(
-      scenario.cluster.device != "cpu", {"run.cuda_graphs"},
-      "run.cuda_graphs is true, expected false for cluster.device: cpu, which runs what others launch");
-  check.Expect(scenario.framework == Framework::kWindtunnel, {"run.cuda_graphs"},
-               "run.cuda_graphs is true, expected false for framework: {}: only Windtunnel's own are known",
-               WordOf(scenario.framework));
 }
 
 void CheckDeterminism(const Scenario& scenario, Checker& check) {

@@ -39,6 +39,13 @@ bool IsHybrid(Sharding sharding) {
   return sharding == Sharding::kHybridShard || sharding == Sharding::kHybridShardZero2;
 }
 
+bool RecomputesGraphs(const Scenario& scenario) {
+  if (!HasGraphsOfLayers(scenario)) return false;
+  const std::vector<CudaGraphScope>& scope = scenario.run.cuda_graph_scope;
+  const bool has_router = std::find(scope.begin(), scope.end(), CudaGraphScope::kMoeRouter) != scope.end();
+  return scenario.recompute == Recompute::kFull || (has_router && scenario.Recomputes(RecomputeModule::kMoe));
+}
+
 bool KeepsParameters(Sharding sharding) {
   return sharding == Sharding::kShardGradOp || sharding == Sharding::kHybridShardZero2;
 }

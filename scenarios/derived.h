@@ -2,8 +2,10 @@
 // search, which changes those other keys, derives them again.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "scenarios/scenario.h"
 
@@ -84,6 +86,15 @@ inline bool EndsAreStages(const Scenario& scenario, int64_t stages, int64_t laye
   return IsMegatronOrDeepspeed(scenario.framework) && scenario.model.kind == ModelKind::kTransformer &&
          stages == layers + 2 && !scenario.parallel.expert.overlap;
 }
+// Whether CUDA graphs are Megatron-Core's of single layers, each of one pass of a micro-batch.
+inline bool HasGraphsOfLayers(const Scenario& scenario) {
+  const std::vector<CudaGraphScope>& scope = scenario.run.cuda_graph_scope;
+  return scenario.run.cuda_graphs && scenario.framework == Framework::kMegatronCore &&
+         std::find(scope.begin(), scope.end(), CudaGraphScope::kFullIteration) == scope.end();
+}
+// Whether the scenario recomputes something of which such a graph is a part: whole layers, or all of the experts
+// with the router in a graph.
+bool RecomputesGraphs(const Scenario& scenario);
 // Whether the modules of multi-token prediction are in the stage before the last one, which has no layers, if
 // the model is divided into `stages`.
 inline bool PredictsBeforeLastStage(const Scenario& scenario, int64_t stages) {

@@ -355,7 +355,10 @@ void Describe(V& v, RunSpec& run) {
   v.Integer("seed", run.seed, AtLeast(0), "of weights and data (default 0)");
   v.Flag("pin", run.pin, "pin ranks to cores (default true)");
   v.Flag("cuda_graphs", run.cuda_graphs,
-         "launch runs of operators as CUDA graphs, live and predicted (default false)");
+         "launch operators as CUDA graphs, live and predicted (default false)");
+  v.Words("cuda_graph_scope", run.cuda_graph_scope,
+          "with cuda_graphs, what may be in a graph (Megatron's cuda_graph_scope; default: whole layers with "
+          "framework: megatron_core, else everything)");
   v.Flag("deterministic", run.deterministic,
          "only kernels that repeat their bits: attention's backward on cuda is Windtunnel's own, not cuDNN's "
          "(default false)");

@@ -284,6 +284,10 @@ constexpr bool HasFusedLosses(Framework framework) {
 enum class AllocatorKind { kWindtunnel, kPytorch, kPytorchExpandable };
 enum class Backend { kGloo, kMpi, kNccl };
 
+// What CUDA graphs are limited to, by Megatron-Core's names (--cuda-graph-scope): parts of each layer, or all
+// passes of a step in one graph.
+enum class CudaGraphScope { kAttention, kMamba, kMlp, kMoe, kMoeRouter, kMoePreprocess, kFullIteration };
+
 struct RunSpec {
   Backend backend = Backend::kGloo;
   int64_t warmup = 5;
@@ -291,6 +295,7 @@ struct RunSpec {
   uint64_t seed = 0;
   bool pin = true;
   bool cuda_graphs = false;
+  std::vector<CudaGraphScope> cuda_graph_scope;  // empty: everything that can be in graphs
   bool deterministic = false;
   bool operator==(const RunSpec&) const = default;
 };

@@ -148,6 +148,16 @@ struct Words<RecomputeModule> {
                                                     {"shared_experts", RecomputeModule::kSharedExperts}};
 };
 template <>
+struct Words<CudaGraphScope> {
+  static constexpr Word<CudaGraphScope> table[] = {{"attn", CudaGraphScope::kAttention},
+                                                   {"mamba", CudaGraphScope::kMamba},
+                                                   {"mlp", CudaGraphScope::kMlp},
+                                                   {"moe", CudaGraphScope::kMoe},
+                                                   {"moe_router", CudaGraphScope::kMoeRouter},
+                                                   {"moe_preprocess", CudaGraphScope::kMoePreprocess},
+                                                   {"full_iteration", CudaGraphScope::kFullIteration}};
+};
+template <>
 struct Words<DataParallelKind> {
   static constexpr Word<DataParallelKind> table[] = {
       {"none", DataParallelKind::kNone},   {"dp", DataParallelKind::kDp},

@@ -62,9 +62,9 @@ class Importer : MegatronFlags {
   Status Import() {
     WT_RETURN_IF_ERROR(RefuseOtherModels());
     ImportMegatronModel(command_, draft_);
+    Framework();
     ImportMegatronTraining(command_, draft_);
     Parallel();
-    Framework();
     for (const std::string& flags : command_.left_out)
       draft_.Note(fmt::format("Left out, since it is not known what they are or whether they are given: {}.",
                               WithUnknownShown(flags)));

@@ -1,7 +1,13 @@
-// Precision, optimizer and recomputation of Megatron-LM's flags.
+// Precision, optimizer, recomputation and CUDA graphs of Megatron-LM's flags.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "scenarios/characters.h"
@@ -20,6 +26,7 @@ class TrainingImporter : MegatronFlags {
     Precision();
     Optimizer();
     Recomputation();
+    Graphs();
     const bool fuses = flags_.Flag("cross_entropy_loss_fusion");
     if (fuses && flags_.Text("cross_entropy_fusion_impl").value_or("native") == "te")
       draft_.Set("cross_entropy", "fused", flags_.Shown("cross_entropy_fusion_impl"));
@@ -134,6 +141,57 @@ class TrainingImporter : MegatronFlags {
     std::string list;
     for (const std::string& module : modules) list += (list.empty() ? "" : ", ") + Printable(module);
     draft_.Set("recompute_modules", std::string_view("[" + list + "]"), flags_.Shown("recompute_modules"));
+  }
+
+  // Whole layers, if no scope is given.
+  void Graphs() {
+    const std::string impl = flags_.Text("cuda_graph_impl").value_or("none");
+    if (impl != "none" && impl != "local" && impl != "transformer_engine" && impl != "full_iteration")
+      return flags_.Refuse("cuda_graph_impl", "none, local, transformer_engine or full_iteration");
+    const bool local = flags_.Flag("enable_cuda_graph"), external = flags_.Flag("external_cuda_graph");
+    const std::vector<std::string> scope = GraphScope();
+    if (impl == "none" && !local && !external) return;
+    const std::string* const framework = draft_.Find("framework");
+    if (framework != nullptr && *framework != "megatron_core")
+      return draft_.Note("CUDA graphs are predicted for Megatron-Core only, so there are none here.");
+    const auto has = [&](std::string_view what) {
+      return std::find(scope.begin(), scope.end(), what) != scope.end();
+    };
+    const bool is_one = impl == "full_iteration" || has("full_iteration");
+    const std::string* const capacity = draft_.Find("model.experts.capacity_factor");
+    if ((is_one || scope.empty()) && capacity != nullptr && *capacity == "0")
+      return draft_.Note(
+          "Graphs of experts that take any number of tokens are not modelled, so there are none here.");
+    if (is_one && stages() > 1)
+      return draft_.Note(
+          "One CUDA graph of all passes is not modelled in a pipeline, so there are none here.");
+    const char* const flag = local      ? "enable_cuda_graph"
+                             : external ? "external_cuda_graph"
+                                        : "cuda_graph_impl";
+    draft_.Set("run.cuda_graphs", "true", flags_.Shown(flag));
+    if (is_one) draft_.Set("run.cuda_graph_scope", std::string_view("[full_iteration]"), flags_.Shown(flag));
+    else if (!scope.empty())
+      draft_.Set("run.cuda_graph_scope", std::string_view(fmt::format("[{}]", fmt::join(scope, ", "))),
+                 flags_.ShownOr("cuda_graph_modules", flags_.Shown("cuda_graph_scope")));
+  }
+
+  // Each word once, however they are separated; none if whole layers are meant ("full", older versions'
+  // default), and without what is for inference.
+  std::vector<std::string> GraphScope() {
+    std::vector<std::string> scope;
+    for (const char* flag : {"cuda_graph_scope", "cuda_graph_modules"}) {
+      for (std::string words : flags_.List(flag)) {
+        for (char& c : words)
+          if (std::string_view(",[]'\"").find(c) != std::string_view::npos) c = ' ';
+        std::istringstream stream(words);
+        for (std::string word; stream >> word;) {
+          if (word == "full") return {};
+          const bool is_known = std::find(scope.begin(), scope.end(), word) != scope.end();
+          if (!is_known && word != "full_iteration_inference") scope.push_back(Printable(word));
+        }
+      }
+    }
+    return scope;
   }
 };
 

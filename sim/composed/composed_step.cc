@@ -192,7 +192,7 @@ Status CheckComposable(const Scenario& s) {
   if (s.parallel.expert.overlap) return Unsupported("passes of two micro-batches that take turns");
   if (PredictsBeforeLastStage(s)) return Unsupported("modules that predict tokens before the last stage");
   if (s.cross_entropy_chunks > 1) return Unsupported("a head that works in backward");
-  if (s.run.cuda_graphs) return Unsupported("launches of several operators");
+  if (s.run.cuda_graphs && !HasGraphsOfLayers(s)) return Unsupported("launches of several layers' operators");
   if (s.activation_offload) return Unsupported("activations that leave the device");
   const bool recomputes_some = s.recompute == Recompute::kFull && s.RecomputesSomeLayers();
   if (recomputes_some && (s.recompute_every > 1 || !s.model.HasAlikeLayers() || s.model.mtp))

@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "plan/graphs.h"
 #include "plan/ops.h"
+#include "scenarios/derived.h"
 
 namespace windtunnel::composed {
 
@@ -32,6 +34,7 @@ class RecordingHooks : public ModelHooks {
       values_.push_back(index);
       b_.SetStage(kAfterValues + static_cast<int>(values_.size()));
     }
+    const InPart part(b_, LayerPart::kStrategy);
     return strategy_.Values(index);
   }
   bool HoldsValue(int index) const override { return strategy_.HoldsValue(index); }
@@ -39,6 +42,7 @@ class RecordingHooks : public ModelHooks {
     if (calls_.empty() || !calls_.back().after.empty()) calls_.emplace_back();
     calls_.back().gradients.push_back(index);
     b_.SetStage(kOfStrategy);
+    const InPart part(b_, LayerPart::kStrategy);
     const Slice gradient = strategy_.Gradient(index);
     b_.SetStage(kWritesGradient);
     return gradient;
@@ -46,12 +50,14 @@ class RecordingHooks : public ModelHooks {
   void Ready(int index) override {
     Note(index, true);
     b_.SetStage(kOfStrategy);
+    const InPart part(b_, LayerPart::kStrategy);
     strategy_.Ready(index, /*is_last=*/false);
     b_.SetStage(kOfModel);
   }
   void Wrote(int index) override {
     Note(index, false);
     b_.SetStage(kOfModel);
+    const InPart part(b_, LayerPart::kStrategy);
     strategy_.Wrote(index);
   }
 
@@ -127,6 +133,7 @@ Program SmallStage::Run() {
   Program program = b.Finish();
   for (CollectiveStream* collectives : {tensor_.get(), context_.get(), expert_.get()})
     if (collectives->ranks() > 1) collectives->SizeScratch();
+  if (HasGraphsOfLayers(scenario_)) FormGraphs(scenario_, program);
   return program;
 }
 

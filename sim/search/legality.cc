@@ -129,6 +129,7 @@ const char* Legality::WhyIllegalModel(const Configuration& c) const {
   }
   if (const char* why = WhyIllegalTensor(c)) return why;
   if (const char* why = WhyIllegalModules(c)) return why;
+  if (const char* why = WhyIllegalGraphs(c)) return why;
   if (const char* why = WhyIllegalLatents(c)) return why;
   if (const char* why = WhyIllegalMamba(c)) return why;
   if (const char* why = WhyIllegalContext(c)) return why;
@@ -156,6 +157,16 @@ const char* Legality::WhyIllegalTensor(const Configuration& c) const {
 const char* Legality::WhyIllegalModules(const Configuration& c) const {
   const bool is_sharded = RepeatsModule(base_.model) && ShardsParameters(c.kind);
   return is_sharded ? "model.mtp.repeated, with sharded parameters" : nullptr;
+}
+
+const char* Legality::WhyIllegalGraphs(const Configuration& c) const {
+  if (!base_.run.cuda_graphs || base_.framework != Framework::kMegatronCore) return nullptr;
+  const bool recomputes = c.recompute == Recompute::kFull || c.recompute == Recompute::kSelective;
+  if (recomputes && RecomputesGraphs(ScenarioOf(base_, c)))
+    return "run.cuda_graphs, with a recompute of what they are parts of";
+  if (c.activation_offload) return "run.cuda_graphs, with activation_offload";
+  const bool are_of_layers = HasGraphsOfLayers(base_);
+  return are_of_layers || c.pipeline == 1 ? nullptr : "run.cuda_graph_scope: full_iteration, with a pipeline";
 }
 
 const char* Legality::WhyIllegalLatents(const Configuration& c) const {

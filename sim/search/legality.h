@@ -34,6 +34,7 @@ class Legality {
   const char* WhyIllegalModel(const Configuration& c) const;
   const char* WhyIllegalTensor(const Configuration& c) const;
   const char* WhyIllegalModules(const Configuration& c) const;
+  const char* WhyIllegalGraphs(const Configuration& c) const;
   const char* WhyIllegalLatents(const Configuration& c) const;
   const char* WhyIllegalMamba(const Configuration& c) const;
   const char* WhyIllegalContext(const Configuration& c) const;

@@ -151,6 +151,26 @@ TEST(DeviceCostModel, ASlowerHostIssuesLater) {
   EXPECT_NEAR(beside_launch() / usual, 1.4, 1e-9);
 }
 
+// Megatron-Core's replays of graphs are Python, too.
+TEST(DeviceCostModel, ASlowerHostReplaysGraphsLater) {
+  DeviceSpec device = A100();
+  Plan plan = TwoNodePlan();
+  plan.scenario.framework = Framework::kMegatronCore;
+  const auto replay = [&](const OpKind& first) {
+    Op op;
+    op.kind = first;
+    op.graph = 20;
+    return MakeDeviceCostModel(device, plan)->DispatchOf(op).time.p50();
+  };
+  const Duration usual = replay(SquareGemm(4096));
+  EXPECT_EQ(usual, Microseconds(1100 + 20 * 0.3));
+  EXPECT_EQ(replay(Collective{CollectiveKind::kAllGather, DType::kBFloat16, 8}), usual)
+      << "whatever the graph begins with";
+  device.host_slowdown = 1.4;
+  const Duration launch = device.kernel_launch;
+  EXPECT_NEAR((replay(SquareGemm(4096)) - launch) / (usual - launch), 1.4, 1e-9) << "beyond the launch";
+}
+
 // Eager PyTorch's layers spend more of their time moving memory than Megatron-Core's, which leaves more power
 // to their products: in steps of PyTorch these were measured at 1.11 times the speed that they have alone
 // (reports/campaigns/2026-11-26-h100). The rest of the step does not matter.

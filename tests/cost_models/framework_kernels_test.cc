@@ -183,7 +183,11 @@ TEST(FrameworkKernels, FusedLossesPassOverLogitsInTheirOwnType) {
 TEST(FrameworkKernels, MegatronCoreLaunchesEachExpertsProduct) {
   const GroupedGemm product{
       .groups = 16, .m = 8, .n = 8, .k = 8, .transpose_b = true, .dtype = DType::kBFloat16};
-  EXPECT_NEAR(HostMicroseconds(product, "megatron_core"), 3 + 127 + 16 * (3 + 7), 1e-9);
+  EXPECT_NEAR(HostMicroseconds(product, "megatron_core"), 3 + 127 + 16 * (3 + 7 + 13), 1e-9);
+  GroupedGemm in_fp4 = product;
+  in_fp4.dtype = DType::kFloat4x2;
+  in_fp4.is_forward = true;
+  EXPECT_NEAR(HostMicroseconds(in_fp4, "megatron_core"), 3 + 127 + 16 * 33, 1e-9);
   EXPECT_NEAR(HostMicroseconds(product, "pytorch"), 3 + 26, 1e-9);
   EXPECT_GE(DeviceMicroseconds(product, "megatron_core"), 16 * 3);
   const Fp8Amax amax{.rows = 128, .columns = 8, .dtype = DType::kBFloat16, .groups = 16};

@@ -200,6 +200,11 @@ TEST(RemediesFor, RecomputeMoreThanModulesOrSomeLayers) {
     return std::find(all.begin(), all.end(), wanted) != all.end();
   };
   EXPECT_TRUE(has({"recompute=full", "recompute_modules=[]"}));
+  s.run.cuda_graphs = true;
+  s.run.cuda_graph_scope = {CudaGraphScope::kMlp};
+  EXPECT_TRUE(
+      has({"recompute=full", "run.cuda_graphs=false", "run.cuda_graph_scope=[]", "recompute_modules=[]"}));
+  s.run = {};
   s.recompute_modules.clear();
   s.recompute = Recompute::kFull;
   s.recompute_layers = 2;

@@ -607,14 +607,11 @@ TEST(LoadErrors, AFileIsNamedAsItWasGiven) {
 
 INSTANTIATE_TEST_SUITE_P(
     OtherFrameworks, Mistakes,
-    testing::Values(
-        Mistake{Mlp("cluster: {device: a100-sxm-80g}\nframework: megatron\nrun: {cuda_graphs: true}\n"),
-                "s.yaml:4:20: run.cuda_graphs is true, expected false for framework: megatron: only "
-                "Windtunnel's own are known"},
-        Mistake{Mlp("cluster: {device: a100-sxm-80g}\nframework: pytorch\nrun: {deterministic: true}\n"),
-                "s.yaml:4:22: run.deterministic is true, expected false for framework: pytorch: only "
-                "Windtunnel's own "
-                "kernels are known"}));
+    testing::Values(Mistake{
+        Mlp("cluster: {device: a100-sxm-80g}\nframework: pytorch\nrun: {deterministic: true}\n"),
+        "s.yaml:4:22: run.deterministic is true, expected false for framework: pytorch: only "
+        "Windtunnel's own "
+        "kernels are known"}));
 
 }  // namespace
 }  // namespace windtunnel

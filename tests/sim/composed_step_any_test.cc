@@ -188,6 +188,24 @@ void PackMomentsAnyhow(Scenario& s) {
   if (may && Any({true, false, false})) s.optimizer.moments = MomentsType::kInt8;
 }
 
+// Sometimes launches parts of layers as graphs, where they may be.
+void GraphAnyhow(Scenario& s) {
+  if (s.framework != Framework::kMegatronCore || s.recompute == Recompute::kFull || Any({true, false}))
+    return;
+  using enum CudaGraphScope;
+  std::vector<CudaGraphScope> scope;
+  if (Any({true, true, false})) scope.push_back(kAttention);
+  const bool has_plain = !s.model.experts || s.model.LayersWithExperts() < s.model.layers;
+  if (has_plain && Any({true, false})) scope.push_back(kMlp);
+  if (s.model.experts && !s.Recomputes(RecomputeModule::kMoe) && Any({true, true, false})) {
+    scope.push_back(s.model.experts->capacity_factor > 0 ? Any({kMoe, kMoeRouter}) : kMoeRouter);
+    if (scope.back() == kMoeRouter && Any({true, false})) scope.push_back(kMoePreprocess);
+  }
+  if (scope.empty()) return;
+  s.run.cuda_graphs = true;
+  s.run.cuda_graph_scope = scope;
+}
+
 // Makes the rows of GEMM operands whole blocks where blocks have scales of their own, as the loader requires.
 void FillBlocks(Scenario& s) {
   const Fp8Recipe recipe = s.precision.fp8_recipe;
@@ -252,6 +270,7 @@ Scenario AnyScenario() {
   if (may_store_in_fp8 && is_composed) s.precision.fp8_param_gather = Any({true, false});
   if (s.recompute == Recompute::kFull && s.model.HasAlikeLayers() && !s.model.mtp)
     s.recompute_layers = Any<int64_t>({0, 0, 1, 2, 3});
+  GraphAnyhow(s);
   AdaptAnyhow(s);
   PackMomentsAnyhow(s);
   const DataParallelKind kind = parallel.data.kind;
@@ -277,6 +296,7 @@ Scenario AnyShardedScenario() {
   s.model.layers = Any<int64_t>({6, 8, 9, 10, 13, 17, 21});
   s.batch.accumulate = Any<int64_t>({1, 1, 2, 4, 5, 6, 9});
   s.framework = Any({Framework::kWindtunnel, Framework::kPytorch, Framework::kPytorchCompile});
+  s.run = {};
   s.cross_entropy = Any({CrossEntropyKind::kFramework, CrossEntropyKind::kFused});
   if (s.precision.compute == Precision::kFp8 && Any({true, false}))
     s.precision.fp8_recipe = Fp8Recipe::kRowwise;
@@ -401,6 +421,7 @@ RC_GTEST_PROP(ComposedStep, IsPredictOfConfigurationsThatShareParts, ()) {
   s.recompute = Recompute::kNone;
   s.recompute_modules.clear();
   s.recompute_layers = 0;
+  if (s.run.cuda_graphs) s.run.cuda_graph_scope = {CudaGraphScope::kAttention};
   s.parallel = {};
   s.batch = {.micro = 2, .accumulate = Any<int64_t>({1, 2, 8, 16})};
   s.cluster.nodes = Any<int64_t>({1, 2});

@@ -55,6 +55,36 @@ TEST(SearchSpace, EncodersHaveNoPipelines) {
       space.illegal.contains("model.encoder or position: relative, with a pipeline or context ranks"));
 }
 
+// What is within Megatron-Core's CUDA graphs is not recomputed, and one graph of all passes has no pipeline.
+TEST(SearchSpace, GraphsLimitRecomputation) {
+  Scenario s = OnEightDevices();
+  s.cluster.device = "h100-sxm-80g";
+  s.framework = Framework::kMegatronCore;
+  s.run.cuda_graphs = true;
+  s.search->recompute = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+  s.search->pipeline = {1, 2};
+  const auto recomputed = [&] {
+    std::set<std::pair<int64_t, Recompute>> legal;
+    const SearchSpace space = EnumerateSpace(s).value();
+    for (const Configuration& c : space.legal) {
+      EXPECT_TRUE(CompilePlan(ScenarioOf(s, c))) << Describe(c);
+      legal.insert({c.pipeline, c.recompute});
+    }
+    return legal;
+  };
+  using Legal = std::set<std::pair<int64_t, Recompute>>;
+  constexpr Recompute kNone = Recompute::kNone, kSelective = Recompute::kSelective;
+  s.run.cuda_graph_scope = {CudaGraphScope::kMlp};
+  EXPECT_EQ(recomputed(), (Legal{{1, kNone}, {1, kSelective}, {2, kNone}, {2, kSelective}}));
+  s.search->activation_offload = {true, false};
+  EXPECT_EQ(recomputed(), (Legal{{1, kNone}, {1, kSelective}, {2, kNone}, {2, kSelective}}));
+  s.search->activation_offload.clear();
+  s.run.cuda_graph_scope.clear();
+  EXPECT_EQ(recomputed(), (Legal{{1, kNone}, {1, kSelective}, {2, kNone}, {2, kSelective}}));
+  s.run.cuda_graph_scope = {CudaGraphScope::kFullIteration};
+  EXPECT_EQ(recomputed(), (Legal{{1, kNone}, {1, kSelective}, {1, Recompute::kFull}}));
+}
+
 // Tensor ranks and context ranks share the groups of heads.
 TEST(SearchSpace, StateSpacesSplitTheirGroups) {
   Scenario s = OnEightDevices();

@@ -187,29 +187,31 @@ Scenario InGraphs(Scenario s) {
 // Graphs are captured with the operands of one step and launched in later ones.
 INSTANTIATE_TEST_SUITE_P(
     Graphs, QueuedRunParity,
-    testing::Values(ParityCase{"OneRank", InGraphs(TinyGpt())},
-                    ParityCase{"DdpAccumulatesAndClips", With(InGraphs(Sharded(TinyGpt(2), kDdp)),
-                                                              [](Scenario& s) {
-                                                                s.batch.accumulate = 2;
-                                                                s.optimizer.clip_norm = 0.5;
-                                                              })},
-                    ParityCase{"Zero2", InGraphs(Sharded(TinyGpt(2), kZero2))},
-                    ParityCase{"Fsdp2OfLlamaRecomputes",
-                               With(InGraphs(Sharded(TinyLlama(2), kFsdp)),
-                                    [](Scenario& s) { s.recompute = Recompute::kFull; })},
-                    ParityCase{"Fsdp1UnderPytorchsAllocator", With(InGraphs(Sharded(TinyGpt(2), kFsdp)),
-                                                                   [](Scenario& s) {
-                                                                     s.parallel.data.version = 1;
-                                                                     s.allocator = AllocatorKind::kPytorch;
-                                                                   })},
-                    ParityCase{"Fsdp2Parameters", InGraphs(Offloading(TinyGpt(2), kFsdp, Offload::kParam))},
-                    ParityCase{"Pipeline", With(InGraphs(TinyGpt()),
-                                                [](Scenario& s) {
-                                                  s.parallel.pipeline.size = 2;
-                                                  s.parallel.pipeline.schedule = "1f1b";
-                                                  s.batch = {.micro = 1, .accumulate = 4};
-                                                  s.cluster.devices_per_node = 2;
-                                                })}),
+    testing::Values(
+        ParityCase{"OneRank", InGraphs(TinyGpt())},
+        ParityCase{"OfMlpsAlone", With(InGraphs(Sharded(TinyLlama(2), kDdp)),
+                                       [](Scenario& s) { s.run.cuda_graph_scope = {CudaGraphScope::kMlp}; })},
+        ParityCase{"DdpAccumulatesAndClips", With(InGraphs(Sharded(TinyGpt(2), kDdp)),
+                                                  [](Scenario& s) {
+                                                    s.batch.accumulate = 2;
+                                                    s.optimizer.clip_norm = 0.5;
+                                                  })},
+        ParityCase{"Zero2", InGraphs(Sharded(TinyGpt(2), kZero2))},
+        ParityCase{"Fsdp2OfLlamaRecomputes", With(InGraphs(Sharded(TinyLlama(2), kFsdp)),
+                                                  [](Scenario& s) { s.recompute = Recompute::kFull; })},
+        ParityCase{"Fsdp1UnderPytorchsAllocator", With(InGraphs(Sharded(TinyGpt(2), kFsdp)),
+                                                       [](Scenario& s) {
+                                                         s.parallel.data.version = 1;
+                                                         s.allocator = AllocatorKind::kPytorch;
+                                                       })},
+        ParityCase{"Fsdp2Parameters", InGraphs(Offloading(TinyGpt(2), kFsdp, Offload::kParam))},
+        ParityCase{"Pipeline", With(InGraphs(TinyGpt()),
+                                    [](Scenario& s) {
+                                      s.parallel.pipeline.size = 2;
+                                      s.parallel.pipeline.schedule = "1f1b";
+                                      s.batch = {.micro = 1, .accumulate = 4};
+                                      s.cluster.devices_per_node = 2;
+                                    })}),
     NameOf);
 
 TEST(QueuedRun, GraphsChangeNoBitOfALoss) {

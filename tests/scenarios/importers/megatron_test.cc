@@ -317,6 +317,45 @@ TEST(ImportMegatron, T5HasAnEncoder) {
   EXPECT_EQ(shared.model.seq_len, 256);
 }
 
+// A scope is given by words, or by one word that stands for whole layers in older versions.
+TEST(ImportMegatron, ReadsCudaGraphs) {
+  const std::vector<std::string> sets = {"cluster.device=h100-sxm-80g"};
+  const auto run_of = [&](const std::string& flags) {
+    return Imported("train.sh",
+                    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 256 "
+                    "--num-attention-heads 4 --seq-length 256 --micro-batch-size 1 --global-batch-size 8 "
+                    "--vocab-size 1024 --transformer-impl transformer_engine " +
+                        flags,
+                    sets)
+        .run;
+  };
+  using Scope = std::vector<CudaGraphScope>;
+  const RunSpec none = run_of("--cuda-graph-scope attn");
+  EXPECT_FALSE(none.cuda_graphs);
+  EXPECT_EQ(none.cuda_graph_scope, Scope{});
+  const RunSpec parts = run_of("--cuda-graph-impl transformer_engine --cuda-graph-scope attn mlp");
+  EXPECT_TRUE(parts.cuda_graphs);
+  EXPECT_EQ(parts.cuda_graph_scope, (Scope{CudaGraphScope::kAttention, CudaGraphScope::kMlp}));
+  EXPECT_EQ(run_of("--cuda-graph-impl local --cuda-graph-modules attn,mlp").cuda_graph_scope,
+            parts.cuda_graph_scope);
+  for (const char* whole :
+       {"--enable-cuda-graph", "--external-cuda-graph --cuda-graph-scope full", "--cuda-graph-impl local"}) {
+    const RunSpec layers = run_of(whole);
+    EXPECT_TRUE(layers.cuda_graphs) << whole;
+    EXPECT_EQ(layers.cuda_graph_scope, Scope{}) << whole;
+  }
+  EXPECT_EQ(run_of("--cuda-graph-impl full_iteration").cuda_graph_scope,
+            Scope{CudaGraphScope::kFullIteration});
+  EXPECT_EQ(run_of("--cuda-graph-impl local --cuda-graph-scope 'attn mlp' attn full_iteration_inference")
+                .cuda_graph_scope,
+            parts.cuda_graph_scope);
+  // What cannot be modelled is left out.
+  for (const char* without : {"--cuda-graph-impl local --num-experts 8",
+                              "--cuda-graph-impl local --cuda-graph-scope full_iteration "
+                              "--pipeline-model-parallel-size 2"})
+    EXPECT_FALSE(run_of(without).cuda_graphs) << without;
+}
+
 TEST(ImportMegatron, ReadsTheArgumentsOfFunctionalTestsAndOfACommand) {
   const std::vector<std::string> sets = {"cluster.device=a100-sxm-80g", "cluster.nodes=1",
                                          "cluster.devices_per_node=4"};
@@ -455,15 +494,14 @@ TEST(ImportMegatron, OffloadsTheOptimizerWhereItsFlagSaysSo) {
 TEST(ImportMegatron, KnowsWhichFlagsAreNotModelled) {
   const std::string yaml =
       Import("train.sh",
-             Script("--bf16 --enable-cuda-graph --cuda-graph-impl none --overlap-p2p-communication "
+             Script("--bf16 --cuda-graph-impl none --overlap-p2p-communication "
                     "--defer-embedding-wgrad-compute --microbatch-group-size-per-virtual-pipeline-stage 4 "
                     "--optimizer-cpu-offload --optimizer-offload-fraction 0.5 --use-distributed-optimizer"),
              kOneNode)
           .value_or("");
-  EXPECT_NE(yaml.find("# Not modelled: --enable-cuda-graph (see"), std::string::npos) << yaml;
-  EXPECT_NE(yaml.find("# Without effect here: --cuda-graph-impl, --overlap-p2p-communication.\n"),
-            std::string::npos)
-      << yaml;
+  EXPECT_NE(yaml.find("# Not modelled: --defer-embedding-wgrad-compute (weight"), std::string::npos) << yaml;
+  EXPECT_NE(yaml.find("# Without effect here: --overlap-p2p-communication.\n"), std::string::npos) << yaml;
+  EXPECT_EQ(yaml.find("cuda_graphs"), std::string::npos) << yaml;
   EXPECT_NE(yaml.find("a share of them"), std::string::npos) << yaml;
   EXPECT_EQ(yaml.find("Not known"), std::string::npos) << yaml;
   EXPECT_EQ(yaml.find("left out"), std::string::npos) << yaml;
