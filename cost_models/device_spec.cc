@@ -173,6 +173,12 @@ DeviceSpec ReadDevice(Fields& fields) {
   device.speed_spread = fields.NumberOr("speed_spread", 0, 0, 1);
   fields.Object("gemm", [&](Fields& f) { device.gemm = ReadGemm(f); });
   if (fields.Has("power")) fields.Object("power", [&](Fields& f) { device.power = ReadPower(f); });
+  if (fields.Has("token_rows")) {
+    fields.Object("token_rows", [&](Fields& f) {
+      device.token_rows = {.permute = ReadGBps(f, "permute_gbytes_per_s"),
+                           .sum_ps_per_element = f.Number("sum_ps_per_element", 0, 1000)};
+    });
+  }
   fields.Object("attention", [&](Fields& f) {
     device.flash = ReadRates(f, "flash");
     device.flash_1 = f.Has("flash_1") ? ReadRates(f, "flash_1") : device.flash;

@@ -78,6 +78,14 @@ struct CollectiveSpec {
   Duration start, start_inter;  // of a collective, beyond NCCL's own latencies: on one node, across nodes
 };
 
+// What kernels that put the tokens of experts in order reach, where that is less than memory's rate. Tokens
+// are copied into rows at `permute`, of the bytes that are read and written once each; a token that is summed
+// from its rows takes so much for each element beyond these bytes. 0: as memory.
+struct TokenRowsSpec {
+  Bandwidth permute;
+  double sum_ps_per_element = 0;
+};
+
 // nccl-tests' output for one collective. It takes precedence over the model.
 struct MeasuredCollective {
   std::string op;  // "all_reduce", as nccl-tests names them
@@ -101,6 +109,7 @@ struct DeviceSpec {
   double speed_spread = 0;
   GemmSpec gemm;
   PowerSpec power;
+  TokenRowsSpec token_rows;
   // By head size and sequence length, ascending: FlashAttention-2, its predecessor of 2022-23, cuDNN's (both
   // as the first, if none are given), unfused.
   std::vector<AttentionRate> flash, flash_1, flash_cudnn, eager;

@@ -97,6 +97,13 @@ TEST(DeviceSpec, GraceTakesLongerThanOtherHosts) {
             "x.json: $.host_slowdown is number 0, expected a number in [0.1, 10]");
 }
 
+TEST(DeviceSpec, OnlySomeHaveRatesOfTheirOwnForRowsOfTokens) {
+  EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "x")->token_rows.sum_ps_per_element, 0);
+  const TokenRowsSpec rows = ParseDeviceSpec(*EmbeddedProfile("gb300-nvl72-279g"), "x")->token_rows;
+  EXPECT_EQ(rows.sum_ps_per_element, 4.4);
+  EXPECT_NEAR(rows.permute.bytes_per_second(), 2.2e12, 1);
+}
+
 TEST(DeviceSpec, DevicesAreAlikeWhereTheirSpreadIsNotGiven) {
   EXPECT_EQ(ParseDeviceSpec(Edited("\"speed_spread\": 0.015,", ""), "x")->speed_spread, 0);
   EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "x")->speed_spread, 0.015);

@@ -258,7 +258,8 @@ TEST(KernelRoofline, AttentionWithinAWindowWorksOnWholeTiles) {
     return MicrosecondsOf(a);
   };
   const double of_a_pair = microseconds(2032, 0) / SeenPairs(2032, 0);
-  EXPECT_NEAR(microseconds(8192, 1024) / SeenPairs(8192, 1024) / of_a_pair, 1.059, 0.002);
+  const double of_tiles = 6.5 * 32 * 32 * 64 / 108 * (1 - SeenPairs(8192, 1024) / SeenPairs(8192, 0));
+  EXPECT_NEAR((microseconds(8192, 1024) - of_tiles) / SeenPairs(8192, 1024) / of_a_pair, 1.059, 0.002);
   EXPECT_NEAR(microseconds(8192, 8191) / microseconds(8192, 0), 1, 0.001);
   EXPECT_LT(microseconds(8192, 128), microseconds(8192, 1024));
   EXPECT_EQ(microseconds(2048, 128, AttentionKind::kEager), microseconds(2048, 0, AttentionKind::kEager));
@@ -325,6 +326,52 @@ TEST(KernelRoofline, AttentionIsNoFasterThanItsTypesArithmetic) {
   const Duration eager = time(AttentionKind::kEager, DType::kBFloat16, false);
   EXPECT_NEAR(time(AttentionKind::kEager, DType::kFloat32, true) / eager, 2, 1e-6);
   EXPECT_GE(time(AttentionKind::kEager, DType::kFloat32, false) / eager, 2);
+}
+
+// cuDNN's own benchmark on a GB200 and an H200 (kernel_roofline.cc), forward and backward together, in ms.
+TEST(KernelRoofline, NarrowWindowsTakeLongerThanTheirScores) {
+  const auto milliseconds = [](const char* name, int64_t seq, int64_t heads, int64_t kv_heads,
+                               int64_t head_dim, int64_t window) {
+    const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile(name), name).value();
+    AttentionForward forward{1, seq, heads, kv_heads, head_dim, AttentionKind::kFlash, DType::kBFloat16};
+    AttentionBackward backward{.batch = 1,
+                               .seq = seq,
+                               .heads = heads,
+                               .kv_heads = kv_heads,
+                               .head_dim = head_dim,
+                               .dtype = DType::kBFloat16};
+    backward.kind = AttentionKind::kFlash;
+    forward.window = backward.window = window;
+    const KernelOptions options{.flash = FlashKernels::kCudnn};
+    return (KernelWork(forward, device, options).value() + KernelWork(backward, device, options).value()) /
+           Milliseconds(1);
+  };
+  EXPECT_NEAR(milliseconds("gb200-nvl72-186g", 8192, 128, 128, 64, 128), 1.307, 0.28 * 1.307);
+  EXPECT_NEAR(milliseconds("gb200-nvl72-186g", 4096, 128, 128, 64, 128), 0.665, 0.28 * 0.665);
+  EXPECT_NEAR(milliseconds("gb200-nvl72-186g", 8192, 64, 8, 128, 1024), 1.421, 0.1);
+  EXPECT_NEAR(milliseconds("h200-sxm-141g", 8192, 64, 8, 128, 1024), 2.887, 0.2);
+}
+
+// Transformer Engine's kernels on B300s (profiles/b300-sxm-270g.json says where from): tokens of 6,144
+// columns into rows, and rows into sums. Many tokens with few rows each take longer to sum than few tokens
+// with many.
+TEST(KernelRoofline, TokensAreReorderedFarBelowMemorysRate) {
+  const DeviceSpec b300 = ParseDeviceSpec(*EmbeddedProfile("b300-sxm-270g"), "b300").value();
+  const auto milliseconds = [&](const OpKind& kind) {
+    return KernelWork(kind, b300, {}).value() / Milliseconds(1);
+  };
+  const TokenRows all_here{16384, 6144, 8, 131072, DType::kBFloat16};
+  const TokenRows arrived{86000, 6144, 8, 131072, DType::kBFloat16};
+  EXPECT_NEAR(milliseconds(DispatchTokens{all_here}), 0.824, 0.05);
+  EXPECT_NEAR(milliseconds(DispatchTokens{arrived}), 1.310, 0.15);
+  EXPECT_NEAR(milliseconds(CombineTokens{all_here}), 0.652, 0.1);
+  EXPECT_NEAR(milliseconds(CombineTokens{arrived}), 2.636, 0.1);
+  EXPECT_EQ(KernelWork(CombineBackward{all_here, /*weighted=*/false}, b300, {}).value(),
+            KernelWork(DispatchTokens{all_here}, b300, {}).value());
+  // Hopper's reach nearly its memory's rate.
+  const DeviceSpec h100 = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();
+  const CombineTokens sum{all_here};
+  EXPECT_EQ(KernelWork(sum, h100, {}).value(), MemoryTime(TrafficOf(sum), h100));
 }
 
 RC_GTEST_PROP(KernelRooflineProperties, NoGemmBeatsThePeak, ()) {
