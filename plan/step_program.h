@@ -136,7 +136,7 @@ enum class LayerPart : uint8_t {
   kMlp,         // the plain MLP
   kRouter,      // of experts
   kShared,      // the shared expert
-  kPreprocess,  // what is found out about the router's choices before tokens are sent
+  kPreprocess,  // what is done to tokens between the router and their exchange
   kExperts,     // the rest: exchanges, experts, and the sum of what they return
 };
 
