@@ -22,42 +22,32 @@ class StageHooks : public ModelHooks {
   StageHooks(ProgramBuilder& b, DataParallel& strategy, ModuleId first_module, ReadyCounts& counts)
       : b_(b), strategy_(strategy), first_module_(first_module), counts_(counts) {}
 
-  void BeforeForward(ModuleId module) override {
-    const InPart part(b_, LayerPart::kStrategy);
-    strategy_.BeforeForward(first_module_ + module);
-  }
-  void AfterForward(ModuleId module) override {
-    const InPart part(b_, LayerPart::kStrategy);
-    strategy_.AfterForward(first_module_ + module);
-  }
-  void BeforeBackward(ModuleId module) override {
-    const InPart part(b_, LayerPart::kStrategy);
-    strategy_.BeforeBackward(first_module_ + module);
-  }
-  void AfterBackward(ModuleId module) override {
-    const InPart part(b_, LayerPart::kStrategy);
-    strategy_.AfterBackward(first_module_ + module);
-  }
-  Slice Values(int index) override {
-    const InPart part(b_, LayerPart::kStrategy);
-    return strategy_.Values(index);
-  }
+  void BeforeForward(ModuleId module) override { InScope()->BeforeForward(first_module_ + module); }
+  void AfterForward(ModuleId module) override { InScope()->AfterForward(first_module_ + module); }
+  void BeforeBackward(ModuleId module) override { InScope()->BeforeBackward(first_module_ + module); }
+  void AfterBackward(ModuleId module) override { InScope()->AfterBackward(first_module_ + module); }
+  Slice Values(int index) override { return InScope()->Values(index); }
   int64_t NumbersInRun(int index) const override { return strategy_.NumbersInRun(index); }
-  Slice Gradient(int index) override {
-    const InPart part(b_, LayerPart::kStrategy);
-    return strategy_.Gradient(index);
-  }
+  Slice Gradient(int index) override { return InScope()->Gradient(index); }
   bool HoldsValue(int index) const override { return strategy_.HoldsValue(index); }
-  void Wrote(int index) override {
-    const InPart part(b_, LayerPart::kStrategy);
-    strategy_.Wrote(index);
-  }
+  void Wrote(int index) override { InScope()->Wrote(index); }
   void Ready(int index) override {
-    const InPart part(b_, LayerPart::kStrategy);
-    strategy_.Ready(index, /*is_last=*/++counts_.seen[index] == counts_.expected[index]);
+    InScope()->Ready(index, /*is_last=*/++counts_.seen[index] == counts_.expected[index]);
   }
 
  private:
+  // The strategy, for one call: what it adds belongs to no part of a layer.
+  class Call {
+   public:
+    Call(ProgramBuilder& b, DataParallel& strategy) : part_(b, LayerPart::kStrategy), strategy_(strategy) {}
+    DataParallel* operator->() { return &strategy_; }
+
+   private:
+    const InPart part_;
+    DataParallel& strategy_;
+  };
+  Call InScope() { return {b_, strategy_}; }
+
   ProgramBuilder& b_;
   DataParallel& strategy_;
   const ModuleId first_module_;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "scenarios/derived.h"
+#include "scenarios/recompute_checks.h"
 #include "scenarios/words.h"
 
 namespace windtunnel {
@@ -17,16 +18,15 @@ bool Contains(const std::vector<CudaGraphScope>& scope, CudaGraphScope what) {
 bool IsThere(CudaGraphScope what, const ModelSpec& model) {
   switch (what) {
     case CudaGraphScope::kAttention:
-      return !model.mamba || model.AnyLayer(ModelSpec::HasAttention);
+      return HasModule(model, RecomputeModule::kCoreAttention);
     case CudaGraphScope::kMamba:
       return model.mamba.has_value();
     case CudaGraphScope::kMlp:
-      if (model.mamba) return model.AnyLayer(ModelSpec::HasPlainMlp);
-      return !model.experts || model.LayersWithExperts() < model.layers;
+      return HasModule(model, RecomputeModule::kMlp);
     case CudaGraphScope::kMoe:
     case CudaGraphScope::kMoeRouter:
     case CudaGraphScope::kMoePreprocess:
-      return model.experts.has_value();
+      return HasModule(model, RecomputeModule::kMoe);
     case CudaGraphScope::kFullIteration:
       return true;
   }

@@ -6,10 +6,7 @@
 #include "scenarios/words.h"
 
 namespace windtunnel {
-namespace {
-
-// Whether any layer of the model has the module.
-bool IsThere(RecomputeModule module, const ModelSpec& model) {
+bool HasModule(const ModelSpec& model, RecomputeModule module) {
   switch (module) {
     case RecomputeModule::kCoreAttention:
       return !model.mamba || model.AnyLayer(ModelSpec::HasAttention);
@@ -28,6 +25,8 @@ bool IsThere(RecomputeModule module, const ModelSpec& model) {
   }
   return false;
 }
+
+namespace {
 
 // A search has its own range of `recompute`.
 bool MayRecompute(const Scenario& scenario, Recompute recompute) {
@@ -108,7 +107,7 @@ void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
   const bool has_moe = count(RecomputeModule::kMoe) > 0;
   for (const RecomputeModule module : modules) {
     const std::string_view word = WordOf(module);
-    check.Expect(IsThere(module, scenario.model), {"recompute_modules"},
+    check.Expect(HasModule(scenario.model, module), {"recompute_modules"},
                  "recompute_modules has {}, which no layer of the model has", word);
     check.Expect(count(module) == 1, {"recompute_modules"},
                  "recompute_modules has {} {} times, expected once", word, count(module));

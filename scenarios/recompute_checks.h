@@ -6,6 +6,9 @@
 
 namespace windtunnel {
 
+// Whether any layer of the model has the module.
+bool HasModule(const ModelSpec& model, RecomputeModule module);
+
 void CheckRecomputation(const Scenario& scenario, Checker& check);
 
 }  // namespace windtunnel

@@ -152,8 +152,7 @@ Scenario TinyMixture() {
   return s;
 }
 
-// Of the steady step's micro-batch 0: each graph's first and last operator, and how many there are in
-// between, "h.0.norm1 … h.0.mlp.down, 12".
+// A graph's first and last operator, and how many it has.
 struct LayerGraph {
   std::string first, last;
   int32_t operators = 0;
