@@ -40,11 +40,12 @@ std::string ComparableTo(const Plan& plan) {
   const int64_t experts = m.experts ? m.experts->count : 0, top_k = m.experts ? m.experts->top_k : 0;
   const int64_t shared = m.experts ? m.experts->shared_ffn : 0, modules = m.mtp ? m.mtp->Modules() : 0;
   const MambaSpec mamba = m.mamba.value_or(MambaSpec{.pattern = ""});
+  const DeltaNetSpec net = m.delta_net.value_or(DeltaNetSpec{.pattern = ""});
   return fmt::format(
-      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} | {} x {} | {}",
-      mamba.pattern, mamba.state, mamba.heads, mamba.groups, m.EncoderLayers(), m.layers, m.hidden, m.heads,
-      m.kv_heads, m.head_dim, m.ffn, m.vocab, m.seq_len, WordOf(m.activation), m.tie_embeddings, experts,
-      top_k, shared, m.LayersWithExperts(), m.DenseFfn(),
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} | {} x {} | {}",
+      net.pattern, net.packed(), mamba.pattern, mamba.state, mamba.heads, mamba.groups, m.EncoderLayers(),
+      m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn, m.vocab, m.seq_len, WordOf(m.activation),
+      m.tie_embeddings, experts, top_k, shared, m.LayersWithExperts(), m.DenseFfn(),
       m.latent_attention ? m.latent_attention->kv_rank : 0, m.AttentionTokens(), m.ExpertWidth(),
       m.MtpLayers(), modules, fmt::join(m.widths, "-"), plan.world_size, s.cluster.device,
       plan.model.tokens_per_step);

@@ -194,7 +194,7 @@ std::vector<std::string_view> SlowSteps(const Scenario& scenario) {
   if (Has(kinds, DataParallelKind::kZero2)) slow.push_back("zero2");
   if (Has(kinds, DataParallelKind::kZero3)) slow.push_back("zero3");
   if (scenario.model.encoder) slow.push_back("model.encoder");
-  if (scenario.model.mamba) slow.push_back("model.mamba");
+  if (scenario.model.has_pattern()) slow.push_back(scenario.model.pattern_block());
   if (!scenario.model.encoder && scenario.model.position == PositionKind::kRelative)
     slow.push_back("model.position: relative");
   if (scenario.optimizer.zero_redundancy) slow.push_back("optimizer.zero_redundancy");

@@ -136,7 +136,8 @@ double AttentionWeights(const ModelSpec& model) {
   const double h = static_cast<double>(model.hidden), heads = static_cast<double>(model.heads);
   const double queries = heads * static_cast<double>(model.head_dim);
   if (!model.latent_attention)
-    return h * (2 * queries + 2.0 * static_cast<double>(model.kv_heads * model.head_dim));
+    return h * ((model.attention_gate ? 3 : 2) * queries +
+                2.0 * static_cast<double>(model.kv_heads * model.head_dim));
   const LatentAttentionSpec& latent = *model.latent_attention;
   const double q_rank = static_cast<double>(latent.q_rank), kv_rank = static_cast<double>(latent.kv_rank);
   const double rotated = static_cast<double>(latent.rope_dim),
@@ -154,6 +155,14 @@ double MambaWeights(const ModelSpec& model) {
   return number(model.hidden * (packed + inner)) + 3.5 * number(inner * mamba.state);
 }
 
+// The same of one with a gated delta network.
+double DeltaNetWeights(const ModelSpec& model) {
+  const auto number = [](int64_t x) { return static_cast<double>(x); };
+  const DeltaNetSpec& net = *model.delta_net;
+  return number(model.hidden * (net.packed() + net.inner()) + net.convolved() * net.conv) +
+         4 * number(net.inner() * net.key_dim);
+}
+
 // Of one layer's experts, those that a token uses; with the projections to latents and from them.
 double ExpertWeights(const ModelSpec& model) {
   const auto number = [](int64_t x) { return static_cast<double>(x); };
@@ -168,11 +177,14 @@ double ExpertWeights(const ModelSpec& model) {
 // uses.
 double LayersWeights(const ModelSpec& model) {
   const double h = static_cast<double>(model.hidden), matrices = IsGated(model.activation) ? 3 : 2;
-  const double attention = AttentionWeights(model), of_mamba = model.mamba ? MambaWeights(model) : 0;
+  const double attention = AttentionWeights(model);
+  const double recurrent = model.mamba ? MambaWeights(model) : model.delta_net ? DeltaNetWeights(model) : 0;
   const double experts = model.experts ? ExpertWeights(model) : 0;
   const double dense = matrices * h * static_cast<double>(model.DenseFfn());
   const auto of = [&](const LayerKind& kind) {
-    return (kind.has_mixer ? kind.is_mamba ? of_mamba : attention : 0) +
+    return (kind.is_recurrent() ? recurrent
+            : kind.has_mixer()  ? attention
+                                : 0) +
            (kind.has_mlp ? kind.has_experts ? experts : dense : 0);
   };
   double weights = 0;

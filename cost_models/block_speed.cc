@@ -21,7 +21,7 @@ struct Layers {
 Layers LastPeriodOf(const ModelSpec& model) {
   const int64_t period = model.LayerPeriod();
   int64_t before =
-      model.experts && !model.mamba ? CeilDivide(model.experts->first_dense, period) * period : 0;
+      model.experts && !model.has_pattern() ? CeilDivide(model.experts->first_dense, period) * period : 0;
   if (before == 0) before = period;
   const int64_t all = std::min(before + period, model.layers);
   return {all, std::max<int64_t>(all - period, 0)};

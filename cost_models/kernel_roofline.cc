@@ -196,12 +196,12 @@ CausalWork CausalWorkOf(const Attention& a) {
   return {seq, useful_alike / useful};
 }
 
-// What a tile of queries takes beside the tiles of scores that it sees, where a window lets it see few: cuDNN's
-// own benchmark (cudnn-frontend, sdpa_benchmark_training) has 128 heads of 64 columns over 8,192 tokens with a
-// window of 128 in 0.41 and 0.90 ms forward and backward on a GB200, and 64 of 128 columns (8 of keys) with one
-// of 1,024 in 0.42 and 1.00 ms, on an H200 in 0.74 and 2.15. From rates of whole attention follow 0.08, 0.35,
-// 0.31, 0.95, 0.57 and 1.96: 6.2, 10.5, 5.5, 2.1, 7.2 and 8.0 us a tile are missing if it is the less, the
-// more of the scores the window leaves. Here it is their mean.
+// What a tile of queries takes beside the tiles of scores that it sees, where a window lets it see few:
+// cuDNN's own benchmark (cudnn-frontend, sdpa_benchmark_training) has 128 heads of 64 columns over 8,192
+// tokens with a window of 128 in 0.41 and 0.90 ms forward and backward on a GB200, and 64 of 128 columns (8
+// of keys) with one of 1,024 in 0.42 and 1.00 ms, on an H200 in 0.74 and 2.15. From rates of whole attention
+// follow 0.08, 0.35, 0.31, 0.95, 0.57 and 1.96: 6.2, 10.5, 5.5, 2.1, 7.2 and 8.0 us a tile are missing if it
+// is the less, the more of the scores the window leaves. Here it is their mean.
 constexpr Duration kTileInWindow = Microseconds(6.5);
 
 template <typename Attention>
@@ -259,13 +259,14 @@ DType MultipliedAs(const Product& g, const DeviceSpec& device) {
 
 // What state-spaces/mamba's kernels reach, over the peak in fp32 without tensor cores: their small products
 // run on tensor cores, but with as much work beside them. On an H100 the five kernels of forward take 92.5 ns
-// a token (vLLM pull request 27299: 128 heads of 64 columns, a state of 128, one group, chunks of 256, 262,144
-// tokens), of which passes over memory, at its rate, are 34.7; the other 57.8 are for 6.33 MFLOP. No rates of
-// backward, nor of other devices, are published; they are taken to follow.
+// a token (vLLM pull request 27299: 128 heads of 64 columns, a state of 128, one group, chunks of 256,
+// 262,144 tokens), of which passes over memory, at its rate, are 34.7; the other 57.8 are for 6.33 MFLOP. No
+// rates of backward, nor of other devices, are published; they are taken to follow.
 constexpr double kStateSpaceRate = 1.64;
 
-// Windtunnel's kernels go token by token, without tensor cores: five operations a column of the state forward and
-// sixteen backward (runtime/cuda/kernels/state_space_scan.cu). What they reach of the peak has not been measured.
+// Windtunnel's kernels go token by token, without tensor cores: five operations a column of the state forward
+// and sixteen backward (runtime/cuda/kernels/state_space_scan.cu). What they reach of the peak has not been
+// measured.
 constexpr double kScanRate = 0.5;
 
 Result<Duration> StateSpaceTime(const StateSpaceShape& s, Flops flops, bool is_backward,
@@ -280,6 +281,63 @@ Result<Duration> StateSpaceTime(const StateSpaceShape& s, Flops flops, bool is_b
   }
   // (In fp32, products run without tensor cores; half of the peak is an assumption.)
   return flops / (fp32 * (SizeOf(s.dtype) == Bytes(2) ? kStateSpaceRate : 0.5));
+}
+
+// flash-linear-attention's kernels of chunks of 64 tokens (fla/ops/gated_delta_rule/chunk.py): some compute
+// all chunks at once, others go through a sequence chunk by chunk. The constants are from FlashQLA's
+// measurements of FLA 0.5.1 on H200s and GB200s, by CUDA graphs, with heads of 128
+// (benchmark_results_H200.txt and _GB200.txt). Of the 126 forwards of 8,192 tokens and more, 4 to 64 heads
+// and up to 8 sequences, the mean error is 5 % on H200s and 7 % on GB200s, and the largest 20 and 24 %, too
+// slow with 64 heads. The fewer backwards, and an A800's and an H800's forward, which are others'
+// measurements, are met within 9 %.
+constexpr double kChunkReads = 1.45;  // of what kernels move, over what they read and write once
+constexpr double kChunkTflops =
+    103;  // where products bound them, on GB200s; they use the tensor cores of A100s
+constexpr double kChunkShareOfPeak =
+    0.16;  // at most so much of the peak in 16 bits; an assumption, for older ones
+constexpr double kForwardStepUs = 1.3, kBackwardStepUs = 4.0;  // of one chunk behind the other
+
+// What kernels of chunks move, in numbers of 16 bits of a token and head, and their FLOPs.
+struct ChunkKernels {
+  double numbers = 0, flops = 0;
+  Duration Time(const DeltaNetShape& s, const DeviceSpec& device, FlopRate rate) const {
+    const double heads = static_cast<double>(s.tokens() * s.value_heads);
+    const Bytes bytes(std::llround(2 * kChunkReads * numbers * heads));
+    return std::max(MemoryTime(bytes, device), Flops(flops * heads) / rate);
+  }
+};
+
+Result<Duration> DeltaNetTime(const DeltaNetShape& s, Flops flops, bool is_backward, const DeviceSpec& device,
+                              const KernelOptions& options) {
+  const FlopRate fp32 = device.PeakFor(DType::kFloat32);
+  const bool is_own = options.flash == FlashKernels::kWindtunnel;
+  if (is_own || SizeOf(s.dtype) != Bytes(2)) {
+    if (fp32 == FlopRate())
+      return InvalidInput(
+          "{} has no figure for arithmetic in fp32, expected peak_tflops.fp32 with model.delta_net",
+          device.name);
+    // Token by token: operations a number of the state (runtime/cuda/kernels/delta_net_scan.cu).
+    const double of_state = is_backward ? 23 : 7;
+    if (is_own)
+      return Flops(of_state * static_cast<double>(s.tokens() * s.inner() * s.key_dim)) / (fp32 * kScanRate);
+    return flops / (fp32 * 0.5);
+  }
+  const double k = static_cast<double>(s.key_dim), v = static_cast<double>(s.value_dim), c = kDeltaNetChunk;
+  const double state = k * v / c, tiles = std::ceil(v / 64);
+  // Backward makes what forward made of keys and states again.
+  const ChunkKernels forward{.numbers = 5 * k + 4 * v + 3 * c + state,
+                             .flops = 2 * c * (2 * k + 2 * v) + 1.25 * c * k + 2 * k * v};
+  const ChunkKernels states{.numbers = 2 * k * tiles + 2 * v + state, .flops = 4 * k * v};
+  const ChunkKernels backward{
+      .numbers = 16 * k + 13 * v + 2 * c + 2 * state,
+      .flops = 2 * c * (2 * k + 2 * v) + c * (16 * k + 8 * v) + 4 * c * c + 6 * k * v};
+  const ChunkKernels gradients{.numbers = 3 * k * tiles + 3 * v + state, .flops = 6 * k * v};
+  const FlopRate rate = std::min(Tflops(kChunkTflops), device.PeakFor(DType::kBFloat16) * kChunkShareOfPeak);
+  Duration behind = states.Time(s, device, rate);
+  if (is_backward) behind += gradients.Time(s, device, rate);
+  const double steps = std::ceil(static_cast<double>(s.seq) / c);
+  const Duration latency = Microseconds(steps * (is_backward ? kBackwardStepUs : kForwardStepUs));
+  return (is_backward ? backward : forward).Time(s, device, rate) + std::max(behind, latency);
 }
 
 Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {
@@ -312,6 +370,10 @@ Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, co
     return StateSpaceTime(*s, FlopsOf(kind), false, device, options);
   if (const auto* s = std::get_if<StateSpaceBackward>(&kind))
     return StateSpaceTime(*s, FlopsOf(kind), true, device, options);
+  if (const auto* s = std::get_if<DeltaNetForward>(&kind))
+    return DeltaNetTime(*s, FlopsOf(kind), false, device, options);
+  if (const auto* s = std::get_if<DeltaNetBackward>(&kind))
+    return DeltaNetTime(*s, FlopsOf(kind), true, device, options);
   return Duration();
 }
 

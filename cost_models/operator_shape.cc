@@ -117,6 +117,10 @@ class Shaper {
   }
   void operator()(const StateSpaceForward& s) { OfStateSpace(s, false); }
   void operator()(const StateSpaceBackward& s) { OfStateSpace(s, true); }
+  void operator()(const DeltaNetForward& s) { OfDeltaNet(s, false); }
+  void operator()(const DeltaNetBackward& s) { OfDeltaNet(s, true); }
+  void operator()(const GateForward& g) { OfGate(g, false); }
+  void operator()(const GateBackward& g) { OfGate(g, true); }
   void operator()(const ActivationForward& a) { OfActivation(a, false); }
   void operator()(const ActivationBackward& a) { OfActivation(a, true); }
   void operator()(const EmbeddingForward& e) { OfEmbedding(e, false); }
@@ -255,6 +259,23 @@ class Shaper {
     Tensor("states", chunks * Product(s.inner(), s.state));
     Tensor("scores", tokens * Product(s.groups, s.chunk));
     Says("several_sequences", s.batch > 1);
+    Issued(is_backward);
+  }
+  void OfDeltaNet(const DeltaNetShape& s, bool is_backward) {
+    Main("inner", Product(s.tokens(), s.inner()), s.dtype);
+    Tensor("packed", Product(s.tokens(), s.packed()));
+    Tensor("convolved", Product(s.tokens(), s.convolved()));
+    Tensor("keys", Product(s.tokens(), 2 * s.keys()));  // and queries
+    Tensor("repeated", Product(s.tokens(), 2 * s.value_heads * s.key_dim));
+    Tensor("factors", Product(s.tokens(), s.value_heads));
+    Says("repeats", s.value_heads > s.key_heads);
+    Issued(is_backward);
+  }
+  template <typename Gate>
+  void OfGate(const Gate& g, bool is_backward) {
+    Main("output", Product(g.rows, g.columns), g.dtype);
+    Tensor("gates", Product(g.rows, g.by_row ? 1 : g.columns));
+    Says("by_row", g.by_row);
     Issued(is_backward);
   }
   template <typename Bias>

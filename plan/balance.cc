@@ -66,8 +66,8 @@ double CostOf(const LayerCosts& costs, const StageRange& stage) {
 // All layers cost the same. Embedding and head cost nothing if the layers divide evenly among stages, else as
 // much as a layer each: Megatron-Core's account_for_embedding_in_pipeline_split and
 // account_for_loss_in_pipeline_split, Megatron-DeepSpeed's partition methods "type:transformer" and
-// "type:transformer|embedding". Where the head is a stage by itself, only the modules of multi-token prediction
-// count besides, each as a layer.
+// "type:transformer|embedding". Where the head is a stage by itself, only the modules of multi-token
+// prediction count besides, each as a layer.
 LayerCosts CountedLayers(const Scenario& scenario, int stages) {
   const int64_t layers = LayerCount(scenario.model);
   const std::vector<double> each(static_cast<size_t>(layers), 1.0);
@@ -263,9 +263,10 @@ Parts MeasureLayer(const Scenario& scenario, const OperatorTimes& times, const L
     shorter.model.experts->first_dense = kind.has_experts ? 0 : 1;
     shorter.model.experts->every = 1;
   }
-  if (shorter.model.mamba) {
-    std::string& pattern = shorter.model.mamba->pattern;
-    pattern = kind.has_mixer ? std::string(1, kind.is_mamba ? 'M' : '*') : std::string();
+  if (shorter.model.has_pattern()) {
+    std::string& pattern =
+        shorter.model.mamba ? shorter.model.mamba->pattern : shorter.model.delta_net->pattern;
+    pattern = kind.has_mixer() ? std::string(1, LetterOf(kind.mixer)) : std::string();
     if (kind.has_mlp) pattern += kind.has_experts ? 'E' : '-';
   }
   shorter.model.sliding_window.reset();

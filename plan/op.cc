@@ -248,6 +248,26 @@ std::string KeyOf(const StateSpaceForward& s) { return StateSpaceKey("forward", 
 
 std::string KeyOf(const StateSpaceBackward& s) { return StateSpaceKey("backward", s); }
 
+std::string DeltaNetKey(std::string_view direction, const DeltaNetShape& s) {
+  return fmt::format(FMT_COMPILE("delta_net_{} {} b={} s={} k={}x{} v={}x{} conv={}"), direction,
+                     Name(s.dtype), s.batch, s.seq, s.key_heads, s.key_dim, s.value_heads, s.value_dim,
+                     s.conv);
+}
+
+std::string KeyOf(const DeltaNetForward& s) { return DeltaNetKey("forward", s); }
+
+std::string KeyOf(const DeltaNetBackward& s) { return DeltaNetKey("backward", s); }
+
+std::string KeyOf(const GateForward& g) {
+  return fmt::format(FMT_COMPILE("gate_forward rows={} columns={}{}{}"), g.rows, g.columns,
+                     Flag(g.by_row, " by_row"), TypeSuffix(g.dtype));
+}
+
+std::string KeyOf(const GateBackward& g) {
+  return fmt::format(FMT_COMPILE("gate_backward rows={} columns={}{}{}"), g.rows, g.columns,
+                     Flag(g.by_row, " by_row"), TypeSuffix(g.dtype));
+}
+
 std::string KeyOf(const ActivationForward& a) {
   return fmt::format(FMT_COMPILE("activation_forward {} rows={} columns={}{}{}"), WordOf(a.kind), a.rows,
                      a.columns, Flag(a.weighted, " weighted"), TypeSuffix(a.dtype));
@@ -467,6 +487,10 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const JoinLatentHeads&) { return std::string_view("rope"); },
                                [](const StateSpaceForward&) { return std::string_view("state_space"); },
                                [](const StateSpaceBackward&) { return std::string_view("state_space"); },
+                               [](const DeltaNetForward&) { return std::string_view("delta_net"); },
+                               [](const DeltaNetBackward&) { return std::string_view("delta_net"); },
+                               [](const GateForward&) { return std::string_view("activation"); },
+                               [](const GateBackward&) { return std::string_view("activation"); },
                                [](const ActivationForward&) { return std::string_view("activation"); },
                                [](const ActivationBackward&) { return std::string_view("activation"); },
                                [](const EmbeddingForward&) { return std::string_view("embedding"); },

@@ -13,18 +13,17 @@
 
 namespace windtunnel {
 
-using AnyKind =
-    std::variant<Gemm, GroupedGemm, RouteTokens, RouteTokensBackward, DispatchTokens, CombineTokens,
-                 CombineBackward, Fp8Amax, Fp8Cast, ColumnSum, SumParts, AddBias, NormForward, NormBackward,
-                 HeadNormForward, HeadNormBackward, AttentionForward, AttentionBackward,
-                 ContextAttentionForward, ContextAttentionBackward, MergeAttention, CopyColumns, SplitColumns,
-                 SwapBlocks, Dropout, RelativeBias, RelativeBiasBackward, Rope, JoinLatentHeads,
-                 StateSpaceForward, StateSpaceBackward, ActivationForward, ActivationBackward,
-                 EmbeddingForward, EmbeddingBackward, CrossEntropy, VocabParallelMaximum, VocabParallelSums,
-                 VocabParallelLoss, MeanSquaredError, Copy, Quantize, Dequantize, Scale, PackShards,
-                 UnpackShards, CopyTensors, Fill, UnscaleGradients, UpdateLossScale, GradientNorm, SquareRoot,
-                 ClipGradients, OptimizerUpdate, MuonDirection, MuonUpdate, InitializeParameter, LoadBatch,
-                 Collective, Send, Receive, HostWait>;
+using AnyKind = std::variant<
+    Gemm, GroupedGemm, RouteTokens, RouteTokensBackward, DispatchTokens, CombineTokens, CombineBackward,
+    Fp8Amax, Fp8Cast, ColumnSum, SumParts, AddBias, NormForward, NormBackward, HeadNormForward,
+    HeadNormBackward, AttentionForward, AttentionBackward, ContextAttentionForward, ContextAttentionBackward,
+    MergeAttention, CopyColumns, SplitColumns, SwapBlocks, Dropout, RelativeBias, RelativeBiasBackward, Rope,
+    JoinLatentHeads, StateSpaceForward, StateSpaceBackward, DeltaNetForward, DeltaNetBackward,
+    ActivationForward, ActivationBackward, GateForward, GateBackward, EmbeddingForward, EmbeddingBackward,
+    CrossEntropy, VocabParallelMaximum, VocabParallelSums, VocabParallelLoss, MeanSquaredError, Copy,
+    Quantize, Dequantize, Scale, PackShards, UnpackShards, CopyTensors, Fill, UnscaleGradients,
+    UpdateLossScale, GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate, MuonDirection, MuonUpdate,
+    InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait>;
 
 template <typename T>
 concept OneOfTheKinds = !std::derived_from<T, AnyKind>;

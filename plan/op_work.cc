@@ -90,15 +90,30 @@ Bytes KeysAndValuesOf(const Attention& a) {
 
 // By chunks (Dao and Gu, arXiv:2405.21060, section 6). A multiply-add of a column of each head with each
 // column of its state makes a state, or reads one: twice in forward, five times in backward. Within a chunk,
-// of whose pairs of tokens half are seen, C B^T and its product with x: once each in forward; in backward C B^T
-// and its gradient's two products, and three products of heads, one of which _mamba_chunk_scan_combined_bwd of
-// state-spaces/mamba makes twice.
+// of whose pairs of tokens half are seen, C B^T and its product with x: once each in forward; in backward C
+// B^T and its gradient's two products, and three products of heads, one of which
+// _mamba_chunk_scan_combined_bwd of state-spaces/mamba makes twice.
 double StateSpaceProducts(const StateSpaceShape& s, bool is_backward) {
   const auto number = [](int64_t x) { return static_cast<double>(x); };
   const double of_states = number(s.inner() * s.state) * (is_backward ? 5 : 2);
   const double columns = is_backward ? number(3 * (s.shared() + s.inner())) : number(s.shared() + s.inner());
   const double seen = number(std::min(s.chunk, s.seq) + 1) / 2;
   return 2 * number(s.tokens()) * (of_states + seen * columns);
+}
+
+// By chunks of 64 tokens (Yang et al., arXiv:2412.06464, section 3.3; flash-linear-attention's
+// chunk_gated_delta_rule). A multiply-add of each column of a head's keys with each of its values makes a
+// state, reads one for the outputs, and one for what tokens correct: three times in forward, eight in
+// backward, which makes the states again. Within a chunk, products of tokens with tokens: K K^T, the inverse
+// of that, its products with K and V, Q K^T and its product with V; in backward the first four again, and two
+// for each.
+double DeltaNetProducts(const DeltaNetShape& s, bool is_backward) {
+  const auto number = [](int64_t x) { return static_cast<double>(x); };
+  const double chunk = number(std::min<int64_t>(kDeltaNetChunk, s.seq));
+  const double states = number(s.inner() * s.key_dim) * (is_backward ? 8 : 3);
+  const double of_keys = 3 * number(s.key_dim), of_values = 2 * number(s.value_dim);
+  const double pairs = number(s.value_heads) * chunk * (of_keys + of_values + chunk / 3);
+  return 2 * number(s.tokens()) * (states + pairs * (is_backward ? 3 : 1));
 }
 
 Bytes F32(int64_t elements) { return Bytes(4) * elements; }
@@ -193,6 +208,18 @@ Bytes BytesOf(const StateSpaceForward& s) {
 Bytes BytesOf(const StateSpaceBackward& s) {
   return SizeOf(s.dtype) * (s.tokens() * (2 * s.packed() + 2 * s.inner())) + F32(s.tokens() * s.groups);
 }
+Bytes BytesOf(const DeltaNetForward& s) {
+  return SizeOf(s.dtype) * (s.tokens() * (s.packed() + 2 * s.inner())) + F32(s.tokens() * s.value_heads);
+}
+Bytes BytesOf(const DeltaNetBackward& s) {
+  return SizeOf(s.dtype) * (s.tokens() * (2 * s.packed() + 2 * s.inner())) + F32(s.tokens() * s.value_heads);
+}
+template <typename Gate>
+int64_t GatesOf(const Gate& g) {
+  return g.by_row ? g.rows : g.rows * g.columns;
+}
+Bytes BytesOf(const GateForward& g) { return SizeOf(g.dtype) * (2 * g.rows * g.columns + GatesOf(g)); }
+Bytes BytesOf(const GateBackward& g) { return SizeOf(g.dtype) * (3 * g.rows * g.columns + 2 * GatesOf(g)); }
 Bytes BytesOf(const ActivationForward& a) {
   const Bytes weights = a.weighted ? F32(a.rows) : Bytes(0);
   return SizeOf(a.dtype) * (a.rows * a.columns * (IsGated(a.kind) ? 3 : 2)) + weights;
@@ -260,6 +287,8 @@ Flops FlopsOf(const OpKind& kind) {
                  [](const ContextAttentionBackward& a) { return Flops(ContextProducts(a, 3, 2)); },
                  [](const StateSpaceForward& s) { return Flops(StateSpaceProducts(s, false)); },
                  [](const StateSpaceBackward& s) { return Flops(StateSpaceProducts(s, true)); },
+                 [](const DeltaNetForward& s) { return Flops(DeltaNetProducts(s, false)); },
+                 [](const DeltaNetBackward& s) { return Flops(DeltaNetProducts(s, true)); },
                  [](const auto&) { return Flops(0); }},
       kind);
 }

@@ -373,6 +373,19 @@ double Transformer::UnseenByMean() const {
   return of_source * share + of_sequence * (1 - share);
 }
 
+namespace {
+
+// Of one layer with states, a token's forward and backward, beside its projections (training.py of
+// Megatron-LM, mamba_layer_flops and gdn_layer_flops); backward is twice forward. Mamba-2: a multiply-add
+// each that makes a state and that reads it, and three more operations. A gated delta network: two that make
+// a state and two that read it.
+double ScanFlops(const ModelSpec& spec) {
+  if (spec.mamba) return 21.0 * static_cast<double>(spec.mamba->inner() * spec.mamba->state);
+  return spec.delta_net ? 24.0 * static_cast<double>(spec.delta_net->inner() * spec.delta_net->key_dim) : 0;
+}
+
+}  // namespace
+
 ModelStatistics Transformer::Statistics(int64_t parameters, int64_t frozen) const {
   ModelStatistics statistics;
   statistics.parameters = parameters;
@@ -403,12 +416,9 @@ ModelStatistics Transformer::Statistics(int64_t parameters, int64_t frozen) cons
       static_cast<double>(statistics.parameters_without_positions) - unseen + again - UnseenByMean();
   // Of the parameters that are seen; those that are not seen are frozen as well, or none are.
   const double seen_frozen = frozen > 0 ? seen - static_cast<double>(parameters - frozen) : 0;
-  // A multiply-add each that makes a state and that reads it, and three more operations (training.py of
-  // Megatron-LM, mamba_layer_flops); twice that in backward.
-  const int64_t scans_of_predictors = predicts && spec_.KindOfModules().is_mamba ? spec_.mtp->layers : 0;
-  const double scans = spec_.mamba ? 21.0 * static_cast<double>((spec_.MambaLayers() + scans_of_predictors) *
-                                                                spec_.mamba->inner() * spec_.mamba->state)
-                                   : 0;
+  const int64_t scans_of_predictors =
+      predicts && spec_.KindOfModules().is_recurrent() ? spec_.mtp->layers : 0;
+  const double scans = ScanFlops(spec_) * static_cast<double>(spec_.RecurrentLayers() + scans_of_predictors);
   statistics.flops_per_token = Flops(
       scans + 6.0 * seen - 2.0 * seen_frozen +
       6.0 * static_cast<double>(spec_.heads * (spec_.head_dim + spec_.ValueDim())) * spec_.AttentionTokens());

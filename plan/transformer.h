@@ -1,9 +1,10 @@
-// Transformers in the style of GPT, Llama, BERT and T5: embedding, blocks of (norm, attention, norm, MLP) with
-// residuals, final norm, head; and before them an encoder, if there is one (plan/transformer_encoder.cc). The
-// residual additions are fused into the norm that follows them. In blocks with a parallel residual
-// (ModelSpec::parallel_residual), attention and MLP take the block's input, and their sum joins it. With
-// ModelSpec::residual_from_norm the stream goes on from each norm's output; it is the same operators. With
-// ModelSpec::mamba, some blocks have a state space model instead of attention, and some no MLP.
+// Transformers in the style of GPT, Llama, BERT and T5: embedding, blocks of (norm, attention, norm, MLP)
+// with residuals, final norm, head; and before them an encoder, if there is one
+// (plan/transformer_encoder.cc). The residual additions are fused into the norm that follows them. In blocks
+// with a parallel residual (ModelSpec::parallel_residual), attention and MLP take the block's input, and
+// their sum joins it. With ModelSpec::residual_from_norm the stream goes on from each norm's output; it is
+// the same operators. With ModelSpec::mamba or delta_net, some blocks have a state space model or a gated
+// delta network instead of attention, and some no MLP.
 //
 // Recomputation drops activations after a block's forward and makes them again at the beginning of its
 // backward (single modules: later):
@@ -131,6 +132,7 @@ class Transformer : public Model {
   TransformerBlock RegisterBlock(Role& role, const std::string& name, ModuleId parent, const LayerKind& kind);
   void RegisterAttention(Role& role, const std::string& prefix, TransformerBlock& block);
   void RegisterStateSpace(Role& role, const std::string& prefix, TransformerBlock& block);
+  void RegisterDeltaNet(Role& role, const std::string& prefix, TransformerBlock& block);
   // Nothing if positions are of another kind.
   std::optional<RelativePositions> RegisterRelative(Role& role, const std::string& name,
                                                     const TokenStream& stream, bool causal);
@@ -166,6 +168,18 @@ class Transformer : public Model {
                      BlockActivations& saved);
   void ProjectQkv(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void PrepareHeads(const LayerContext& c, const TransformerBlock& block, Slice qkv, BlockActivations& saved);
+  // Model spec's attention_gate: takes what the first projection gives apart, multiplies attention's output,
+  // and puts the gradients together again, one part for each layer.
+  Slice TakeGateApart(const LayerContext& c, const TransformerBlock& block, Slice outputs,
+                      BlockActivations& saved);
+  void GateAttention(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  Slice GateAttentionBackward(const LayerContext& c, const TransformerBlock& block, Slice dout,
+                              BlockActivations& saved);
+  std::vector<Slice> WithGate(const LayerContext& c, const TransformerBlock& block, Slice dqkv,
+                              const BlockActivations& saved) const;
+  Slice ProjectDense(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  Slice SharedBackward(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved,
+                       Slice dx);
   void Attend(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice ForwardToMlp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice AttentionForwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
@@ -204,7 +218,7 @@ class Transformer : public Model {
                       Slice dx);
   Slice ParallelBackward(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved,
                          Slice dx);
-  Slice MlpBackwardOps(const LayerContext& c, const TransformerBlock& block, const BlockActivations& saved,
+  Slice MlpBackwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved,
                        Slice dx);
   Slice DenseBackward(const LayerContext& c, const TransformerBlock& block, const BlockActivations& saved,
                       Slice dx);
@@ -225,15 +239,15 @@ class Transformer : public Model {
   }
   // Whether the final norm is in the stage, and behind it the modules that predict further tokens.
   bool ends_model() const { return spec_.mtp ? stage_.has_mtp : stage_.is_last; }
-  // What frameworks do otherwise with a state space model (StateSpace::Style). In Megatron-Core the norm before
-  // it is part of the first projection, and is not recomputed; and the MLP behind it is a layer of its own, the
-  // input of which full recomputation keeps.
+  // What frameworks do otherwise with a state space model (StateSpace::Style). In Megatron-Core the norm
+  // before it is part of the first projection, and is not recomputed; and the MLP behind it is a layer of its
+  // own, the input of which full recomputation keeps.
   static bool MakesOutputAgain(const TransformerBlock& block) {
     return block.state_space && block.state_space->style == StateSpace::Style::kOutputAgain;
   }
-  // The parts of a layer that its mixer, the norm before its MLP, the MLP or experts as a branch, and the dense
-  // MLP or shared expert are.
-  static LayerPart MixerPart(const TransformerBlock& block);
+  // The parts of a layer that its mixer, the norm before its MLP, the MLP or experts as a branch, and the
+  // dense MLP or shared expert are.
+  LayerPart MixerPart(const TransformerBlock& block) const;
   static LayerPart MlpPart(const TransformerBlock& block);
   static LayerPart MlpBranchPart(const TransformerBlock& block);
   static LayerPart DensePart(const TransformerBlock& block);

@@ -13,7 +13,90 @@ void Transformer::ProjectQkv(const LayerContext& c, const TransformerBlock& bloc
     return;
   }
   saved.qkv_input = block.qkv.InputToKeep(c, saved.norm1.y);
-  PrepareHeads(c, block, block.qkv.Forward(c, saved.qkv_input, block.stream.tokens), saved);
+  Slice qkv = block.qkv.Forward(c, saved.qkv_input, block.stream.tokens);
+  if (spec_.attention_gate) qkv = TakeGateApart(c, block, qkv, saved);
+  PrepareHeads(c, block, qkv, saved);
+}
+
+Slice Transformer::TakeGateApart(const LayerContext& c, const TransformerBlock& block, Slice outputs,
+                                 BlockActivations& saved) {
+  const int64_t rows = block.stream.tokens, all = outputs.elements / rows, columns = heads_ * spec_.head_dim;
+  if (block.qkv.layers.size() > 1) {  // each layer's output is in one piece
+    const int64_t of_heads = rows * (all - columns);
+    saved.gate = {outputs.buffer, outputs.offset + of_heads, rows * columns};
+    return {outputs.buffer, outputs.offset, of_heads};
+  }
+  const std::string name = AttentionName(block);
+  const auto take = [&](const char* what, int64_t first, int64_t taken) {
+    const Slice part = c.Activation(name + what, rows * taken);
+    c.b.Add(CopyColumns{.rows = rows,
+                        .columns = taken,
+                        .from_first = first,
+                        .from_stride = all,
+                        .to_stride = taken,
+                        .dtype = types_.activations},
+            name + what, {outputs}, {part});
+    return part;
+  };
+  saved.gate = take(".gate", all - columns, columns);
+  return take(".heads", 0, all - columns);
+}
+
+void Transformer::GateAttention(const LayerContext& c, const TransformerBlock& block,
+                                BlockActivations& saved) {
+  if (!spec_.attention_gate) return;
+  const std::string name = AttentionName(block) + ".gated";
+  saved.ungated = saved.attention;
+  saved.attention = c.Activation(name, saved.ungated.elements);
+  c.b.Add(
+      GateForward{
+          .rows = block.stream.tokens, .columns = heads_ * spec_.head_dim, .dtype = types_.activations},
+      name, {saved.ungated, saved.gate}, {saved.attention});
+}
+
+Slice Transformer::GateAttentionBackward(const LayerContext& c, const TransformerBlock& block, Slice dout,
+                                         BlockActivations& saved) {
+  if (!spec_.attention_gate) return dout;
+  const std::string name = AttentionName(block) + ".gated";
+  saved.dgate = c.Activation(name + ".dgate", saved.gate.elements);
+  const Slice dx = c.Activation(name + ".dx", dout.elements);
+  c.b.Add(
+      GateBackward{
+          .rows = block.stream.tokens, .columns = heads_ * spec_.head_dim, .dtype = types_.activations},
+      name, {dout, saved.ungated, saved.gate}, {dx, saved.dgate});
+  return dx;
+}
+
+std::vector<Slice> Transformer::WithGate(const LayerContext& c, const TransformerBlock& block, Slice dqkv,
+                                         const BlockActivations& saved) const {
+  const int64_t rows = block.stream.tokens;
+  if (!spec_.attention_gate) return block.qkv.PartsOf(dqkv, rows);
+  const std::vector<Linear>& layers = block.qkv.layers;
+  if (layers.size() > 1) {
+    std::vector<Slice> parts;
+    int64_t first = dqkv.offset;
+    for (size_t i = 0; i + 1 < layers.size(); ++i) {
+      parts.push_back({dqkv.buffer, first, rows * layers[i].out});
+      first += parts.back().elements;
+    }
+    parts.push_back(saved.dgate);
+    return parts;
+  }
+  const std::string name = AttentionName(block) + ".dqkv";
+  const Slice joined = c.Activation(name, dqkv.elements + saved.dgate.elements);
+  int64_t first = 0;
+  for (const Slice& part : {dqkv, saved.dgate}) {
+    const int64_t columns = part.elements / rows;
+    c.b.Add(CopyColumns{.rows = rows,
+                        .columns = columns,
+                        .from_stride = columns,
+                        .to_first = first,
+                        .to_stride = joined.elements / rows,
+                        .dtype = types_.activations},
+            name, {part}, {joined});
+    first += columns;
+  }
+  return {joined};
 }
 
 // The operators between the projections and the attention core.
@@ -45,6 +128,7 @@ void Transformer::Mix(const LayerContext& c, const TransformerBlock& block, Bloc
   ProjectQkv(c, block, saved);
   Attend(c, block, saved);
   saved.attention = AttentionOf(c, block).Leave(saved.core.out);
+  GateAttention(c, block, saved);
 }
 
 Slice Transformer::Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
@@ -91,6 +175,23 @@ Slice Transformer::MlpForwardOps(const LayerContext& c, const TransformerBlock& 
   return ProjectDown(c, block, saved);
 }
 
+// The last GEMM of the dense MLP or the shared expert, with its gate.
+Slice Transformer::ProjectDense(const LayerContext& c, const TransformerBlock& block,
+                                BlockActivations& saved) {
+  Slice partial = kNoSlice;
+  const Slice out = block.down.Forward(c, saved.activated, block.stream.tokens, &partial);
+  if (KeepsDown(block)) saved.unneeded = {out, partial};
+  if (!block.shared_gate) return out;
+  saved.shared = out;
+  saved.shared_gate = block.shared_gate->Forward(c, saved.norm2.y, block.stream.rows);
+  const Slice gated = c.Activation(block.down.name + ".gated", out.elements);
+  c.b.Add(
+      GateForward{
+          .rows = block.stream.rows, .columns = spec_.hidden, .by_row = true, .dtype = types_.activations},
+      block.down.name + ".gated", {out, saved.shared_gate}, {gated});
+  return gated;
+}
+
 // The last GEMM of the dense MLP or the shared expert, and all of the routed experts.
 Slice Transformer::ForwardDown(const LayerContext& c, const TransformerBlock& block,
                                BlockActivations& saved) {
@@ -98,9 +199,7 @@ Slice Transformer::ForwardDown(const LayerContext& c, const TransformerBlock& bl
   if (block.has_dense) {
     const InPart part(c.b, DensePart(block));
     saved.activated = block.down.InputToKeep(c, saved.activated);
-    Slice partial = kNoSlice;
-    out = dense = block.down.Forward(c, saved.activated, block.stream.tokens, &partial);
-    if (KeepsDown(block)) saved.unneeded = {out, partial};
+    out = dense = ProjectDense(c, block, saved);
   }
   if (block.experts) out = block.experts->Forward(c, saved.norm2.y, saved.experts);
   if (block.experts && block.has_dense) c.AddTo(out, dense, MlpName(block) + ".sum");
@@ -174,8 +273,8 @@ Slice Transformer::BlockForward(const LayerContext& c, const TransformerBlock& b
   return PostNorm(c, block.mlp_post_norm, mlp, block.stream.rows, saved.mlp_post_norm);
 }
 
-LayerPart Transformer::MixerPart(const TransformerBlock& block) {
-  return block.state_space ? LayerPart::kMamba : LayerPart::kAttention;
+LayerPart Transformer::MixerPart(const TransformerBlock& block) const {
+  return block.state_space && spec_.mamba ? LayerPart::kMamba : LayerPart::kAttention;
 }
 
 LayerPart Transformer::MlpPart(const TransformerBlock& block) {
@@ -264,7 +363,7 @@ void Transformer::DropModules(const TransformerBlock& block, BlockActivations& s
       norm->y = norm->statistics = kNoSlice;
   }
   if (RunsDenseAgain(block)) {
-    saved.up_input = saved.activated = saved.between = kNoSlice;
+    saved.up_input = saved.activated = saved.between = saved.shared = saved.shared_gate = kNoSlice;
     saved.up.clear();
   }
   if (block.experts && RunsAgain(RecomputeModule::kMoe)) saved.experts = {};
@@ -358,7 +457,7 @@ void Transformer::RunMlpAgain(const LayerContext& c, const TransformerBlock& blo
     return;
   }
   saved.activated = block.down.InputToKeep(c, saved.activated);
-  if (!stops_early()) block.down.Forward(c, saved.activated, block.stream.tokens);
+  if (!stops_early() || block.shared_gate) ProjectDense(c, block, saved);
   else if (block.down.adapter) block.down.AdapterHidden(c, saved.activated, block.stream.tokens);
 }
 
@@ -466,8 +565,24 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Transf
   if (block.experts) block.experts->ComputeAgain(c, saved.experts, is_pytorch() && block.has_dense);
 }
 
+// The gradient of what the shared expert and its gate take.
+Slice Transformer::SharedBackward(const LayerContext& c, const TransformerBlock& block,
+                                  BlockActivations& saved, Slice dx) {
+  if (!block.shared_gate) return DenseBackward(c, block, saved, dx);
+  const std::string name = block.down.name + ".gated";
+  const Slice dshared = c.Activation(name + ".dx", dx.elements);
+  const Slice dgate = c.Activation(name + ".dgate", saved.shared_gate.elements);
+  c.b.Add(
+      GateBackward{
+          .rows = block.stream.rows, .columns = spec_.hidden, .by_row = true, .dtype = types_.activations},
+      name, {dx, saved.shared, saved.shared_gate}, {dshared, dgate});
+  const Slice dinput = DenseBackward(c, block, saved, dshared);
+  c.AddTo(dinput, block.shared_gate->Backward(c, dgate, saved.norm2.y, block.stream.rows), name + ".dx.sum");
+  return dinput;
+}
+
 Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock& block,
-                                  const BlockActivations& saved, Slice dx) {
+                                  BlockActivations& saved, Slice dx) {
   BackwardScope scope(c.hooks, block.mlp_module);
   const InPart part(c.b, MlpBranchPart(block));
   dx = c.InType(types_.activations, dx, MlpName(block) + ".dy");
@@ -481,7 +596,7 @@ Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock&
   }
   const Slice routed = block.experts->Backward(c, dx, saved.norm2.y, saved.experts);
   const InPart shared(c.b, LayerPart::kShared);
-  if (block.has_dense) c.AddTo(routed, DenseBackward(c, block, saved, dx), MlpName(block) + ".dx.sum");
+  if (block.has_dense) c.AddTo(routed, SharedBackward(c, block, saved, dx), MlpName(block) + ".dx.sum");
   return routed;
 }
 
@@ -519,15 +634,15 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Transformer
   RunAttentionAgain(c, block, saved);
   if (block.state_space) {
     const Slice dpacked = block.state_space->Backward(c, dout, saved.qkv, saved.state_space);
-    return block.qkv.Backward(c, {dpacked}, saved.qkv_input, block.stream.tokens, /*weight_ready=*/true,
-                              block.input_has_gradient);
+    return block.qkv.Backward(c, block.qkv.PartsOf(dpacked, block.stream.tokens), saved.qkv_input,
+                              block.stream.tokens, /*weight_ready=*/true, block.input_has_gradient);
   }
+  dout = GateAttentionBackward(c, block, dout, saved);
   Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core, &saved.dscores);
   if (block.latent) return block.latent->Backward(c, dqkv, saved.qkv_input, block.stream.rows, saved.latents);
   if (rotates()) c.b.Add(RopeOp(block, true), name + ".rope", {dqkv}, {dqkv});
   if (block.head_norm) block.head_norm->Backward(c, dqkv, saved.head_norm, block.stream.tokens);
-  return block.qkv.Backward(c, block.qkv.PartsOf(dqkv, block.stream.tokens), saved.qkv_input,
-                            block.stream.tokens,
+  return block.qkv.Backward(c, WithGate(c, block, dqkv, saved), saved.qkv_input, block.stream.tokens,
                             /*weight_ready=*/true, block.input_has_gradient);
 }
 

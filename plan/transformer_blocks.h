@@ -62,6 +62,8 @@ struct TransformerBlock {
   // Instead of up and down, which then belong to the shared expert, if there is one.
   std::optional<ExpertMlp> experts;
   bool has_dense = true;  // whether up and down exist
+  std::optional<Linear>
+      shared_gate;        // makes the number by whose sigmoid the shared expert's output is multiplied
   bool has_mlp = true;    // if not, the block ends with its projection, and has no norm2
   bool has_mixer = true;  // if not, the block begins with norm2: it has no attention, nor anything instead
   // Whether attention and MLP take the same stream; with kOneNorm, there is no norm2.
@@ -93,11 +95,14 @@ struct BlockActivations {
   Slice bias, dscores;          // of relative positions, all blocks'; what backward leaves for its gradient
   Slice qkv;                    // the input of the attention core, or of the state space model
   ContextAttention::Core core;  // the results of the attention core
+  Slice gate, ungated;          // ModelSpec::attention_gate: attention's gate, and what that multiplies
+  Slice dgate;                  // the gate's gradient, until it joins those of queries, keys and values
   Slice attention;              // the input of the output projection
   Slice projected;              // the output of that projection, if it is kept
   Slice attention_mask, mlp_mask;  // of the dropout after attention and after the MLP
   std::vector<Slice> up;           // one, or gate and up
   Slice activated;
+  Slice shared, shared_gate;    // the shared expert's output before its gate, and the gate
   Slice between;                // KeptBetweenOperators
   std::vector<Slice> unneeded;  // not needed, but kept by a policy almost to the end of backward
   ExpertMlp::Saved experts;

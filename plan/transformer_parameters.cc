@@ -218,17 +218,18 @@ TransformerBlock Transformer::RegisterBlock(Role& role, const std::string& name,
   block.causal = spec_.causal;
   block.window = kind.window;
   block.has_mlp = kind.has_mlp;
-  block.has_mixer = kind.has_mixer;
+  block.has_mixer = kind.has_mixer();
   block.module = AddModule(name, parent);
-  if (kind.has_mixer)
-    block.attention_module = AddModule(prefix + (kind.is_mamba ? "mixer" : "attn"), block.module);
+  if (kind.has_mixer())
+    block.attention_module = AddModule(prefix + (kind.is_recurrent() ? "mixer" : "attn"), block.module);
   const ModuleId cross = kind.is_of_decoder ? AddModule(prefix + "cross", block.module) : -1;
   if (kind.has_mlp) block.mlp_module = AddModule(prefix + "mlp", block.module);
-  if (kind.has_mixer && spec_.pre_norm)
+  if (kind.has_mixer() && spec_.pre_norm)
     block.norm1 = RegisterNorm(role, block.module, prefix + "norm1", spec_.hidden);
-  if (kind.is_mamba) RegisterStateSpace(role, prefix + "mixer.", block);
-  else if (kind.has_mixer) RegisterAttention(role, prefix + "attn.", block);
-  if (kind.has_mixer && spec_.post_norm)
+  if (kind.mixer == Mixer::kMamba) RegisterStateSpace(role, prefix + "mixer.", block);
+  else if (kind.mixer == Mixer::kDeltaNet) RegisterDeltaNet(role, prefix + "mixer.", block);
+  else if (kind.has_mixer()) RegisterAttention(role, prefix + "attn.", block);
+  if (kind.has_mixer() && spec_.post_norm)
     block.attention_post_norm = RegisterNorm(role, block.module, prefix + "attn_post_norm", spec_.hidden);
   if (kind.is_of_decoder) block.cross = RegisterCrossAttention(role, prefix, block.module, cross);
   block.parallel = spec_.parallel_residual;
@@ -251,12 +252,13 @@ void Transformer::RegisterAttention(Role& role, const std::string& prefix, Trans
   const int64_t queries = spec_.heads * spec_.head_dim, keys = spec_.kv_heads * spec_.head_dim;
   const ModuleId module = block.attention_module;
   if (spec_.latent_attention) block.latent = RegisterLatents(role, module, prefix);
-  else
-    block.qkv = RegisterProjections(role, module, prefix, {"qkv", LoraTarget::kQkv},
-                                    {{"q", queries, LoraTarget::kQueries},
-                                     {"k", keys, LoraTarget::kKeys},
-                                     {"v", keys, LoraTarget::kValues}},
-                                    spec_.qkv_bias);
+  else {
+    std::vector<Output> outputs = {{"q", queries, LoraTarget::kQueries},
+                                   {"k", keys, LoraTarget::kKeys},
+                                   {"v", keys, LoraTarget::kValues}};
+    if (spec_.attention_gate) outputs.push_back({"gate", queries});
+    block.qkv = RegisterProjections(role, module, prefix, {"qkv", LoraTarget::kQkv}, outputs, spec_.qkv_bias);
+  }
   if (spec_.qk_norm) block.head_norm = RegisterHeadNorm(role, module, prefix);
   block.projection =
       RegisterRowParallel(role, module, prefix + "proj", spec_.heads * spec_.ValueDim(), spec_.bias);
@@ -272,15 +274,15 @@ void Transformer::RegisterStateSpace(Role& role, const std::string& prefix, Tran
   const std::vector<int64_t> convolved = {inner, shared, shared};
   StateSpace model;
   model.name = prefix.substr(0, prefix.size() - 1);
-  model.shape = {.batch = batch_,
-                 .seq = stream_.seq * context_.ranks(),
-                 .heads = spec.heads / sharing,
-                 .groups = spec.groups / sharing,
-                 .head_dim = spec.head_dim,
-                 .state = spec.state,
-                 .conv = spec.conv,
-                 .chunk = spec.chunk,
-                 .dtype = types_.activations};
+  model.shape = StateSpaceShape{.batch = batch_,
+                                .seq = stream_.seq * context_.ranks(),
+                                .heads = spec.heads / sharing,
+                                .groups = spec.groups / sharing,
+                                .head_dim = spec.head_dim,
+                                .state = spec.state,
+                                .conv = spec.conv,
+                                .chunk = spec.chunk,
+                                .dtype = types_.activations};
   model.context = context_;
   model.epsilon = spec_.norm_epsilon;
   model.by_chunks = framework_ != Framework::kWindtunnel;
@@ -292,20 +294,79 @@ void Transformer::RegisterStateSpace(Role& role, const std::string& prefix, Tran
                                      {inner, inner, shared, shared, spec.heads}, /*bias=*/false);
   block.qkv = ProjectionsOf({std::move(in)});
   const double bound = 1 / std::sqrt(static_cast<double>(spec.conv));
-  const auto add = [&](size_t i, const char* suffix, std::vector<int64_t> shape, ParameterInit init,
+  const auto add = [&](const char* suffix, std::vector<int64_t> shape, ParameterInit init,
                        std::vector<int64_t> blocks) {
     const int64_t of_row = shape.size() > 1 ? shape[1] : 1;
     const int index = AddParameter(role, module, model.name + suffix, std::move(shape), init,
                                    {ParameterSplit::By::kRows, blocks});
     for (int64_t& rows : blocks) rows = rows / ranks * of_row;
-    model.parameters[i] = {index, std::move(blocks), suffix};
+    model.parameters.push_back({index, std::move(blocks), suffix});
   };
-  add(0, ".conv.weight", {inner + 2 * shared, spec.conv}, {Distribution::kUniform, bound}, convolved);
-  add(1, ".conv.bias", {inner + 2 * shared}, {Distribution::kUniform, bound}, convolved);
-  add(2, ".dt_bias", {spec.heads}, {Distribution::kStepSize, 0}, {spec.heads});
-  add(3, ".A_log", {spec.heads}, {Distribution::kDecay, 0}, {spec.heads});
-  add(4, ".D", {spec.heads}, {Distribution::kOnes, 0}, {spec.heads});
-  add(5, ".norm.weight", {inner}, {Distribution::kOnes, 0}, {inner});
+  add(".conv.weight", {inner + 2 * shared, spec.conv}, {Distribution::kUniform, bound}, convolved);
+  add(".conv.bias", {inner + 2 * shared}, {Distribution::kUniform, bound}, convolved);
+  add(".dt_bias", {spec.heads}, {Distribution::kStepSize, 0}, {spec.heads});
+  add(".A_log", {spec.heads}, {Distribution::kDecay, 0}, {spec.heads});
+  add(".D", {spec.heads}, {Distribution::kOnes, 0}, {spec.heads});
+  add(".norm.weight", {inner}, {Distribution::kOnes, 0}, {inner});
+  is_hidden_ = were_hidden;
+  block.state_space = std::move(model);
+  block.projection = RegisterRowParallel(role, module, prefix + "out_proj", inner, /*bias=*/false);
+}
+
+// Qwen3-Next's (transformers, modeling_qwen3_next.py; Megatron-Core, gated_delta_net.py), whose projections
+// have no biases. All heads share the norm's weight.
+void Transformer::RegisterDeltaNet(Role& role, const std::string& prefix, TransformerBlock& block) {
+  const DeltaNetSpec& spec = *spec_.delta_net;
+  const ModuleId module = block.attention_module;
+  const int64_t keys = spec.keys(), inner = spec.inner(), heads = spec.value_heads;
+  const int64_t ranks = tensor_.ranks(), sharing = ranks * context_.ranks();
+  StateSpace model;
+  model.name = prefix.substr(0, prefix.size() - 1);
+  model.shape = DeltaNetShape{.batch = batch_,
+                              .seq = stream_.seq * context_.ranks(),
+                              .key_heads = spec.key_heads / sharing,
+                              .value_heads = heads / sharing,
+                              .key_dim = spec.key_dim,
+                              .value_dim = spec.value_dim,
+                              .conv = spec.conv,
+                              .dtype = types_.activations};
+  model.context = context_;
+  model.epsilon = spec_.norm_epsilon;
+  model.by_chunks = framework_ != Framework::kWindtunnel;
+  if (IsMegatronOrDeepspeed(framework_)) model.style = StateSpace::Style::kNormApart;
+  if (is_pytorch()) model.kept = DeltaNetKept::kByTransformers;
+  const bool were_hidden = std::exchange(is_hidden_, false);
+  if (is_pytorch()) {
+    std::vector<Linear> layers;
+    layers.push_back(RegisterColumnParallel(role, module, prefix + "in_proj_qkvz", spec_.hidden,
+                                            {keys, keys, inner, inner}, /*bias=*/false));
+    layers.push_back(RegisterColumnParallel(role, module, prefix + "in_proj_ba", spec_.hidden, {heads, heads},
+                                            /*bias=*/false));
+    block.qkv = ProjectionsOf(std::move(layers));
+  } else {
+    block.qkv = ProjectionsOf({RegisterColumnParallel(role, module, prefix + "in_proj", spec_.hidden,
+                                                      {keys, keys, inner, inner, heads, heads},
+                                                      /*bias=*/false)});
+  }
+  const double bound = 1 / std::sqrt(static_cast<double>(spec.conv));
+  const auto add = [&](const char* suffix, std::vector<int64_t> shape, ParameterInit init,
+                       std::vector<int64_t> blocks) {
+    const int64_t of_row = shape.size() > 1 ? shape[1] : 1;
+    const int index = AddParameter(role, module, model.name + suffix, std::move(shape), init,
+                                   {ParameterSplit::By::kRows, blocks});
+    for (int64_t& rows : blocks) rows = rows / ranks * of_row;
+    model.parameters.push_back({index, std::move(blocks), suffix});
+  };
+  add(".conv.weight", {spec.convolved(), spec.conv}, {Distribution::kUniform, bound}, {keys, keys, inner});
+  add(".A_log", {heads}, {Distribution::kDecay, 0}, {heads});
+  add(".dt_bias", {heads}, {Distribution::kOnes, 0}, {heads});
+  ParameterSplit of_own_heads;
+  of_own_heads.sees_partial_sums = true;
+  model.parameters.push_back({AddParameter(role, module, model.name + ".norm.weight", {spec.value_dim},
+                                           {Distribution::kOnes, 0}, of_own_heads),
+                              {spec.value_dim},
+                              ".norm.weight",
+                              /*is_shared=*/true});
   is_hidden_ = were_hidden;
   block.state_space = std::move(model);
   block.projection = RegisterRowParallel(role, module, prefix + "out_proj", inner, /*bias=*/false);
@@ -319,6 +380,9 @@ void Transformer::RegisterMlp(Role& role, const std::string& prefix, bool has_ex
   block.has_dense = spec_.experts->shared_ffn > 0;
   if (block.has_dense)
     RegisterDense(role, prefix + "mlp.shared.", block, spec_.experts->shared_ffn, /*bias=*/false);
+  if (spec_.experts->shared_gate)
+    block.shared_gate =
+        RegisterWhole(role, block.mlp_module, prefix + "mlp.shared.gate", spec_.hidden, 1, kOfOwnTokens);
 }
 
 void Transformer::RegisterDense(Role& role, const std::string& prefix, TransformerBlock& block, int64_t ffn,

@@ -45,10 +45,10 @@ std::string Dimensions(const ModelSpec& model) {
   }
   const std::string layers = model.encoder ? fmt::format("{} + {}", model.encoder->layers, model.layers)
                                            : fmt::format("{}", model.layers);
-  if (model.mamba)
-    return fmt::format("{}, {} layers × {}, {} with Mamba-2, vocab {}",
-                       model.preset.empty() ? "hybrid" : model.preset, layers, model.hidden,
-                       model.MambaLayers(), model.vocab);
+  if (model.has_pattern())
+    return fmt::format(
+        "{}, {} layers × {}, {} with {}, vocab {}", model.preset.empty() ? "hybrid" : model.preset, layers,
+        model.hidden, model.RecurrentLayers(), model.mamba ? "Mamba-2" : "gated delta networks", model.vocab);
   return fmt::format("{}, {} layers × {}, {} heads, vocab {}",
                      model.preset.empty() ? "transformer" : model.preset, layers, model.hidden, model.heads,
                      model.vocab);

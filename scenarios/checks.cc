@@ -12,9 +12,9 @@
 #include "scenarios/encoder_checks.h"
 #include "scenarios/graph_checks.h"
 #include "scenarios/lora_checks.h"
-#include "scenarios/mamba_checks.h"
 #include "scenarios/model_checks.h"
 #include "scenarios/optimizer_checks.h"
+#include "scenarios/pattern_checks.h"
 #include "scenarios/precision_checks.h"
 #include "scenarios/recompute_checks.h"
 #include "scenarios/split_checks.h"
@@ -51,7 +51,9 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
   const MambaSpec mamba = model.mamba.value_or(MambaSpec{.state = 0});
   const double of_mamba =  // columns of its two projections
       product(3, mamba.heads, mamba.head_dim) + product(2, mamba.groups, mamba.state) + product(mamba.heads);
-  double parameters = product(layers, model.hidden) * of_mamba + product(layers) * of_latents +
+  const double of_net =
+      model.delta_net ? product(model.delta_net->packed()) + product(model.delta_net->inner()) : 0;
+  double parameters = product(layers, model.hidden) * (of_mamba + of_net) + product(layers) * of_latents +
                       product(layers, model.hidden) *
                           (heads + product(matrices, model.ffn, experts) + product(matrices, shared) +
                            product(matrices, model.MixesExperts() ? model.DenseFfn() : 0)) +
@@ -60,7 +62,7 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
                       product(2, model.MtpLayers(), model.hidden, model.hidden);
   double widest = std::max({product(4, model.hidden), heads, product(2, model.ffn), product(2, shared),
                             product(2, model.DenseFfn()), ranks, heads + values, product(model.vocab),
-                            product(4) * of_mamba, product(model.heads, LongestSequence(model))});
+                            product(4) * (of_mamba + of_net), product(model.heads, LongestSequence(model))});
   for (size_t i = 1; i < model.widths.size(); ++i)
     parameters += product(model.widths[i - 1], model.widths[i]);
   for (int64_t width : model.widths) widest = std::max(widest, product(width));
@@ -480,7 +482,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   CheckOneProcess(scenario, check);
   CheckLora(scenario, check);
   CheckEncoder(scenario, check);
-  CheckMamba(scenario, check);
+  CheckPatterns(scenario, check);
   CheckRepeatedModules(scenario, check);
   CheckRelativePositions(scenario, check);
   CheckZero3(scenario, check);

@@ -41,9 +41,19 @@ void CompleteMamba(const Given& given, bool has_base, ModelSpec& model) {
   model.head_dim = mamba.head_dim;
 }
 
+void CompleteDeltaNet(const Given& given, bool has_base, ModelSpec& model) {
+  const DeltaNetSpec& net = *model.delta_net;
+  if (model.layers == 0) model.layers = LayersInPattern(net.pattern);
+  if (!has_base && !given("model.position")) model.position = PositionKind::kRope;
+  if (net.pattern.find('*') != std::string::npos || model.heads > 0) return;
+  model.heads = net.value_heads;  // no layer has attention
+  model.head_dim = net.value_dim;
+}
+
 void CompleteTransformer(const Given& given, bool has_base, ModelSpec& model) {
   if (!given("model.widths")) model.widths.clear();
   if (model.mamba) CompleteMamba(given, has_base, model);
+  if (model.delta_net) CompleteDeltaNet(given, has_base, model);
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   if (model.encoder && model.encoder->seq_len == 0) model.encoder->seq_len = model.seq_len;
   const bool gated = IsGated(model.activation);

@@ -19,6 +19,9 @@ void Describe(V& v, ExpertsSpec& experts) {
   v.Flag("bias", experts.bias, "biases of experts (default false)");
   v.Integer("shared_ffn", experts.shared_ffn, From(0, 2147483647),
             "width of an expert that every token goes to, or of several together (default 0: none)");
+  v.Flag("shared_gate", experts.shared_gate,
+         "the shared expert's output is multiplied by the sigmoid of a projection of the token (Qwen3-Next; "
+         "default false)");
   v.Integer("latent", experts.latent, From(0, kWidth.max),
             "width of what experts take and return, between two projections that they share (LatentMoE; "
             "default 0: model.hidden)");
@@ -66,8 +69,8 @@ void Describe(V& v, TokenPredictionSpec& mtp) {
            "what the mean of their losses counts beside the model's (default 0.1)");
   v.Text("pattern", mtp.pattern,
          {.words = {"*E", "*-", "ME"}, .summary = "the letters of one layer, such as *E"},
-         "with model.mamba: the layer in a module, in the letters of mamba.pattern (default: that of the "
-         "model's last layer)");
+         "with model.mamba or model.delta_net: the layer in a module, in the letters of their patterns "
+         "(default: that of the model's last layer)");
   v.Flag("repeated", mtp.repeated,
          "one module for all depths, as Megatron's mtp_use_repeated_layer (default false)");
   v.Flag("fp8", mtp.fp8,
@@ -99,6 +102,24 @@ void Describe(V& v, MambaSpec& mamba) {
             "tokens that the convolution sees, the own included (default 4)");
   v.Integer("chunk", mamba.chunk, From(1, 65536),
             "predicted: tokens of the chunks that kernels work on (default 256)");
+}
+
+template <typename V>
+void Describe(V& v, DeltaNetSpec& net) {
+  v.Text(
+      "pattern", net.pattern,
+      {.words = {"G", "G-G-G-*-", "GEGEGE*E"},
+       .summary = "letters such as G-G-G-*-: G (a gated delta network), * (attention), - (an MLP) and E "
+                  "(experts)"},
+      "the letters of Megatron's --hybrid-layer-pattern, repeated: G (a gated delta network), * (attention), "
+      "- (an MLP) and E (experts); a layer is G or * with the - or E behind it, or a further - or E (default "
+      "G)");
+  v.Integer("key_heads", net.key_heads, kSize,
+            "heads of queries and of keys (default 16; divides value_heads)");
+  v.Integer("value_heads", net.value_heads, kSize, "heads of values, each with a state (default 32)");
+  v.Integer("key_dim", net.key_dim, From(1, 1024), "width of a head of queries or keys (default 128)");
+  v.Integer("value_dim", net.value_dim, From(1, 1024), "width of a head of values (default 128)");
+  v.Integer("conv", net.conv, From(1, 16), "tokens that the convolution sees, the own included (default 4)");
 }
 
 template <typename V>
@@ -143,8 +164,8 @@ void Describe(V& v, ModelSpec& model) {
     v.Number("norm_epsilon", model.norm_epsilon, FromToBelow(0, 1), "added to the variance (default 1e-5)");
     v.Word(
         "position", model.position,
-        "default learned (with mamba: none); relative: biases of attention's scores by distance (T5), with "
-        "attention: eager");
+        "default learned (with mamba: none, with delta_net: rope); relative: biases of attention's scores by "
+        "distance (T5), with attention: eager");
     v.Number("rope_theta", model.rope_theta, AtLeast(1),
              "position rope: the base of its frequencies (default 10000)");
     v.Integer("rope_dim", model.rope_dim, From(0, kSize.max),
@@ -158,6 +179,10 @@ void Describe(V& v, ModelSpec& model) {
     v.Word("qk_norm_over", model.qk_norm_over,
            "qk_norm: true: each head is normalised by itself (default), or all heads of a token together "
            "(OLMo 2)");
+    v.Flag("attention_gate", model.attention_gate,
+           "attention's output is multiplied by the sigmoid of a further output of its first projection, as "
+           "wide "
+           "(Qwen3-Next; default false)");
     v.Flag("pre_norm", model.pre_norm,
            "norms of what attention and the MLP take from the residual stream (default true; false: OLMo 2, "
            "with post_norm: true)");
@@ -193,6 +218,8 @@ void Describe(V& v, ModelSpec& model) {
                     "(BART, T5)");
     v.OptionalBlock("mamba", model.mamba,
                     "layers with Mamba-2 instead of attention: all, or some (hybrid models)");
+    v.OptionalBlock("delta_net", model.delta_net,
+                    "layers with gated delta networks instead of attention: all, or some (Qwen3-Next)");
     v.OptionalBlock("experts", model.experts, "mixture of experts");
     v.OptionalBlock("mtp", model.mtp,
                     "multi-token prediction: modules behind the last layer for tokens further on");

@@ -18,7 +18,7 @@ bool Contains(const std::vector<CudaGraphScope>& scope, CudaGraphScope what) {
 bool IsThere(CudaGraphScope what, const ModelSpec& model) {
   switch (what) {
     case CudaGraphScope::kAttention:
-      return HasModule(model, RecomputeModule::kCoreAttention);
+      return model.delta_net || HasModule(model, RecomputeModule::kCoreAttention);
     case CudaGraphScope::kMamba:
       return model.mamba.has_value();
     case CudaGraphScope::kMlp:

@@ -97,7 +97,8 @@ Result<ModelSpec> ReadSizes(const Config& config, const LlamaDefaults& defaults)
   WT_ASSIGN_OR_RETURN(model.hidden, config.Size("hidden_size"));
   WT_ASSIGN_OR_RETURN(model.heads, config.Size("num_attention_heads"));
   WT_ASSIGN_OR_RETURN(model.kv_heads, config.Size("num_key_value_heads", defaults.kv_heads));
-  WT_ASSIGN_OR_RETURN(model.ffn, config.Size("intermediate_size"));
+  const std::optional<int64_t> ffn = defaults.ffn > 0 ? std::optional(defaults.ffn) : std::nullopt;
+  WT_ASSIGN_OR_RETURN(model.ffn, config.Size("intermediate_size", ffn));
   WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
   WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("max_position_embeddings"));
   WT_ASSIGN_OR_RETURN(model.rope_theta, config.RopeTheta(defaults.rope_theta));
@@ -408,6 +409,7 @@ constexpr std::string_view kOfDeepseek = "routers score tokens otherwise";
 constexpr std::string_view kOfT5 = "scores are not scaled, and the input of a tied head is";
 constexpr std::string_view kOfGranite = "embeddings, attention, residuals and logits are scaled";
 constexpr std::string_view kOfOneNorm = "groups of heads of a Mamba-2 layer have one norm together";
+constexpr std::string_view kOfQwen3Next = "norms add one to their weights";
 constexpr std::string_view kOfGlm = "rotary positions turn other pairs of columns";
 using SeqLen = std::optional<int64_t>;
 constexpr ModelType kModelTypes[] = {
@@ -453,7 +455,24 @@ constexpr ModelType kModelTypes[] = {
     {"qwen2", ReadQwen2},
     {"qwen3", [](const Config& c,
                  SeqLen seq_len) { return ReadQwen3(c, {.kv_heads = 32, .head_dim = 128}, seq_len); }},
+    {.name = "qwen3_5",
+     .read = [](const Config& c, SeqLen) { return ReadQwen3Point5(c); },
+     .differs = kOfQwen3Next,
+     .has_part = true},
+    {.name = "qwen3_5_moe",
+     .read = [](const Config& c, SeqLen) { return ReadQwen3Point5Moe(c); },
+     .differs = kOfQwen3Next,
+     .has_part = true},
+    {.name = "qwen3_5_moe_text",
+     .read = [](const Config& c, SeqLen) { return ReadQwen3Point5Moe(c); },
+     .differs = kOfQwen3Next,
+     .is_of_text = true},
+    {.name = "qwen3_5_text",
+     .read = [](const Config& c, SeqLen) { return ReadQwen3Point5(c); },
+     .differs = kOfQwen3Next,
+     .is_of_text = true},
     {"qwen3_moe", ReadQwen3Moe},
+    {"qwen3_next", [](const Config& c, SeqLen) { return ReadQwen3Next(c); }, kOfQwen3Next},
     {"roberta", [](const Config& c, SeqLen) { return ReadRoberta(c); },
      "token types, the pooler and the transformation before the head are left out"},
     {"seed_oss", [](const Config& c, SeqLen) { return ReadSeedOss(c); }},

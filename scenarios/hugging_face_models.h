@@ -1,8 +1,8 @@
 // What the readers of Hugging Face's configurations share (hugging_face.cc), those of mixtures of experts
 // (hugging_face_mixtures.cc), those of models with a parallel residual (hugging_face_parallel.cc), those of
-// encoders with decoders (hugging_face_encoders.cc), and those of models with Mamba-2 layers
-// (hugging_face_hybrids.cc). Errors: InvalidInput for a wrong value, Unsupported for what is not modelled;
-// with the configuration's place.
+// encoders with decoders (hugging_face_encoders.cc), those of models with Mamba-2 layers
+// (hugging_face_hybrids.cc), and those with gated delta networks (hugging_face_delta_nets.cc). Errors:
+// InvalidInput for a wrong value, Unsupported for what is not modelled; with the configuration's place.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ namespace windtunnel::hugging_face {
 struct LlamaDefaults {
   int64_t kv_heads = 0;  // 0: as many as heads
   int64_t head_dim = 0;  // 0: the heads' share of the width
+  int64_t ffn = 0;       // 0: it must be there
   double epsilon = 1e-6, rope_theta = 10'000;
   bool ties_embeddings = false;
   std::optional<double> rotary_share = {};  // of a head's columns; none: such models rotate all of them
@@ -71,5 +72,9 @@ Result<ModelSpec> ReadNemotronH(const Config& config);
 Result<ModelSpec> ReadBamba(const Config& config);
 Result<ModelSpec> ReadGraniteHybrid(const Config& config);
 Result<ModelSpec> ReadMamba2(const Config& config);
+
+Result<ModelSpec> ReadQwen3Next(const Config& config);
+Result<ModelSpec> ReadQwen3Point5(const Config& config);
+Result<ModelSpec> ReadQwen3Point5Moe(const Config& config);
 
 }  // namespace windtunnel::hugging_face

@@ -214,6 +214,7 @@ std::string_view MainKeyOf(std::string_view block, bool is_number) {
                                     {"model.experts", "count", ""},
                                     {"model.encoder", "layers", ""},
                                     {"model.mamba", "state", "pattern"},
+                                    {"model.delta_net", "value_heads", "pattern"},
                                     {"model.mtp", "layers", ""},
                                     {"batch", "micro", ""},
                                     {"precision", "", "param"},

@@ -1,20 +1,22 @@
 // The layers of a model whose layers differ in what they mix tokens with, as a text in the letters of
-// Megatron's --hybrid-override-pattern: M (Mamba-2) and * (attention), - (an MLP) and E (experts). Megatron
-// counts every letter as a layer; here a layer is a mixer (M or *) with the MLP or the experts right behind it.
-// An MLP behind another one is a layer without a mixer. The pattern repeats itself until all layers have one.
+// Megatron's --hybrid-layer-pattern: M (Mamba-2), G (a gated delta network) and * (attention), - (an MLP) and
+// E (experts). Megatron counts every letter as a layer; here a layer is a mixer (M, G or *) with the MLP or
+// the experts right behind it. An MLP behind another one is a layer without a mixer. The pattern repeats
+// itself until all layers have one.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace windtunnel {
 
 struct PatternLayer {
-  char mixer = '\0';   // M or *; none
+  char mixer = '\0';   // M, G or *; none
   char behind = '\0';  // - or E; none
 };
 
-constexpr bool IsMixer(char letter) { return letter == 'M' || letter == '*'; }
+constexpr bool IsMixer(char letter) { return letter == 'M' || letter == 'G' || letter == '*'; }
 
 constexpr bool BeginsLayer(std::string_view pattern, size_t i) {
   return i == 0 || IsMixer(pattern[i]) || !IsMixer(pattern[i - 1]);
@@ -38,6 +40,14 @@ constexpr PatternLayer LayerOfPattern(std::string_view pattern, int64_t layer) {
     return {pattern[i], is_alone ? '\0' : pattern[i + 1]};
   }
   return {};
+}
+
+// The shortest pattern that gives `letters` when it is repeated.
+inline std::string ShortestPattern(const std::string& letters) {
+  for (size_t n = 1; n < letters.size(); ++n)
+    if (letters.size() % n == 0 && letters.compare(n, std::string::npos, letters, 0, letters.size() - n) == 0)
+      return letters.substr(0, n);
+  return letters;
 }
 
 }  // namespace windtunnel

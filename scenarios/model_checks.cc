@@ -31,6 +31,14 @@ void CheckLatentAttention(const ModelSpec& model, Checker& check) {
                "model.qk_norm is true, expected false with model.latent_attention, which normalises latents");
 }
 
+void CheckAttentionGate(const ModelSpec& model, Checker& check) {
+  if (!model.attention_gate) return;
+  const char* key = "model.attention_gate";
+  check.Expect(!model.latent_attention, {key, "model.latent_attention"},
+               "{} is true, expected false with model.latent_attention", key);
+  check.Expect(!model.encoder, {key, "model.encoder"}, "{} is true, expected false with model.encoder", key);
+}
+
 void CheckSlidingWindow(const ModelSpec& model, Checker& check) {
   if (!model.sliding_window) return;
   const int64_t full = model.sliding_window->full_every;
@@ -61,15 +69,16 @@ void CheckLayerOfModules(const ModelSpec& model, Checker& check) {
   const char* const key = "model.mtp.pattern";
   const std::string& pattern = model.mtp->pattern;
   if (pattern.empty()) return;
-  check.Expect(model.mamba.has_value(), {key, "model.mamba"}, "{} is '{}', expected model.mamba with it", key,
-               pattern);
+  check.Expect(model.has_pattern(), {key, "model.mamba"},
+               "{} is '{}', expected model.mamba or model.delta_net with it", key, pattern);
+  const char* const letters = model.delta_net ? "G*-E" : "M*-E";
   const bool is_layer =
-      pattern.find_first_not_of("M*-E") == std::string::npos && LayersInPattern(pattern) == 1;
+      pattern.find_first_not_of(letters) == std::string::npos && LayersInPattern(pattern) == 1;
   check.Expect(
       is_layer, {key},
-      "{} is '{}', expected the letters of one layer: M or *, with or without - or E behind it, or - "
+      "{} is '{}', expected the letters of one layer: {} or *, with or without - or E behind it, or - "
       "or E alone",
-      key, pattern);
+      key, pattern, letters[0]);
   check.Expect(pattern.find('E') == std::string::npos || model.experts, {key, "model.experts"},
                "{} is '{}', expected model.experts with E", key, pattern);
 }
@@ -202,9 +211,12 @@ void CheckExperts(const ModelSpec& model, Checker& check) {
                experts.latent);
   check.Expect(experts.top_k <= experts.count, {"model.experts.top_k", "model.experts.count"},
                "model.experts.top_k is {}, expected at most count ({})", experts.top_k, experts.count);
+  check.Expect(!experts.shared_gate || experts.shared_ffn > 0,
+               {"model.experts.shared_gate", "model.experts.shared_ffn"},
+               "model.experts.shared_gate is true, expected false without model.experts.shared_ffn");
   CheckExpertGroups(experts, check);
   check.Expect(
-      model.mamba || model.LayersWithExperts() > 0,
+      model.has_pattern() || model.LayersWithExperts() > 0,
       {"model.experts.first_dense", "model.experts.every", "model.layers"},
       "no layer has experts: model.experts.first_dense is {} and every {}, expected one of the {} layers "
       "behind the first {} to be a multiple of {}",
@@ -231,6 +243,7 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
   check.Expect(model.widths.empty(), {"model.widths"},
                "model.widths is for kind: mlp, expected layers, hidden, ...");
   CheckLatentAttention(model, check);
+  CheckAttentionGate(model, check);
   CheckSlidingWindow(model, check);
   CheckDocuments(model, check);
   CheckTokenPrediction(model, check);
@@ -258,6 +271,7 @@ void CheckMlp(const ModelSpec& model, Checker& check) {
                           "qkv_bias",
                           "qk_norm",
                           "qk_norm_over",
+                          "attention_gate",
                           "pre_norm",
                           "post_norm",
                           "residual_from_norm",
@@ -271,6 +285,7 @@ void CheckMlp(const ModelSpec& model, Checker& check) {
                           "document_tokens",
                           "encoder",
                           "mamba",
+                          "delta_net",
                           "experts",
                           "mtp",
                           "lora",

@@ -30,6 +30,9 @@ struct ExpertsSpec {
   double imbalance = 1.0;  // the busiest expert's load over the mean
   bool bias = false;       // of the experts' linear layers
   int64_t shared_ffn = 0;  // width of the shared expert; 0: there is none
+  // What the shared expert gives is multiplied by the sigmoid of a number that a projection makes of each
+  // token.
+  bool shared_gate = false;
   // LatentMoE (Nemotron 3): the experts' inputs and outputs have this width, between two projections that all
   // experts share. The router and the shared expert take the hidden state. 0: experts take it, too.
   int64_t latent = 0;
@@ -69,7 +72,8 @@ struct SlidingWindowSpec {
 struct TokenPredictionSpec {
   int64_t layers = 1;
   double loss_weight = 0.1;  // Megatron's mtp_loss_scaling_factor
-  // With ModelSpec::mamba, the letters of the layer in each module; empty: those of the model's last layer.
+  // With a pattern of layers, the letters of the layer in each module; empty: those of the model's last
+  // layer.
   std::string pattern = {};
   bool repeated = false;  // all depths use the same module: there is one set of parameters
   bool fp8 = true;        // the modules' products take fp8 where the model's do
@@ -98,6 +102,26 @@ struct MambaSpec {
   int64_t chunk = 256;  // tokens that kernels handle with matrix products; predicted only
   int64_t inner() const { return heads * head_dim; }
   bool operator==(const MambaSpec&) const = default;
+};
+
+// Gated delta networks (Yang, Kautz and Hatamizadeh, arXiv:2412.06464): layers in which each head has a
+// matrix as its state, which tokens decay and correct, instead of attention (plan/delta_net_ops.h). `pattern`
+// says which layers (scenarios/layer_pattern.h). The defaults are Megatron-Core's and transformers'.
+struct DeltaNetSpec {
+  std::string pattern = "G";
+  int64_t key_heads =
+      16;  // heads of queries and keys; each is that of value_heads / key_heads heads of values
+  int64_t value_heads = 32;
+  int64_t key_dim = 128;  // width of a head of queries, and of keys
+  int64_t value_dim = 128;
+  int64_t conv = 4;  // tokens that the convolution in front sees
+  int64_t keys() const { return key_heads * key_dim; }
+  int64_t inner() const { return value_heads * value_dim; }
+  int64_t convolved() const { return 2 * keys() + inner(); }
+  // Columns of the first projection: queries, keys, values, the gate, and two numbers for each head of
+  // values.
+  int64_t packed() const { return convolved() + inner() + 2 * value_heads; }
+  bool operator==(const DeltaNetSpec&) const = default;
 };
 
 // Linear layers that may have adapters, by their names in blocks. Frameworks stack queries, keys and values
@@ -130,14 +154,34 @@ inline double SeenPairs(int64_t seq, int64_t window, bool causal = true) {
   return window == 0 || window >= seq ? n * (n + 1) / 2 : w * (w + 1) / 2 + (n - w) * w;
 }
 
+// What mixes tokens in a layer.
+enum class Mixer : uint8_t { kNone, kAttention, kMamba, kDeltaNet };
+
+// Its letter in patterns (scenarios/layer_pattern.h); none has none.
+constexpr char LetterOf(Mixer mixer) {
+  switch (mixer) {
+    case Mixer::kNone:
+      return '\0';
+    case Mixer::kAttention:
+      return '*';
+    case Mixer::kMamba:
+      return 'M';
+    case Mixer::kDeltaNet:
+      return 'G';
+  }
+  return '\0';
+}
+
 // Everything in which layers of one model may differ.
 struct LayerKind {
   bool has_experts = false;
   int64_t window = 0;  // tokens that each token sees, itself included; 0: all before it
   bool is_of_decoder = false;  // it also attends to an encoder's output
-  bool is_mamba = false;       // a state space model instead of attention
-  bool has_mixer = true;       // attention, or a state space model
-  bool has_mlp = true;         // an MLP, or experts
+  Mixer mixer = Mixer::kAttention;
+  bool has_mlp = true;  // an MLP, or experts
+  bool has_mixer() const { return mixer != Mixer::kNone; }
+  // Whether heads have states that go on from token to token.
+  bool is_recurrent() const { return mixer == Mixer::kMamba || mixer == Mixer::kDeltaNet; }
   auto operator<=>(const LayerKind&) const = default;
 };
 
@@ -162,6 +206,8 @@ struct ModelSpec {
   bool qkv_bias = true;  // of the query, key and value projections
   bool qk_norm = false;  // RMS norms of queries and keys
   QkNormSpan qk_norm_over = QkNormSpan::kHead;
+  // What attention gives is multiplied by the sigmoid of a further output of its first projection, as wide.
+  bool attention_gate = false;
   bool pre_norm = true;    // norms of what attention and the MLP take
   bool post_norm = false;  // norms of what they give, before the residual sum
   // The residual stream goes on from what norms return, not from what they take (BERT, Vaswani et al.).
@@ -181,6 +227,7 @@ struct ModelSpec {
   int64_t document_tokens = 0;
   std::optional<EncoderSpec> encoder = std::nullopt;
   std::optional<MambaSpec> mamba = std::nullopt;
+  std::optional<DeltaNetSpec> delta_net = std::nullopt;
   std::optional<ExpertsSpec> experts = std::nullopt;
   std::optional<TokenPredictionSpec> mtp = std::nullopt;
   std::optional<LoraSpec> lora = std::nullopt;
@@ -193,25 +240,30 @@ struct ModelSpec {
   // The tokens of a sample: of a sequence, and of its source if there is an encoder.
   int64_t SampleTokens() const { return seq_len + (encoder ? encoder->seq_len : 0); }
   // Whether layer `layer` (from 0) has experts: none of the first `first_dense` layers has, and of the
-  // model's layers each `every`-th has; or as mamba->pattern says.
+  // model's layers each `every`-th has; or as the pattern says.
   bool HasExperts(int64_t layer) const {
-    if (mamba) return experts && LayerOfPattern(mamba->pattern, layer).behind == 'E';
+    if (has_pattern()) return experts && LayerOfPattern(pattern(), layer).behind == 'E';
     return experts && layer >= experts->first_dense && (layer + 1) % experts->every == 0;
   }
   int64_t LayersWithExperts() const {
-    if (mamba) return CountLayers([this](const LayerKind& kind) { return kind.has_experts; });
+    if (has_pattern()) return CountLayers([this](const LayerKind& kind) { return kind.has_experts; });
     return experts ? layers / experts->every - std::min(experts->first_dense, layers) / experts->every : 0;
   }
   // Whether some layers have experts and others, or the multi-token prediction modules, a plain MLP.
   bool MixesExperts() const {
     const int64_t with = LayersWithExperts();
-    if (mamba) return with > 0 && AnyLayer(HasPlainMlp);
+    if (has_pattern()) return with > 0 && AnyLayer(HasPlainMlp);
     return with > 0 && with < layers;
   }
-  // With `mamba`: the number of layers of which `f`, given the kind, is true.
+  // Whether letters say what the layers are (mamba or delta_net, whose pattern they are), and the key of that
+  // block.
+  bool has_pattern() const { return mamba || delta_net; }
+  const std::string& pattern() const { return mamba ? mamba->pattern : delta_net->pattern; }
+  const char* pattern_block() const { return delta_net ? "model.delta_net" : "model.mamba"; }
+  // With a pattern: the number of layers of which `f`, given the kind, is true.
   template <typename F>
   int64_t CountLayers(F f) const {
-    const int64_t period = LayersInPattern(mamba->pattern);
+    const int64_t period = LayersInPattern(pattern());
     int64_t count = 0;
     for (int64_t layer = 0; layer < std::min(period, layers); ++layer) {
       const int64_t repetitions = (layers - layer + period - 1) / period;
@@ -219,15 +271,16 @@ struct ModelSpec {
     }
     return count;
   }
-  // With `mamba`: whether `f` is true of any layer, the modules' included.
+  // With a pattern: whether `f` is true of any layer, the modules' included.
   template <typename F>
   bool AnyLayer(F f) const {
     return CountLayers(f) > 0 || (mtp && f(KindOfModules()));
   }
-  static bool HasAttention(const LayerKind& kind) { return kind.has_mixer && !kind.is_mamba; }
+  static bool HasAttention(const LayerKind& kind) { return kind.mixer == Mixer::kAttention; }
   static bool HasPlainMlp(const LayerKind& kind) { return kind.has_mlp && !kind.has_experts; }
-  int64_t MambaLayers() const {
-    return mamba ? CountLayers([](const LayerKind& kind) { return kind.is_mamba; }) : 0;
+  // The number of layers with Mamba-2 or with a gated delta network.
+  int64_t RecurrentLayers() const {
+    return has_pattern() ? CountLayers([](const LayerKind& kind) { return kind.is_recurrent(); }) : 0;
   }
   // Of each sequence, the tokens that are masked, and their share, over which the loss is the mean.
   int64_t MaskedTokens() const {
@@ -257,7 +310,7 @@ struct ModelSpec {
   double AttentionTokens() const {
     if (encoder) return CrossAttentionTokens();
     const int64_t tokens = DocumentTokens();
-    if (mamba) {
+    if (has_pattern()) {
       const int64_t in_modules = mtp && HasAttention(KindOfModules()) ? mtp->layers : 0;
       return static_cast<double>((CountLayers(HasAttention) + in_modules) * tokens);
     }
@@ -302,12 +355,12 @@ struct ModelSpec {
   // Of a layer of the model, or of its decoder.
   LayerKind KindOf(int64_t layer) const {
     const LayerKind kind{HasExperts(layer), WindowOf(layer), encoder.has_value()};
-    return mamba ? KindOf(LayerOfPattern(mamba->pattern, layer)) : kind;
+    return has_pattern() ? KindOf(LayerOfPattern(pattern(), layer)) : kind;
   }
   // The number of multi-token prediction modules, and the kind of the layer in each.
   int64_t MtpLayers() const { return mtp ? mtp->layers : 0; }
   LayerKind KindOfModules() const {
-    const bool has_letters = mamba && mtp && !mtp->pattern.empty();
+    const bool has_letters = has_pattern() && mtp && !mtp->pattern.empty();
     return has_letters ? KindOf(LayerOfPattern(mtp->pattern, 0)) : KindOf(layers - 1);
   }
   // Whether the embedding table is used more than once: by the head, for multi-token prediction, or by
@@ -317,14 +370,14 @@ struct ModelSpec {
   }
   // Whether all layers are of one kind.
   bool HasAlikeLayers() const {
-    if (mamba)
+    if (has_pattern())
       return CountLayers([first = KindOf(0)](const LayerKind& kind) { return kind == first; }) == layers;
     return !MixesExperts() && !MixesWindows();
   }
   // The period, in layers, with which the kinds of layers repeat behind the first layers without experts (and
   // also among those).
   int64_t LayerPeriod() const {
-    if (mamba) return LayersInPattern(mamba->pattern);
+    if (has_pattern()) return LayersInPattern(pattern());
     return std::lcm(MixesExperts() ? experts->every : 1, MixesWindows() ? sliding_window->full_every : 1);
   }
   // Width of what experts take and return.
@@ -343,9 +396,13 @@ struct ModelSpec {
  private:
   LayerKind KindOf(const PatternLayer& layer) const {
     return {.has_experts = experts && layer.behind == 'E',
-            .is_mamba = layer.mixer == 'M',
-            .has_mixer = layer.mixer != '\0',
+            .mixer = MixerOf(layer.mixer),
             .has_mlp = layer.behind != '\0'};
+  }
+  static Mixer MixerOf(char letter) {
+    for (const Mixer mixer : {Mixer::kAttention, Mixer::kMamba, Mixer::kDeltaNet})
+      if (LetterOf(mixer) == letter) return mixer;
+    return Mixer::kNone;
   }
   double CrossAttentionTokens() const {
     const double own = static_cast<double>(seq_len), source = static_cast<double>(encoder->seq_len);

@@ -37,13 +37,18 @@ void CheckScaledBlocks(const Scenario& scenario, Checker& check) {
     expect("model.head_dim", "columns of heads", model.heads / tensor * model.head_dim);
   } else {
     expect("model.kv_heads", "columns of queries, keys and values",
-           (model.heads + 2 * model.kv_heads) / tensor * model.head_dim);
+           ((model.attention_gate ? 2 : 1) * model.heads + 2 * model.kv_heads) / tensor * model.head_dim);
   }
   if (model.mamba) {
     const MambaSpec& mamba = *model.mamba;
     expect("model.mamba.heads", "columns of heads", mamba.inner() / tensor);
     expect("model.mamba.groups", "columns of the first projection",
            (2 * (mamba.inner() + mamba.groups * mamba.state) + mamba.heads) / tensor);
+  }
+  if (model.delta_net) {
+    const DeltaNetSpec& net = *model.delta_net;
+    expect("model.delta_net.value_heads", "columns of values", net.inner() / tensor);
+    expect("model.delta_net.key_heads", "columns of the first projection", net.packed() / tensor);
   }
   const int64_t splits = parallel.context.size * (parallel.tensor.sequence ? tensor : 1);
   expect("model.seq_len", "tokens", scenario.batch.micro * model.seq_len / splits);

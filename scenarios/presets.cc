@@ -19,6 +19,8 @@ namespace {
 // the MLP; BART's is a decoder's, with an encoder. T5's has RMS norms, ReLU, relative positions, no biases
 // and a tied head; Flan-T5's (T5 1.1) GEGLU and an untied one. Nemotron-H's is Llama's without positions,
 // with a squared ReLU, and in most layers with Mamba-2 instead of attention. Mamba-2's has nothing else.
+// Qwen3-Next's is Qwen3's with gated delta networks instead of attention in three layers of four, gates of
+// attention and of a shared expert, and rotary positions of a quarter of each head.
 enum class Family {
   kGpt,
   kLlama,
@@ -34,7 +36,8 @@ enum class Family {
   kT5,
   kFlanT5,
   kNemotronH,
-  kMamba2
+  kMamba2,
+  kQwen3Next
 };
 
 ActivationKind ActivationOf(Family family) {
@@ -78,6 +81,8 @@ struct Others {
   int64_t window = 0, full_every = 0;  // as in SlidingWindowSpec; window 0: none
   int64_t source = 0;  // tokens of a source sequence: there is an encoder, of as many layers; 0: none
   Mamba mamba = {};
+  std::string_view delta_net = {};  // the pattern; empty: no layer has a gated delta network
+  int64_t value_heads = 32;         // of those; 16 of keys
 };
 
 struct Row {
@@ -138,6 +143,9 @@ constexpr std::string_view kNemotron3Nano = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*E
 //            and experts; here a layer is a mixer with what follows it. Not modelled: routing by sigmoid.
 //   Mamba-2  Dao and Gu, arXiv:2405.21060; state-spaces/mamba2-2.7b config.json, with the padded vocabulary.
 //            Its heads are Mamba-2's, since no layer has attention.
+//   Qwen3-Next, Qwen3.5  Qwen/Qwen3-Next-80B-A3B-Instruct and Qwen/Qwen3.5-{9B,27B,35B-A3B,122B-A10B,397B-A17B}
+//            config.json, of the latter text_config; the context of NVIDIA-NeMo/Megatron-Bridge's recipes. Not
+//            modelled: the multi-token prediction modules, the image tower.
 constexpr Row kRows[] = {
     // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, {others}
     // clang-format off
@@ -253,6 +261,20 @@ constexpr Row kRows[] = {
     {"mamba2-2.7b",      Family::kMamba2,    64,  2560,  80,  0,     0,  50288,  2048,   1e4,  1e-5,
      {.head_dim = 64, .tie_embeddings = true,
       .mamba = {.pattern = "M", .heads = 80, .groups = 1, .chunk = 256}}},
+    {"qwen3-next-80b-a3b", Family::kQwen3Next, 48, 2048, 16,  2,   512, 151936,  4096,   1e7,  1e-6,
+     {.head_dim = 256, .experts = 512, .top_k = 10, .shared_ffn = 512, .delta_net = "GEGEGE*E"}},
+    {"qwen3.5-9b",       Family::kQwen3Next, 32,  4096,  16,  4, 12288, 248320,  4096,   1e7,  1e-6,
+     {.head_dim = 256, .delta_net = "G-G-G-*-"}},
+    {"qwen3.5-27b",      Family::kQwen3Next, 64,  5120,  24,  4, 17408, 248320,  4096,   1e7,  1e-6,
+     {.head_dim = 256, .delta_net = "G-G-G-*-", .value_heads = 48}},
+    {"qwen3.5-35b-a3b",  Family::kQwen3Next, 40,  2048,  16,  2,   512, 248320,  4096,   1e7,  1e-6,
+     {.head_dim = 256, .experts = 256, .top_k = 8, .shared_ffn = 512, .delta_net = "GEGEGE*E"}},
+    {"qwen3.5-122b-a10b", Family::kQwen3Next, 48, 3072,  32,  2,  1024, 248320,  4096,   1e7,  1e-6,
+     {.head_dim = 256, .experts = 256, .top_k = 8, .shared_ffn = 1024, .delta_net = "GEGEGE*E",
+      .value_heads = 64}},
+    {"qwen3.5-397b-a17b", Family::kQwen3Next, 60, 4096,  32,  2,  1024, 248320,  4096,   1e7,  1e-6,
+     {.head_dim = 256, .experts = 512, .top_k = 10, .shared_ffn = 1024, .delta_net = "GEGEGE*E",
+      .value_heads = 64}},
     // clang-format on
 };
 
@@ -295,7 +317,14 @@ ModelSpec Expand(const Row& row) {
   model.bias = gpt || neox || row.family == Family::kGptOss;
   model.qkv_bias = model.bias || row.family == Family::kQwen2;
   model.post_norm = row.family == Family::kGemma3 || row.family == Family::kOlmo2;
-  model.qk_norm = row.family == Family::kQwen3 || model.post_norm;
+  const bool is_next = row.family == Family::kQwen3Next;
+  model.qk_norm = row.family == Family::kQwen3 || is_next || model.post_norm;
+  model.attention_gate = is_next;
+  if (is_next) {
+    model.rope_dim = others.head_dim / 4;
+    model.delta_net =
+        DeltaNetSpec{.pattern = std::string(others.delta_net), .value_heads = others.value_heads};
+  }
   if (row.family == Family::kOlmo2) {
     model.pre_norm = false;
     model.qk_norm_over = QkNormSpan::kAllHeads;
@@ -320,6 +349,7 @@ ModelSpec Expand(const Row& row) {
                                 .capacity_factor = 0,
                                 .bias = row.family == Family::kGptOss,
                                 .shared_ffn = others.shared_ffn,
+                                .shared_gate = is_next,
                                 .latent = others.latent,
                                 .first_dense = others.first_dense,
                                 .every = others.every,

@@ -9,13 +9,13 @@ namespace windtunnel {
 bool HasModule(const ModelSpec& model, RecomputeModule module) {
   switch (module) {
     case RecomputeModule::kCoreAttention:
-      return !model.mamba || model.AnyLayer(ModelSpec::HasAttention);
+      return !model.has_pattern() || model.AnyLayer(ModelSpec::HasAttention);
     case RecomputeModule::kLayerNorm:
       return true;
     case RecomputeModule::kLatentUp:
       return model.latent_attention.has_value();
     case RecomputeModule::kMlp:
-      if (model.mamba) return model.AnyLayer(ModelSpec::HasPlainMlp);
+      if (model.has_pattern()) return model.AnyLayer(ModelSpec::HasPlainMlp);
       return !model.experts || model.LayersWithExperts() < model.layers;
     case RecomputeModule::kMoe:
     case RecomputeModule::kMoeActivation:
@@ -49,6 +49,18 @@ void CheckLatentsOfExperts(const Scenario& scenario, Checker& check) {
   check.Expect(scenario.recompute != Recompute::kSelectiveOp, {"recompute", "model.experts.latent"},
                "recompute is selective_op, expected none, selective or full with model.experts.latent, whose "
                "two products it does not count");
+}
+
+void CheckGates(const Scenario& scenario, Checker& check) {
+  const ModelSpec& model = scenario.model;
+  const bool counts = scenario.recompute == Recompute::kSelectiveOp;
+  check.Expect(!model.attention_gate || !counts, {"recompute", "model.attention_gate"},
+               "recompute is selective_op, expected none, selective or full with model.attention_gate, whose "
+               "product it does not count");
+  check.Expect(!model.experts || !model.experts->shared_gate || !counts,
+               {"recompute", "model.experts.shared_gate"},
+               "recompute is selective_op, expected none, selective or full with model.experts.shared_gate, "
+               "whose product it does not count");
 }
 
 void CheckPreNorm(const Scenario& scenario, Checker& check) {
@@ -144,6 +156,7 @@ void CheckRecomputation(const Scenario& scenario, Checker& check) {
   CheckPostNorm(scenario, check);
   CheckPreNorm(scenario, check);
   CheckLatentsOfExperts(scenario, check);
+  CheckGates(scenario, check);
   CheckParallelResidual(scenario, check);
   CheckRecomputeModules(scenario, check);
   CheckRecomputedLayers(scenario, check);

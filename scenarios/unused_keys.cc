@@ -76,11 +76,12 @@ void AddDataKeys(const Scenario& scenario, std::vector<std::string>& lines) {
 }
 
 void AddAttentionKeys(const ModelSpec& model, std::vector<std::string>& lines) {
-  if (!model.mamba || model.AnyLayer(ModelSpec::HasAttention)) return;
+  if (!model.has_pattern() || model.AnyLayer(ModelSpec::HasAttention)) return;
   const ModelSpec unset;
-  Unused pattern(fmt::format("model.mamba.pattern: {}", model.mamba->pattern));
+  Unused pattern(fmt::format("{}.pattern: {}", model.pattern_block(), model.pattern()));
   pattern.Add("model.attention", model.attention, unset.attention, false);
   pattern.Add("model.qk_norm", model.qk_norm, unset.qk_norm, false);
+  pattern.Add("model.attention_gate", model.attention_gate, unset.attention_gate, false);
   pattern.AppendTo(lines);
 }
 

@@ -54,7 +54,10 @@ Result<Family> FamilyOf(const ModelSpec& model) {
   if (model.kind != ModelKind::kTransformer)
     return Unsupported("Hugging Face's names are known of GPT-2, Llama, Mixtral and Qwen, not of an MLP");
   if (model.encoder) return Unsupported("Hugging Face's names are not known of models with model.encoder");
-  if (model.mamba) return Unsupported("Hugging Face's names are not known of models with model.mamba");
+  if (model.has_pattern())
+    return Unsupported("Hugging Face's names are not known of models with {}", model.pattern_block());
+  if (model.attention_gate)
+    return Unsupported("Hugging Face's names are not known of models with model.attention_gate");
   if (model.mtp) return Unsupported("Hugging Face's names are not known of models with model.mtp");
   if (model.latent_attention)
     return Unsupported("Hugging Face's names are not known of models with model.latent_attention");

@@ -57,6 +57,54 @@ WT_CPU_KERNEL void GatedBackwardOf(int64_t rows, int64_t n, const T* dout, const
 }
 
 template <typename T>
+WT_CPU_KERNEL void GateRows(const GateForward& op, const T* x, const T* gate, T* y) {
+  const int64_t n = op.columns;
+  for (int64_t row = 0; row < op.rows; ++row) {
+    const T* in = x + row * n;
+    T* out = y + row * n;
+    if (op.by_row) {
+      const float factor = Sigmoid(ToFloat(gate[row]));
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) out[i] = FromFloat<T>(ToFloat(in[i]) * factor);
+    } else {
+      const T* g = gate + row * n;
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) out[i] = FromFloat<T>(ToFloat(in[i]) * Sigmoid(ToFloat(g[i])));
+    }
+  }
+}
+
+template <typename T>
+WT_CPU_KERNEL void GateRowsBackward(const GateBackward& op, const T* dy, const T* x, const T* gate, T* dx,
+                                    T* dgate) {
+  const int64_t n = op.columns;
+  for (int64_t row = 0; row < op.rows; ++row) {
+    const T *d = dy + row * n, *in = x + row * n;
+    T* out = dx + row * n;
+    if (op.by_row) {
+      const float factor = Sigmoid(ToFloat(gate[row]));
+      float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t i = 0; i < n; ++i) {
+        const float gradient = ToFloat(d[i]);
+        sum += gradient * ToFloat(in[i]);
+        out[i] = FromFloat<T>(gradient * factor);
+      }
+      dgate[row] = FromFloat<T>(sum * factor * (1.0f - factor));
+    } else {
+      const T* g = gate + row * n;
+      T* of_gate = dgate + row * n;
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) {
+        const float factor = Sigmoid(ToFloat(g[i])), gradient = ToFloat(d[i]);
+        of_gate[i] = FromFloat<T>(gradient * ToFloat(in[i]) * factor * (1.0f - factor));
+        out[i] = FromFloat<T>(gradient * factor);
+      }
+    }
+  }
+}
+
+template <typename T>
 struct Forward {
   const ActivationForward& op;
   const Operands& operands;
@@ -103,6 +151,25 @@ Status Run(const ActivationForward& op, const Operands& operands) {
 Status Run(const ActivationBackward& op, const Operands& operands) {
   WithElement(op.dtype, [&](auto element) {
     ActivationFunctions<Math>::Apply(op.kind, Backward<decltype(element)>{op, operands});
+  });
+  return Ok();
+}
+
+Status Run(const GateForward& op, const Operands& operands) {
+  const int64_t all = op.rows * op.columns, gates = op.by_row ? op.rows : all;
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    GateRows(op, operands.In<T>(0, all), operands.In<T>(1, gates), operands.Out<T>(0, all));
+  });
+  return Ok();
+}
+
+Status Run(const GateBackward& op, const Operands& operands) {
+  const int64_t all = op.rows * op.columns, gates = op.by_row ? op.rows : all;
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    GateRowsBackward(op, operands.In<T>(0, all), operands.In<T>(1, all), operands.In<T>(2, gates),
+                     operands.Out<T>(0, all), operands.Out<T>(1, gates));
   });
   return Ok();
 }

@@ -9,5 +9,7 @@ namespace windtunnel::cpu {
 
 Status Run(const ActivationForward& op, const Operands& operands);
 Status Run(const ActivationBackward& op, const Operands& operands);
+Status Run(const GateForward& op, const Operands& operands);
+Status Run(const GateBackward& op, const Operands& operands);
 
 }  // namespace windtunnel::cpu

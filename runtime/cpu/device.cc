@@ -7,6 +7,7 @@
 #include "runtime/cpu/activation.h"
 #include "runtime/cpu/attention.h"
 #include "runtime/cpu/context_attention.h"
+#include "runtime/cpu/delta_net.h"
 #include "runtime/cpu/dropout.h"
 #include "runtime/cpu/elementwise.h"
 #include "runtime/cpu/embedding.h"

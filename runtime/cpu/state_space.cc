@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/cpu/causal_convolution.h"
 #include "runtime/cpu/element.h"
 #include "runtime/cpu/isa.h"
 #include "runtime/cpu/vector_math.h"
@@ -29,10 +30,7 @@ struct Weights {
 template <typename T>
 Weights Loaded(const StateSpaceShape& s, const Operands& operands, size_t first, float* place) {
   Weights w(s, place);
-  const T* conv = operands.In<T>(first, s.convolved() * s.conv);
-  for (int64_t column = 0; column < s.convolved(); ++column)
-    for (int64_t j = 0; j < s.conv; ++j)
-      w.taps[j * s.convolved() + column] = ToFloat(conv[column * s.conv + s.conv - 1 - j]);
+  LoadTaps(s.convolved(), s.conv, operands.In<T>(first, s.convolved() * s.conv), w.taps);
   const auto load = [&](size_t i, int64_t n, float* to) {
     Convert(n, 1.0f, operands.In<T>(first + i, n), to);
   };
@@ -51,10 +49,7 @@ void Store(const StateSpaceShape& s, const Weights& sums, bool accumulate, const
   const auto add = [&](T& out, float value) {
     out = FromFloat<T>(value + (accumulate ? ToFloat(out) : 0.0f));
   };
-  T* conv = operands.Out<T>(first, s.convolved() * s.conv);
-  for (int64_t column = 0; column < s.convolved(); ++column)
-    for (int64_t j = 0; j < s.conv; ++j)
-      add(conv[column * s.conv + s.conv - 1 - j], sums.taps[j * s.convolved() + column]);
+  StoreTaps(s.convolved(), s.conv, sums.taps, accumulate, operands.Out<T>(first, s.convolved() * s.conv));
   const auto store = [&](size_t i, int64_t n, const float* from) {
     T* out = operands.Out<T>(first + i, n);
     for (int64_t k = 0; k < n; ++k) add(out[k], from[k]);
@@ -68,29 +63,9 @@ void Store(const StateSpaceShape& s, const Weights& sums, bool accumulate, const
 
 float Softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 
-// What the convolution makes of a token, before it is activated. `x` is the token's row in `packed`, from the
-// convolved columns on; `seen` tokens are before it in its sequence.
-template <typename T>
-WT_INLINE void Convolve(const StateSpaceShape& s, const Weights& w, const T* x, int64_t seen, float* out) {
-  const int64_t n = s.convolved();
-  std::copy_n(w.conv_bias, n, out);
-  for (int64_t j = 0; j <= std::min(seen, s.conv - 1); ++j) {
-    const float* tap = w.taps + j * n;
-    const T* from = x - j * s.packed();
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) out[i] += tap[i] * ToFloat(from[i]);
-  }
-}
-
-template <typename T>
-WT_CPU_KERNEL void ConvolveAll(const StateSpaceShape& s, const Weights& w, const T* packed, float* u) {
-  const int64_t n = s.convolved();
-  for (int64_t token = 0; token < s.tokens(); ++token) {
-    float* row = u + token * n;
-    Convolve(s, w, packed + token * s.packed() + s.inner(), token % s.seq, row);
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) row[i] *= Sigmoid(row[i]);
-  }
+// Of x, B and C.
+CausalConvolution ConvolutionOf(const StateSpaceShape& s, const Weights& w) {
+  return {s.tokens(), s.seq, s.convolved(), s.conv, s.packed(), w.taps, w.conv_bias};
 }
 
 // A head of one sequence. Rows of u (what the convolution made) are `convolved` apart.
@@ -202,8 +177,8 @@ WT_CPU_KERNEL void GateAndNormBackward(const StateSpaceShape& s, const float* ga
   }
 }
 
-// What backward knows and makes of one head's sequence. Rows of ds and dx are `inner` apart, those of db and dc
-// twice `shared`.
+// What backward knows and makes of one head's sequence. Rows of ds and dx are `inner` apart, those of db and
+// dc twice `shared`.
 struct HeadGradients {
   const float* ds;
   float *dx, *db, *dc;
@@ -297,62 +272,6 @@ WT_CPU_KERNEL void ScanBackwards(const StateSpaceShape& s, const HeadOfSequence&
   }
 }
 
-// The convolved columns from `first` on whose gradients are rows of `n`.
-struct ColumnsOfGradients {
-  int64_t first, n;
-  float* rows;
-};
-
-// Replaces the gradients of what the convolution made, activated, by those of what it made, and sums the
-// weights' gradients. `made`: [convolved].
-template <typename T>
-WT_CPU_KERNEL void ConvolutionWeights(const StateSpaceShape& s, const Weights& w, const T* packed,
-                                      const ColumnsOfGradients (&parts)[2], float* made, Weights& sums) {
-  for (int64_t token = 0; token < s.tokens(); ++token) {
-    const T* x = packed + token * s.packed() + s.inner();
-    const int64_t seen = token % s.seq;
-    Convolve(s, w, x, seen, made);
-    for (const ColumnsOfGradients& part : parts) {
-      float* gradient = part.rows + token * part.n;
-      const float* value = made + part.first;
-      float* bias = sums.conv_bias + part.first;
-#pragma omp simd
-      for (int64_t i = 0; i < part.n; ++i) {
-        const float sigmoid = Sigmoid(value[i]);
-        gradient[i] *= sigmoid * (1.0f + value[i] * (1.0f - sigmoid));
-        bias[i] += gradient[i];
-      }
-      for (int64_t j = 0; j <= std::min(seen, s.conv - 1); ++j) {
-        const T* from = x - j * s.packed() + part.first;
-        float* tap = sums.taps + j * s.convolved() + part.first;
-#pragma omp simd
-        for (int64_t i = 0; i < part.n; ++i) tap[i] += gradient[i] * ToFloat(from[i]);
-      }
-    }
-  }
-}
-
-// The gradients of x, B and C as packed. `row`: the longest part's columns.
-template <typename T>
-WT_CPU_KERNEL void ConvolutionInputs(const StateSpaceShape& s, const Weights& w,
-                                     const ColumnsOfGradients (&parts)[2], float* row, T* dpacked) {
-  for (int64_t token = 0; token < s.tokens(); ++token) {
-    const int64_t behind = s.seq - 1 - token % s.seq;  // tokens of the sequence
-    for (const ColumnsOfGradients& part : parts) {
-      std::fill_n(row, part.n, 0.0f);
-      for (int64_t j = 0; j <= std::min(behind, s.conv - 1); ++j) {
-        const float* gradient = part.rows + (token + j) * part.n;
-        const float* tap = w.taps + j * s.convolved() + part.first;
-#pragma omp simd
-        for (int64_t i = 0; i < part.n; ++i) row[i] += gradient[i] * tap[i];
-      }
-      T* out = dpacked + token * s.packed() + s.inner() + part.first;
-#pragma omp simd
-      for (int64_t i = 0; i < part.n; ++i) out[i] = FromFloat<T>(row[i]);
-    }
-  }
-}
-
 template <typename T>
 void Forward(Scratch& scratch, const StateSpaceForward& op, const Operands& operands) {
   const StateSpaceShape& s = op;
@@ -365,7 +284,7 @@ void Forward(Scratch& scratch, const StateSpaceForward& op, const Operands& oper
   float* place = scratch.Floats(Weights::Elements(s) + of_state + 2 * s.seq);
   const Weights w = Loaded<T>(s, operands, 1, place);
   float *h = place + Weights::Elements(s), *step = h + of_state, *decay = step + s.seq;
-  ConvolveAll(s, w, packed, u);
+  ConvolveAll(ConvolutionOf(s, w), packed + s.inner(), u);
   for (int64_t sequence = 0; sequence < s.batch; ++sequence) {
     const T* rows = packed + sequence * s.seq * s.packed();
     for (int64_t head = 0; head < s.heads; ++head) {
@@ -396,7 +315,7 @@ void Backward(Scratch& scratch, const StateSpaceBackward& op, const Operands& op
         *decay = step + s.seq;
   std::vector<double> pairs(static_cast<size_t>(s.seq));
 
-  ConvolveAll(s, w, packed, u);
+  ConvolveAll(ConvolutionOf(s, w), packed + s.inner(), u);
   GateAndNormBackward(s, w.gamma, dy, packed, scanned, statistics, ds, dpacked, sums.gamma);
   std::fill_n(dbc, tokens * 2 * s.shared(), 0.0f);
   for (int64_t head = 0; head < s.heads; ++head) {
@@ -418,8 +337,9 @@ void Backward(Scratch& scratch, const StateSpaceBackward& op, const Operands& op
     sums.dt_bias[head] = static_cast<float>(scalars.dt_bias);
   }
   const ColumnsOfGradients parts[2] = {{0, s.inner(), dx}, {s.inner(), 2 * s.shared(), dbc}};
-  ConvolutionWeights(s, w, packed, parts, row, sums);
-  ConvolutionInputs(s, w, parts, row, dpacked);
+  const CausalConvolution convolution = ConvolutionOf(s, w);
+  ConvolutionWeights(convolution, packed + s.inner(), parts, row, sums.taps, sums.conv_bias);
+  ConvolutionInputs(convolution, parts, row, dpacked + s.inner());
   Store<T>(s, sums, op.accumulate, operands, 1);
 }
 

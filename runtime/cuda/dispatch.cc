@@ -7,6 +7,8 @@
 
 #include "runtime/cuda/kernels/activation.h"
 #include "runtime/cuda/kernels/attention.h"
+#include "runtime/cuda/kernels/delta_net.h"
+#include "runtime/cuda/kernels/delta_net_scan.h"
 #include "runtime/cuda/kernels/dropout.h"
 #include "runtime/cuda/kernels/elementwise.h"
 #include "runtime/cuda/kernels/embedding.h"
@@ -70,8 +72,8 @@ Status CheckShape(const Op& op, const Traits& traits) {
     if (op.state > kMostState || op.conv > kMostConvolution) {
       return Unsupported(
           "a state space model with a state of {} and a convolution of {}: this device's kernels have room "
-          "for "
-          "up to {} and {}",
+          "for up to "
+          "{} and {}",
           op.state, op.conv, kMostState, kMostConvolution);
     }
     if (StateSpaceSharedBytes(op) > traits.shared_bytes) {
@@ -79,6 +81,22 @@ Status CheckShape(const Op& op, const Traits& traits) {
           "a state space model with a state of {} and {} columns of a group: its kernels need {} bytes of "
           "shared memory, and this device has {} for a block",
           op.state, op.inner() / op.groups, StateSpaceSharedBytes(op), traits.shared_bytes);
+    }
+  }
+  if constexpr (std::is_base_of_v<DeltaNetShape, Op>) {
+    if (op.key_dim > kMostKeyDim || op.conv > kMostConvolution) {
+      return Unsupported(
+          "a gated delta network with heads of {} columns of keys and a convolution of {}: this device's "
+          "kernels have "
+          "room for up to {} and {}",
+          op.key_dim, op.conv, kMostKeyDim, kMostConvolution);
+    }
+    if (DeltaNetSharedBytes(op.key_dim) > traits.shared_bytes) {
+      return Unsupported(
+          "a gated delta network with heads of {} columns of keys: its kernels need {} bytes of shared "
+          "memory, and this "
+          "device has {} for a block",
+          op.key_dim, DeltaNetSharedBytes(op.key_dim), traits.shared_bytes);
     }
   }
   if constexpr (std::is_same_v<Op, RouteTokens>) {

@@ -69,8 +69,8 @@ HybridLayers OfPattern(const char* flag, Settings& flags) {
   }
   if (layers.letters.find('|') != std::string::npos) layers.stages = Divided(layers.letters, '|');
   std::erase(layers.letters, '|');
-  if (!layers.letters.empty() && layers.letters.find('M') == std::string::npos) {
-    flags.Refuse(flag, "a pattern with M, since other programs train models without Mamba-2");
+  if (!layers.letters.empty() && !layers.Has('M') && !layers.Has('G')) {
+    flags.Refuse(flag, "a pattern with M or G, since other programs train models without Mamba-2");
     layers.letters.clear();
   }
   const int64_t all = std::ssize(layers.letters);
@@ -100,8 +100,9 @@ std::optional<HybridLayers> ReadHybridLayers(const std::string& program, Setting
   const double attention = flags.Number("hybrid_attention_ratio").value_or(0);
   const double mlp = flags.Number("hybrid_mlp_ratio").value_or(0);
   const bool is_flagged = flags.Flag("is_hybrid_model");
-  if (const std::string* set = draft.Find("model.mamba.pattern"))
-    return HybridLayers{.letters = Unquoted(*set), .remark = "--set"};
+  for (const char* key : {"model.mamba.pattern", "model.delta_net.pattern"})
+    if (const std::string* set = draft.Find(key))
+      return HybridLayers{.letters = Unquoted(*set), .remark = "--set"};
   for (const char* flag : {"hybrid_layer_pattern", "hybrid_override_pattern"})
     if (flags.Has(flag)) return OfPattern(flag, flags);
   if (attention != 0 || mlp != 0) return OfRatios(attention, mlp, flags);

@@ -1,6 +1,6 @@
-// The layers of Megatron-LM's models that are not transformers: Mamba-2's, and hybrids of both
-// (pretrain_mamba.py, pretrain_hybrid.py). What Megatron counts as layers are the letters of
-// scenarios/layer_pattern.h.
+// The layers of Megatron-LM's models that are not transformers: Mamba-2's, gated delta networks, and hybrids
+// of either with attention (pretrain_mamba.py, pretrain_hybrid.py). What Megatron counts as layers are the
+// letters of scenarios/layer_pattern.h.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,8 @@ struct HybridLayers {
   bool Has(char letter) const { return letters.find(letter) != std::string::npos; }
 };
 
-// Nothing if it is another model. What --set says comes before the flags. Notes mistakes in `flags`.
+// Nothing if it is another model: one of pretrain_gpt.py may have gated delta networks, too, by other flags
+// (importers/megatron_model.cc). What --set says comes before the flags. Notes mistakes in `flags`.
 std::optional<HybridLayers> ReadHybridLayers(const std::string& program, Settings& flags, const Draft& draft);
 
 }  // namespace windtunnel

@@ -7,6 +7,7 @@
 
 #include "scenarios/importers/cluster_size.h"
 #include "scenarios/importers/megatron_flags.h"
+#include "scenarios/layer_pattern.h"
 
 namespace windtunnel {
 namespace {
@@ -52,6 +53,8 @@ class ModelImporter : MegatronFlags {
       Integer("model.seq_len", "encoder_seq_length");
     if (hybrid_) Hybrid();
     else if (!has_encoder) Required("model.layers", "num_layers");
+    if (!hybrid_ && has_delta_nets_) DeltaNets();
+    Sets("model.attention_gate", "attention_output_gate", "true");
     Required("model.hidden", "hidden_size");
     if (!has_attention_) flags_.Ignore({"num_attention_heads", "group_query_attention", "num_query_groups"});
     else Required("model.heads", "num_attention_heads");
@@ -111,11 +114,15 @@ class ModelImporter : MegatronFlags {
     Sets("model.mtp.fp8", "keep_mtp_spec_in_bf16", "false");
   }
 
-  // Mamba-2's, and those of hybrids.
+  // Mamba-2's, gated delta networks, and those of hybrids.
   void Hybrid() {
-    draft_.SetText("model.mamba.pattern", hybrid_->letters, hybrid_->remark);
     if (hybrid_->is_pure) Required("model.layers", "num_layers");
     else flags_.Ignore({"num_layers"});
+    if (hybrid_->Has('G')) {
+      draft_.SetText("model.delta_net.pattern", hybrid_->letters, hybrid_->remark);
+      return DeltaNetSizes();
+    }
+    draft_.SetText("model.mamba.pattern", hybrid_->letters, hybrid_->remark);
     Integer("model.mamba.state", "mamba_state_dim", 128);
     Integer("model.mamba.head_dim", "mamba_head_dim", 64);
     Integer("model.mamba.heads", "mamba_num_heads");
@@ -124,6 +131,57 @@ class ModelImporter : MegatronFlags {
     const std::vector<std::string> spec = flags_.List("spec");
     if (!spec.empty() && !spec.back().ends_with("_stack_spec"))
       draft_.Note(fmt::format("Not known, and left out: --spec {}.", fmt::join(spec, " ")));
+  }
+
+  void DeltaNetSizes() {
+    Integer("model.delta_net.key_heads", "linear_num_key_heads", 16);
+    Integer("model.delta_net.value_heads", "linear_num_value_heads", 32);
+    Integer("model.delta_net.key_dim", "linear_key_head_dim", 128);
+    Integer("model.delta_net.value_dim", "linear_value_head_dim", 128);
+    Integer("model.delta_net.conv", "linear_conv_kernel_dim", 4);
+  }
+
+  // --linear-attention-freq: every so many layers one has attention; or a list of ones (a gated delta
+  // network) and zeros such as [1,1,1,0]*12 or ([1]*3+[0]*1)*12. Returns what repeats.
+  std::vector<int64_t> LayersWithDeltaNets() {
+    const std::string text = flags_.Text("linear_attention_freq").value_or("");
+    const auto [shape, numbers] = PatternOf(text);
+    std::vector<int64_t> unit;
+    if (shape == "N" && numbers[0] >= 1 && numbers[0] <= kMostLayers) {
+      unit.assign(static_cast<size_t>(numbers[0]), 1);
+      unit.back() = 0;
+      return unit;
+    }
+    const bool is_list = shape.starts_with("[N") && shape.find_first_not_of("[N,]*") == std::string::npos;
+    const bool is_sum = shape.starts_with("[N]*N+[N]*N") && numbers[1] + numbers[3] <= kMostLayers;
+    if (is_sum) {
+      unit.assign(static_cast<size_t>(numbers[1]), numbers[0]);
+      unit.insert(unit.end(), static_cast<size_t>(numbers[3]), numbers[2]);
+    } else if (is_list) {
+      const bool repeats = shape.ends_with("]*N");
+      unit.assign(numbers.begin(), numbers.end() - (repeats ? 1 : 0));
+    }
+    const bool is_fine =
+        !unit.empty() && std::all_of(unit.begin(), unit.end(), [](int64_t n) { return n == 0 || n == 1; });
+    if (!is_fine) flags_.Refuse("linear_attention_freq", "a number, or a list such as [1,1,1,0]*12");
+    return is_fine ? unit : std::vector<int64_t>{1};
+  }
+
+  // Of pretrain_gpt.py. Here letters also say which layers have experts.
+  void DeltaNets() {
+    const std::vector<int64_t> mixers = LayersWithDeltaNets();
+    DeltaNetSizes();
+    const int64_t layers = Effective("model.layers", "num_layers", 0);
+    if (layers < 1 || layers > kMostLayers) return;
+    const bool has_experts = flags_.Integer("num_experts").value_or(0) > 0;
+    const ExpertLayers& experts = expert_layers();
+    std::string letters;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      const bool is_net = mixers[static_cast<size_t>(layer) % mixers.size()] == 1;
+      letters.append({is_net ? 'G' : '*', has_experts && experts.Has(layer) ? 'E' : '-'});
+    }
+    draft_.SetText("model.delta_net.pattern", ShortestPattern(letters),
+                   flags_.Shown("linear_attention_freq"));
   }
 
   // T5's. arguments.py: --num-layers and --seq-length are what encoder and decoder share.
@@ -172,10 +230,12 @@ class ModelImporter : MegatronFlags {
     draft_.Set("model.activation", "gelu", kDefault);
     flags_.Ignore({"openai_gelu"});
     if (hybrid_ && !hybrid_->Has('-') && !hybrid_->Has('E')) return flags_.Ignore({"ffn_hidden_size"});
-    const char* ffn = flags_.Integer("num_experts").value_or(0) > 0 ? "model.experts.dense_ffn" : "model.ffn";
+    const bool has_experts = flags_.Integer("num_experts").value_or(0) > 0;
+    const char* ffn = has_experts ? "model.experts.dense_ffn" : "model.ffn";
     if (flags_.Has("moe_ffn_hidden_size")) {
       Integer("model.ffn", "moe_ffn_hidden_size");
-      if (hybrid_ && !hybrid_->Has('-')) flags_.Ignore({"ffn_hidden_size"});
+      const bool has_mlp = hybrid_ ? hybrid_->Has('-') : !has_experts || !expert_layers().has_all();
+      if (!has_mlp) flags_.Ignore({"ffn_hidden_size"});
       else if (flags_.Has("ffn_hidden_size")) Integer(ffn, "ffn_hidden_size");
     } else if (flags_.Has("ffn_hidden_size")) {
       Integer("model.ffn", "ffn_hidden_size");
@@ -270,30 +330,65 @@ class ModelImporter : MegatronFlags {
       draft_.Set("model.experts.capacity_factor", int64_t{0},
                  "no --moe-expert-capacity-factor: no token is dropped");
     Integer("model.experts.shared_ffn", "moe_shared_expert_intermediate_size");
+    Sets("model.experts.shared_gate", "moe_shared_expert_gate", "true");
     Integer("model.experts.latent", "moe_latent_size");
     Integer("model.experts.groups", "moe_router_num_groups");
     Integer("model.experts.top_k_groups", "moe_router_group_topk");
     LayersWithExperts();
   }
 
+  // As in ExpertsSpec.
+  struct ExpertLayers {
+    int64_t every = 1, first_dense = 0;
+    // (Megatron's number counts from the first layer on, and a scenario's from the m-th: alike where it is
+    // 1.)
+    bool Has(int64_t layer) const { return layer >= first_dense && (layer + 1) % every == 0; }
+    bool has_all() const { return every == 1 && first_dense == 0; }
+  };
+
   // --moe-layer-freq: a number, or a list such as ([0]*3+[1]*58).
-  void LayersWithExperts() {
-    if (hybrid_) return flags_.Ignore({"moe_layer_freq"});  // their letters say it
+  ExpertLayers ReadExpertLayers() {
     const std::optional<std::string> text =
         flags_.Has("moe_layer_freq") ? flags_.Text("moe_layer_freq") : std::nullopt;
-    if (!text) return;
+    if (!text) return {};
     const auto [shape, numbers] = PatternOf(*text);
-    if (shape == "N" && numbers[0] >= 1) {
-      if (numbers[0] > 1) draft_.Set("model.experts.every", numbers[0], flags_.Shown("moe_layer_freq"));
-    } else if (shape == "[N]*N+[N]*N" && numbers[0] == 0 && numbers[2] == 1) {
-      draft_.Set("model.experts.first_dense", numbers[1], flags_.Shown("moe_layer_freq"));
-    } else if (shape != "[N]*N" || numbers[0] != 1) {
+    if (shape == "N" && numbers[0] >= 1) return {.every = numbers[0]};
+    if (shape == "[N]*N+[N]*N" && numbers[0] == 0 && numbers[2] == 1) return {.first_dense = numbers[1]};
+    if (shape != "[N]*N" || numbers[0] != 1)
       flags_.Refuse("moe_layer_freq",
                     "a number, ([0]*A+[1]*B) or ([1]*B), since other orders are not modelled");
-    }
+    return {};
   }
 
+  // Read once, since mistakes are noted once.
+  const ExpertLayers& expert_layers() {
+    if (!expert_layers_) expert_layers_ = ReadExpertLayers();
+    return *expert_layers_;
+  }
+
+  void LayersWithExperts() {
+    if (hybrid_ || has_delta_nets_) return flags_.Ignore({"moe_layer_freq"});  // their letters say it
+    const ExpertLayers& layers = expert_layers();
+    if (layers.every > 1) draft_.Set("model.experts.every", layers.every, flags_.Shown("moe_layer_freq"));
+    if (layers.first_dense > 0)
+      draft_.Set("model.experts.first_dense", layers.first_dense, flags_.Shown("moe_layer_freq"));
+  }
+
+  // --experimental-attention-variant; older versions have another flag for it.
+  bool has_delta_nets() {
+    for (const char* flag : {"experimental_attention_variant", "linear_attention_type"}) {
+      if (!flags_.Has(flag)) continue;
+      const std::string variant = flags_.Text(flag).value_or("");
+      if (variant == "gated_delta_net" || variant == "gdn") return true;
+      if (variant != "None") flags_.Refuse(flag, "gated_delta_net, since others are not modelled");
+    }
+    return false;
+  }
+
+  static constexpr int64_t kMostLayers = 1000;
+  std::optional<ExpertLayers> expert_layers_;
   const std::optional<HybridLayers> hybrid_ = hybrid_layers();
+  const bool has_delta_nets_ = has_delta_nets();
   const bool has_attention_ = !hybrid_ || hybrid_->Has('*');
 };
 

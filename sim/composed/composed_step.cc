@@ -187,7 +187,7 @@ Status CheckComposable(const Scenario& s) {
   if (SharesUpdates(s)) return Unsupported("ranks that update different parameters");
   if (s.optimizer.in_backward) return Unsupported("an optimizer that works in backward");
   if (s.model.encoder) return Unsupported("layers of an encoder before others");
-  if (s.model.mamba) return Unsupported("layers with and without attention or an MLP");
+  if (s.model.has_pattern()) return Unsupported("layers with and without attention or an MLP");
   if (s.model.position == PositionKind::kRelative) return Unsupported("biases that layers share");
   if (s.parallel.expert.overlap) return Unsupported("passes of two micro-batches that take turns");
   if (PredictsBeforeLastStage(s)) return Unsupported("modules that predict tokens before the last stage");

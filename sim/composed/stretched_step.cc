@@ -460,7 +460,7 @@ Status CheckStretchable(const Scenario& s) {
   if (s.model.kind != ModelKind::kTransformer) return Unsupported("another model");
   if (s.model.encoder || s.model.position == PositionKind::kRelative)
     return Unsupported("what all layers of a stack share");
-  if (s.model.mamba) return Unsupported("layers with and without attention or an MLP");
+  if (s.model.has_pattern()) return Unsupported("layers with and without attention or an MLP");
   if (data.kind != DataParallelKind::kFsdp || s.parallel.pipeline.size > 1)
     return Unsupported("another strategy");
   if (s.optimizer.in_backward) return Unsupported("an optimizer that works in backward");

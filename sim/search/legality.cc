@@ -131,7 +131,8 @@ const char* Legality::WhyIllegalModel(const Configuration& c) const {
   if (const char* why = WhyIllegalModules(c)) return why;
   if (const char* why = WhyIllegalGraphs(c)) return why;
   if (const char* why = WhyIllegalLatents(c)) return why;
-  if (const char* why = WhyIllegalMamba(c)) return why;
+  if (const char* why = WhyIllegalPattern(c)) return why;
+  if (const char* why = WhyIllegalGates(c)) return why;
   if (const char* why = WhyIllegalContext(c)) return why;
   if (c.expert > 1 && (!model.experts || !Divides(c.expert, model.experts->count)))
     return "expert does not divide the experts";
@@ -177,16 +178,35 @@ const char* Legality::WhyIllegalLatents(const Configuration& c) const {
   return nullptr;
 }
 
-const char* Legality::WhyIllegalMamba(const Configuration& c) const {
+// Of models whose layers are given by letters.
+const char* Legality::WhyIllegalPattern(const Configuration& c) const {
+  if (!base_.model.has_pattern()) return nullptr;
   const auto& mamba = base_.model.mamba;
-  if (!mamba) return nullptr;
-  if (!Divides(c.tensor, mamba->groups)) return "tensor does not divide model.mamba.groups";
-  if (!Divides(c.context * c.tensor, mamba->groups))
-    return "context x tensor does not divide model.mamba.groups";
+  const int64_t groups = mamba ? mamba->groups : base_.model.delta_net->key_heads;
+  if (!Divides(c.tensor, groups))
+    return mamba ? "tensor does not divide model.mamba.groups"
+                 : "tensor does not divide model.delta_net.key_heads";
+  if (!Divides(c.context * c.tensor, groups))
+    return mamba ? "context x tensor does not divide model.mamba.groups"
+                 : "context x tensor does not divide model.delta_net.key_heads";
   if (c.context > 1 && !SplitsStates(base_.framework))
-    return "model.mamba, with the framework's context ranks";
-  if (c.expert_overlap) return "model.mamba, with parallel.expert.overlap";
-  if (c.recompute == Recompute::kSelectiveOp) return "model.mamba, with recompute: selective_op";
+    return mamba ? "model.mamba, with the framework's context ranks"
+                 : "model.delta_net, with the framework's context ranks";
+  if (c.expert_overlap)
+    return mamba ? "model.mamba, with parallel.expert.overlap"
+                 : "model.delta_net, with parallel.expert.overlap";
+  if (c.recompute == Recompute::kSelectiveOp)
+    return mamba ? "model.mamba, with recompute: selective_op"
+                 : "model.delta_net, with recompute: selective_op";
+  return nullptr;
+}
+
+const char* Legality::WhyIllegalGates(const Configuration& c) const {
+  if (c.recompute != Recompute::kSelectiveOp) return nullptr;
+  const ModelSpec& model = base_.model;
+  if (model.attention_gate) return "model.attention_gate, with recompute: selective_op";
+  if (model.experts && model.experts->shared_gate)
+    return "model.experts.shared_gate, with recompute: selective_op";
   return nullptr;
 }
 

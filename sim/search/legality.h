@@ -36,7 +36,8 @@ class Legality {
   const char* WhyIllegalModules(const Configuration& c) const;
   const char* WhyIllegalGraphs(const Configuration& c) const;
   const char* WhyIllegalLatents(const Configuration& c) const;
-  const char* WhyIllegalMamba(const Configuration& c) const;
+  const char* WhyIllegalPattern(const Configuration& c) const;
+  const char* WhyIllegalGates(const Configuration& c) const;
   const char* WhyIllegalContext(const Configuration& c) const;
   const char* WhyIllegalData(const Configuration& c) const;
   const char* WhyIllegalShards(const Configuration& c) const;

@@ -126,6 +126,11 @@ class Chooser {
     spec = MambaSpec{.state = 5, .head_dim = 8, .heads = 4, .groups = 2};
     Describe(*this, *spec);
   }
+  void OptionalBlock(std::string_view, std::optional<DeltaNetSpec>& spec, std::string_view) {
+    if (bytes_.Next() < 192) return;
+    spec = DeltaNetSpec{.key_heads = 2, .value_heads = 4, .key_dim = 5, .value_dim = 8};
+    Describe(*this, *spec);
+  }
   void OptionalBlock(std::string_view, std::optional<LoraSpec>& spec, std::string_view) {
     if (bytes_.Next() < 192) return;
     spec = LoraSpec{.rank = 2};

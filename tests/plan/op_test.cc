@@ -30,6 +30,11 @@ TEST(CostKey, NamesTheKindTheTypeAndTheShape) {
             "state_space_forward bf16 b=2 s=16 h=4 g=2 d=8 n=5 conv=3 chunk=8");
   EXPECT_EQ(CostKey(StateSpaceBackward{state_space}),
             "state_space_backward bf16 b=2 s=16 h=4 g=2 d=8 n=5 conv=3 chunk=8");
+  const DeltaNetShape net{2, 16, 2, 4, 8, 5, 3, DType::kBFloat16};
+  EXPECT_EQ(CostKey(DeltaNetForward{net}), "delta_net_forward bf16 b=2 s=16 k=2x8 v=4x5 conv=3");
+  EXPECT_EQ(CostKey(DeltaNetBackward{net}), "delta_net_backward bf16 b=2 s=16 k=2x8 v=4x5 conv=3");
+  EXPECT_EQ(CostKey(GateForward{8, 4, true, DType::kBFloat16}), "gate_forward rows=8 columns=4 by_row bf16");
+  EXPECT_EQ(CostKey(GateBackward{8, 4}), "gate_backward rows=8 columns=4");
   EXPECT_EQ(CostKey(Copy{.elements = 10, .scale = 0.5}), "copy fp32 fp32 n=10 scaled");
   EXPECT_EQ(CostKey(Collective{CollectiveKind::kAllReduce, DType::kFloat32, 256}),
             "all_reduce fp32 bytes=1024");

@@ -37,6 +37,14 @@ Scenario OffloadingActivations(Scenario s, void (*change)(Scenario&)) {
   return With(std::move(s), change);
 }
 
+void MixWithDeltaNets(Scenario& s) {
+  s.model.delta_net =
+      DeltaNetSpec{.pattern = "G-GG*-", .key_heads = 2, .value_heads = 4, .key_dim = 6, .value_dim = 8};
+  s.model.layers = 4;
+  s.model.position = PositionKind::kRope;
+  s.model.attention_gate = true;
+}
+
 void MixWithMamba(Scenario& s) {
   s.model.mamba = MambaSpec{.pattern = "M-MM*-", .state = 5, .head_dim = 8, .heads = 4, .groups = 2};
   s.model.layers = 4;
@@ -129,6 +137,28 @@ INSTANTIATE_TEST_SUITE_P(
                                              s.parallel.tensor = {.size = 2, .sequence = true};
                                              s.recompute = Recompute::kFull;
                                            })},
+        Case{"DeltaNetsOverTensorRanks", With(TinyLlama(2), kFsdp,
+                                              [](Scenario& s) {
+                                                MixWithDeltaNets(s);
+                                                s.parallel.tensor = {.size = 2, .sequence = true};
+                                                s.recompute = Recompute::kFull;
+                                              })},
+        Case{"DeltaNetsInPipeline", With(TinyLlama(1),
+                                         [](Scenario& s) {
+                                           MixWithDeltaNets(s);
+                                           s.parallel.pipeline.size = 2;
+                                           s.parallel.pipeline.schedule = "zb_h1";
+                                           s.batch.accumulate = 4;
+                                         })},
+        Case{"GatedSharedExpert", With(TinyLlama(2), kFsdp,
+                                       [](Scenario& s) {
+                                         s.model.experts = ExpertsSpec{.count = 4,
+                                                                       .top_k = 2,
+                                                                       .capacity_factor = 1.5,
+                                                                       .shared_ffn = 48,
+                                                                       .shared_gate = true};
+                                         s.parallel.tensor = {.size = 2, .sequence = true};
+                                       })},
         Case{"HybridOverContextRanks", With(TinyLlama(1),
                                             [](Scenario& s) {
                                               MixWithMamba(s);

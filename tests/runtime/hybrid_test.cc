@@ -195,9 +195,9 @@ TEST(Hybrid, PeaksAreExact) {
 }
 
 // By hand: the table and the final norm; of each Mamba-2 layer a norm, the two projections (of 32 to 2 x 32 +
-// 2 x 10 + 4 columns, and back), the convolution of 52 columns over 3 tokens with biases, three numbers a head,
-// and the norm of 32; of the MLP a norm and two matrices of 32 x 128; of attention a norm and 32 to 4 x 8 + 2 x 2
-// x 8 columns and back.
+// 2 x 10 + 4 columns, and back), the convolution of 52 columns over 3 tokens with biases, three numbers a
+// head, and the norm of 32; of the MLP a norm and two matrices of 32 x 128; of attention a norm and 32 to 4 x
+// 8 + 2 x 2 x 8 columns and back.
 TEST(Hybrid, CountsItsParametersAndFlops) {
   const Plan plan = *CompilePlan(TinyNemotron());
   const int64_t mamba = 32 + 32 * 88 + 32 * 32 + 52 * 4 + 3 * 4 + 32;
@@ -237,7 +237,7 @@ TEST(Hybrid, PatternsSayWhatFollowsEachMixer) {
   EXPECT_EQ(layer(9), std::string({'\0', '-'}));
   Scenario s = Experts(TinyNemotron());
   s.model.layers = 7;  // ME * ME ME * ME ME
-  EXPECT_EQ(s.model.MambaLayers(), 5);
+  EXPECT_EQ(s.model.RecurrentLayers(), 5);
   EXPECT_EQ(s.model.LayersWithExperts(), 5);
   EXPECT_FALSE(s.model.MixesExperts());
   EXPECT_DOUBLE_EQ(s.model.AttentionTokens(), 2 * 16);

@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{"model: {preset: gpt2-124m, mtp: {layers: 1}}\n",
                  "s.yaml:1:33: model.position is learned, expected rope or none with model.mtp"},
         Conflict{"model: {preset: llama-7b, mtp: {pattern: '*-'}}\n",
-                 "s.yaml:1:42: model.mtp.pattern is '*-', expected model.mamba with it"},
+                 "s.yaml:1:42: model.mtp.pattern is '*-', expected model.mamba or model.delta_net with it"},
         Conflict{
             "model: {preset: nemotron-h-8b, mtp: {pattern: '*-M'}}\n",
             "s.yaml:1:47: model.mtp.pattern is '*-M', expected the letters of one layer: M or *, with or "

@@ -52,6 +52,24 @@ TEST(ModelDefaults, SwigluWidthsAreLlamasOwn) {
   EXPECT_EQ(ffn(5120), 13824);  // Llama 13B: 13653.3 to 54 x 256
 }
 
+TEST(ModelDefaults, FollowThePatternOfGatedDeltaNetworks) {
+  const std::string sizes = "hidden: 768, vocab: 100, seq_len: 16, delta_net: ";
+  const ModelSpec hybrid = Parsed("model: {heads: 12, " + sizes + "{pattern: G-G-*-}}\n").model;
+  ASSERT_TRUE(hybrid.delta_net);
+  EXPECT_EQ(*hybrid.delta_net, (DeltaNetSpec{.pattern = "G-G-*-",
+                                             .key_heads = 16,
+                                             .value_heads = 32,
+                                             .key_dim = 128,
+                                             .value_dim = 128,
+                                             .conv = 4}));
+  EXPECT_EQ(hybrid.layers, 3);
+  EXPECT_EQ(hybrid.position, PositionKind::kRope);
+  const ModelSpec alone = Parsed("model: {layers: 2, " + sizes + "{value_dim: 64}}\n").model;
+  EXPECT_EQ(alone.delta_net->pattern, "G");
+  EXPECT_EQ(alone.heads, 32) << "of values, since no layer has attention";
+  EXPECT_EQ(alone.head_dim, 64);
+}
+
 TEST(ModelDefaults, FollowThePatternOfMamba2Layers) {
   const std::string sizes = "hidden: 768, vocab: 100, seq_len: 16, mamba: ";
   const ModelSpec hybrid = Parsed("model: {heads: 12, " + sizes + "{pattern: M-MM*-}}\n").model;
@@ -69,7 +87,7 @@ TEST(ModelDefaults, FollowThePatternOfMamba2Layers) {
   EXPECT_FALSE(hybrid.tie_embeddings);
   const ModelSpec longer = Parsed("model: {layers: 6, heads: 12, " + sizes + "{pattern: M-MM*-}}\n").model;
   EXPECT_EQ(longer.layers, 6);
-  EXPECT_EQ(longer.MambaLayers(), 5) << "M-, M, M, *-, and again M- and M";
+  EXPECT_EQ(longer.RecurrentLayers(), 5) << "M-, M, M, *-, and again M- and M";
   // Heads are asked for where layers have attention.
   const ModelSpec alone = Parsed("model: {layers: 2, " + sizes + "{head_dim: 128}}\n").model;
   EXPECT_EQ(alone.mamba->pattern, "M");
@@ -157,7 +175,8 @@ TEST(OptimizerDefaults, AreTorchs) {
                                   .clip_norm = 0}));
   EXPECT_EQ(Parsed(std::string(kMlp) + "optimizer: {kind: sgd}\n").optimizer.weight_decay, 0);
   EXPECT_EQ(Parsed(std::string(kMlp) + "optimizer: {kind: adam}\n").optimizer.weight_decay, 0);
-  // torch.optim.Muon's, but for the learning rate and how it is adjusted, since there is one for all parameters.
+  // torch.optim.Muon's, but for the learning rate and how it is adjusted, since there is one for all
+  // parameters.
   EXPECT_EQ(Parsed(std::string(kMlp) + "optimizer: {kind: muon}\n").optimizer,
             (OptimizerSpec{.kind = OptimizerKind::kMuon,
                            .lr = 3e-4,

@@ -33,7 +33,7 @@ TEST(HuggingFaceHybrids, NemotronHIsThePreset) {
   const ModelSpec model = ModelOf(kNemotronH);
   EXPECT_EQ(model, PresetModel("nemotron-h-8b"));
   EXPECT_EQ(model.layers, 28) << "24 with Mamba-2 and 4 with attention, of its 52 layers";
-  EXPECT_EQ(model.MambaLayers(), 24);
+  EXPECT_EQ(model.RecurrentLayers(), 24);
   EXPECT_EQ(model.position, PositionKind::kNone);
 }
 
@@ -85,7 +85,7 @@ TEST(HuggingFaceHybrids, NemotronsOtherThanThatAreRefused) {
   const auto with = [](const char* from, const char* to) { return ErrorOf(Replaced(kNemotronH, from, to)); };
   const ModelSpec two_mlps = ModelOf(Replaced(kNemotronH, "\"M-M-M-M*", "\"M--MM-M*"));
   EXPECT_EQ(two_mlps.layers, ModelOf(kNemotronH).layers + 1);
-  EXPECT_FALSE(two_mlps.KindOf(1).has_mixer);
+  EXPECT_FALSE(two_mlps.KindOf(1).has_mixer());
   EXPECT_EQ(with("\"M-M-M-M*", "\"G-M-M-M*").substr(0, 38), "4:30: hybrid_override_pattern is 'G-M-");
   EXPECT_EQ(with("_layers\": 52", "_layers\": 51"),
             "7:93: num_hidden_layers is 51, expected the number of layers in hybrid_override_pattern (52)");
@@ -116,7 +116,7 @@ TEST(HuggingFaceHybrids, BambasAttentionIsWhereItsIndicesAre) {
             (MambaSpec{.pattern = "M-M-M-M-M-M-M-M-M-*-M-M-M-M-M-M-M-M-*-M-M-M-M-M-M-M-M-*-M-M-M-M-",
                        .heads = 128}));
   EXPECT_EQ(model.layers, 32);
-  EXPECT_EQ(model.MambaLayers(), 29);
+  EXPECT_EQ(model.RecurrentLayers(), 29);
   EXPECT_EQ(model.rope_dim, 64);
   EXPECT_EQ(model.position, PositionKind::kRope);
   EXPECT_EQ(model.activation, ActivationKind::kSwiglu);

@@ -98,7 +98,8 @@ TEST(HuggingFace, OtherModelsAreUnsupported) {
           "gemma3, "
           "glm, glm4, glm4_moe, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, llama, llama4, mamba2, "
           "mbart, mistral, mistral3, "
-          "mixtral, mt5, nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_moe, "
+          "mixtral, mt5, nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5, "
+          "qwen3_5_moe, qwen3_moe, qwen3_next, "
           "roberta, seed_oss, smollm3, starcoder2, t5, deepseek_v2, deepseek_v3 or kimi_k2");
 }
 

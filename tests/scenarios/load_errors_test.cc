@@ -93,6 +93,40 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("name: caf\xE9\n"), "s.yaml:2:10: not UTF-8, expected text in UTF-8"}));
 
 INSTANTIATE_TEST_SUITE_P(
+    DeltaNets, Mistakes,
+    testing::Values(
+        Mistake{
+            "model: {preset: qwen3.5-9b, delta_net: {pattern: G-M}}\n",
+            "s.yaml:1:50: model.delta_net.pattern is 'G-M', expected letters G (a gated delta network), * "
+            "(attention), - (an MLP) and E (experts)"},
+        Mistake{"model: {preset: qwen3.5-9b, delta_net: {pattern: '*-'}}\n",
+                "s.yaml:1:50: model.delta_net.pattern is '*-', expected G for one of the 32 layers, or no "
+                "model.delta_net"},
+        Mistake{
+            "model: {preset: qwen3.5-9b, delta_net: {key_heads: 5}}\n",
+            "s.yaml:1:52: model.delta_net.key_heads is 5, expected a divisor of model.delta_net.value_heads "
+            "(32)"},
+        Mistake{"model: {preset: qwen3.5-9b, mamba: {pattern: M}}\n",
+                "s.yaml:1:36: model.delta_net is given, expected no model.mamba with it"},
+        Mistake{"model: {preset: qwen3.5-9b, lora: {rank: 4}}\n",
+                "s.yaml:1:35: model.delta_net is given, expected no model.lora with it"},
+        Mistake{"model: {preset: qwen3.5-9b, delta_net: {key_heads: 2}}\nparallel: {tensor: {size: 4}}\n",
+                "s.yaml:2:27: parallel.tensor.size is 4, expected a divisor of model.delta_net.key_heads "
+                "(2), which "
+                "its ranks share"},
+        Mistake{
+            "model: {preset: qwen3.5-9b}\nrecompute: selective_op\n",
+            "s.yaml:2:12: recompute is selective_op, expected none, selective or full with "
+            "model.attention_gate, "
+            "whose product it does not count\n"
+            "s.yaml:2:12: recompute is selective_op, expected none, selective or full with model.delta_net"},
+        Mistake{"model: {preset: deepseek-v3, attention_gate: true}\n",
+                "s.yaml:1:46: model.attention_gate is true, expected false with model.latent_attention"},
+        Mistake{"model: {preset: qwen3-30b-a3b, experts: {shared_gate: true}}\n",
+                "s.yaml:1:55: model.experts.shared_gate is true, expected false without "
+                "model.experts.shared_ffn"}));
+
+INSTANTIATE_TEST_SUITE_P(
     Mamba, Mistakes,
     testing::Values(
         Mistake{

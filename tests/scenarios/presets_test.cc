@@ -30,16 +30,25 @@ int64_t CountParameters(const ModelSpec& m) {
   if (const auto& mamba = m.mamba) {
     // Two projections, a convolution with biases, three numbers for each head, a norm, and that before it.
     const int64_t inner = mamba->heads * mamba->head_dim, shared = 2 * mamba->groups * mamba->state;
-    mixers = m.MambaLayers() * (m.hidden * (3 * inner + shared + mamba->heads) +
-                                (inner + shared) * (mamba->conv + 1) + 3 * mamba->heads + inner);
-    with_attention -= m.MambaLayers();
+    mixers = m.RecurrentLayers() * (m.hidden * (3 * inner + shared + mamba->heads) +
+                                    (inner + shared) * (mamba->conv + 1) + 3 * mamba->heads + inner);
+    with_attention -= m.RecurrentLayers();
     without_mlp = m.CountLayers([](const LayerKind& kind) { return !kind.has_mlp; });
+  }
+  if (m.attention_gate) attention += m.hidden * queries;
+  if (const auto& net = m.delta_net) {
+    // Two projections, a convolution, two numbers for each head, and a norm of one head.
+    const int64_t keys = 2 * net->key_heads * net->key_dim, values = net->value_heads * net->value_dim;
+    mixers = m.RecurrentLayers() * (m.hidden * (keys + 3 * values + 2 * net->value_heads) +
+                                    (keys + values) * net->conv + 2 * net->value_heads + net->value_dim);
+    with_attention -= m.RecurrentLayers();
   }
   const int64_t with_experts = m.LayersWithExperts(), mlp = (gated ? 3 : 2) * m.hidden;
   int64_t feed_forward = (m.layers - without_mlp - with_experts) * mlp * m.DenseFfn();
   if (m.experts)  // and the router, and the projections to latents and from them
     feed_forward += with_experts * (m.experts->count * (mlp / m.hidden * m.ExpertWidth() * m.ffn + m.hidden) +
-                                    mlp * m.experts->shared_ffn + 2 * m.hidden * m.experts->latent);
+                                    mlp * m.experts->shared_ffn + 2 * m.hidden * m.experts->latent +
+                                    (m.experts->shared_gate ? m.hidden : 0));
   if (m.experts && m.experts->bias)
     feed_forward += with_experts * m.experts->count * ((gated ? 2 : 1) * m.ffn + m.hidden);
   int64_t biases = 0;
@@ -59,8 +68,10 @@ int64_t CountParameters(const ModelSpec& m) {
   if (m.encoder)
     encoder = m.encoder->layers * (attention + biases + 2 * norm + mlp * m.ffn) + norm +
               m.layers * (attention + norm + (m.bias ? m.hidden : 0) + (m.qkv_bias ? queries + 2 * kv : 0));
-  return m.layers * (biases + norms * norm) - without_mlp * norm + with_attention * attention + mixers +
-         feed_forward + norm + embeddings + positions + encoder;
+  const int64_t head_norms =
+      m.delta_net ? (m.layers - with_attention) * 2 * m.head_dim : 0;  // that are not there
+  return m.layers * (biases + norms * norm) - without_mlp * norm + with_attention * attention + mixers -
+         head_norms + feed_forward + norm + embeddings + positions + encoder;
 }
 
 int64_t CountOf(const std::string& preset) {
@@ -138,6 +149,10 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   // 123.61 billion with the module that predicts two tokens further.
   EXPECT_NEAR(static_cast<double>(CountOf("nemotron3-super-120b")), 120.7e9, 0.05e9);
   EXPECT_NEAR(static_cast<double>(CountOf("mamba2-2.7b")), 2.70e9, 0.005e9);
+  // Sums of the checkpoints' tensors, without the modules that predict a token further and the image tower.
+  EXPECT_EQ(CountOf("qwen3-next-80b-a3b"), 79'674'391'296);
+  EXPECT_EQ(CountOf("qwen3.5-9b"), 8'953'803'264);
+  EXPECT_EQ(CountOf("qwen3.5-397b-a17b"), 396'346'350'336);
   EXPECT_EQ(CountOf("mlp-10-100-10"), 2'110);  // 10 x 100 + 100 + 100 x 10 + 10
 }
 

@@ -106,7 +106,7 @@ void CollectKeys(const YamlNode& node, std::string path, std::vector<std::string
 TEST(Resolved, PrintsEveryKeyOfTheFormat) {
   std::vector<std::string> printed;
   // Beside kEverything, the two presets that exclude what it spells out, links by kind and part, latent
-  // attention, adapters, an encoder, and a hybrid.
+  // attention, adapters, an encoder, and hybrids.
   const std::string presets =
       "model: {preset: gpt2-124m}\n"
       "cluster: {device: h100-sxm-80g,\n"
@@ -118,8 +118,9 @@ TEST(Resolved, PrintsEveryKeyOfTheFormat) {
   const std::string encoder = "model: {preset: t5-small, encoder: {seq_len: 256}}\n";
   const std::string hybrid =
       "model: {preset: nemotron3-super-120b, mamba: {conv: 3}, mtp: {pattern: '*E'}}\n";
+  const std::string nets = "model: {preset: qwen3-next-80b-a3b, delta_net: {conv: 3}}\n";
   for (const std::string& text :
-       {std::string(kEverything), std::string(kMlp), presets, latents, adapters, encoder, hybrid}) {
+       {std::string(kEverything), std::string(kMlp), presets, latents, adapters, encoder, hybrid, nets}) {
     EXPECT_EQ(Parsed(ResolvedYaml(Parsed(text))), Parsed(text));
     YamlNode tree = ParseYaml(ResolvedYaml(Parsed(text)), "resolved").value();
     CollectKeys(tree, "", printed);

@@ -39,6 +39,9 @@ TEST(KeysWithoutEffect, AreThoseOfAttentionWhereNoLayerHasIt) {
   };
   EXPECT_EQ(unused("M-"), "model.attention, model.qk_norm have no effect with model.mamba.pattern: M-");
   EXPECT_EQ(unused("M*"), "");
+  const std::string nets = "model: {preset: qwen3.5-9b, delta_net: {pattern: G-}}\n";
+  EXPECT_EQ(fmt::to_string(fmt::join(KeysWithoutEffect(*ParseScenario(nets, "s.yaml", ".", {})), "\n")),
+            "model.qk_norm, model.attention_gate have no effect with model.delta_net.pattern: G-");
 }
 
 TEST(KeysWithoutEffect, AreThoseOfModulesThatPredictOneTokenInSixteenBits) {

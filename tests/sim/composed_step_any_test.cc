@@ -61,7 +61,10 @@ ModelSpec AnyModel(ModelSpec model) {
   if (!model.post_norm && !model.experts && !model.mtp && !model.residual_from_norm)
     model.parallel_residual = Any({ParallelResidual::kNone, ParallelResidual::kNone,
                                    ParallelResidual::kOneNorm, ParallelResidual::kTwoNorms});
+  model.attention_gate = Any({true, false, false});
+  if (model.experts && model.experts->shared_ffn > 0) model.experts->shared_gate = Any({true, false});
   if (model.position == PositionKind::kRope && Any({true, false, false})) {
+    model.attention_gate = false;
     model.latent_attention = LatentAttentionSpec{
         .q_rank = Any<int64_t>({0, 32}), .kv_rank = 32, .rope_dim = 4, .value_dim = Any<int64_t>({6, 24})};
     model.kv_heads = model.heads;
@@ -237,6 +240,8 @@ Scenario AnyScenario() {
   s.allocator = Any({AllocatorKind::kWindtunnel, AllocatorKind::kPytorch});
   s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull});
   if (s.recompute == Recompute::kSelectiveOp) {
+    s.model.attention_gate = false;
+    if (s.model.experts) s.model.experts->shared_gate = false;
     s.model.post_norm = false;
     s.model.pre_norm = true;
     s.model.parallel_residual = ParallelResidual::kNone;

@@ -2,6 +2,7 @@
 
 #include "runtime/activation_functions.h"
 #include "runtime/cuda/kernels/math.h"
+#include "runtime/cuda/kernels/reduce.h"
 #include "runtime/cuda/kernels/vector.h"
 
 namespace windtunnel::WT_KERNELS {
@@ -109,6 +110,97 @@ struct GatedBackwardKernel {
   }
 };
 
+// y = x sigmoid(gate).
+template <typename T>
+struct GateForwardKernel {
+  static constexpr int kThreads = 128, kWidth = kVector<T>;
+  int64_t rows, columns;
+  bool aligned, by_row;
+  const T *x, *gate;
+  T* y;
+
+  WT_DEVICE void operator()() const {
+    ForEachPiece<kWidth>(columns, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(),
+                         [&](auto width, int64_t i) {
+                           constexpr int kPiece = decltype(width)::value;
+                           for (int64_t row = BlockY(); row < rows; row += GridY()) {
+                             Pack<float, kPiece> v = Load<kPiece>(x + row * columns + i);
+                             if (by_row) {
+                               const float factor = Sigmoid(Float(gate[row]));
+                               WT_UNROLL
+                               for (int j = 0; j < kPiece; ++j) v.at[j] *= factor;
+                             } else {
+                               const Pack<float, kPiece> g = Load<kPiece>(gate + row * columns + i);
+                               WT_UNROLL
+                               for (int j = 0; j < kPiece; ++j) v.at[j] *= Sigmoid(g.at[j]);
+                             }
+                             Store(y + row * columns + i, v);
+                           }
+                         });
+  }
+};
+
+// dx may be dy.
+template <typename T>
+struct GateBackwardKernel {
+  static constexpr int kThreads = 128, kWidth = kVector<T>;
+  int64_t rows, columns;
+  bool aligned;
+  const T *dy, *x, *gate;
+  T *dx, *dgate;
+
+  WT_DEVICE void operator()() const {
+    ForEachPiece<kWidth>(columns, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(),
+                         [&](auto width, int64_t i) {
+                           constexpr int kPiece = decltype(width)::value;
+                           for (int64_t row = BlockY(); row < rows; row += GridY()) {
+                             const int64_t at = row * columns + i;
+                             Pack<float, kPiece> d = Load<kPiece>(dy + at), v = Load<kPiece>(x + at);
+                             const Pack<float, kPiece> g = Load<kPiece>(gate + at);
+                             WT_UNROLL
+                             for (int j = 0; j < kPiece; ++j) {
+                               const float factor = Sigmoid(g.at[j]);
+                               v.at[j] *= d.at[j] * factor * (1.0f - factor);
+                               d.at[j] *= factor;
+                             }
+                             Store(dgate + at, v);
+                             Store(dx + at, d);
+                           }
+                         });
+  }
+};
+
+// By rows: a block has a row.
+template <typename T>
+struct RowGateBackwardKernel {
+  static constexpr int kThreads = 128, kWidth = kVector<T>;
+  int64_t rows, columns;
+  bool aligned;
+  const T *dy, *x, *gate;
+  T *dx, *dgate;
+
+  WT_DEVICE void operator()() const {
+    for (int64_t row = BlockX(); row < rows; row += GridX()) {
+      const float factor = Sigmoid(Float(gate[row]));
+      float sum = 0.0f;
+      ForEachPiece<kWidth>(columns, aligned, Thread(), kThreads, [&](auto width, int64_t i) {
+        constexpr int kPiece = decltype(width)::value;
+        const int64_t at = row * columns + i;
+        Pack<float, kPiece> d = Load<kPiece>(dy + at);
+        const Pack<float, kPiece> v = Load<kPiece>(x + at);
+        WT_UNROLL
+        for (int j = 0; j < kPiece; ++j) {
+          sum += d.at[j] * v.at[j];
+          d.at[j] *= factor;
+        }
+        Store(dx + at, d);
+      });
+      sum = ReduceBlock<kThreads>(sum, 0.0f, SharedMemory<float>(), Sum());
+      if (Thread() == 0) dgate[row] = Rounded<T>(sum * factor * (1.0f - factor));
+    }
+  }
+};
+
 template <typename Kernel, typename Op>
 Grid RowGrid(Queue& queue, const Op& op, bool aligned) {
   const int64_t across = CeilDivide(op.columns, Kernel::kThreads * (aligned ? Kernel::kWidth : 1));
@@ -176,6 +268,39 @@ void Run(Queue& queue, const ActivationForward& op, const Operands& operands) {
 void Run(Queue& queue, const ActivationBackward& op, const Operands& operands) {
   return WithElement(op.dtype, [&](auto element) {
     ActivationFunctions<Math>::Apply(op.kind, Backward<decltype(element)>{queue, op, operands});
+  });
+}
+
+void Run(Queue& queue, const GateForward& op, const Operands& operands) {
+  const int64_t all = op.rows * op.columns;
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    using Kernel = GateForwardKernel<T>;
+    const T *x = operands.In<T>(0, all), *gate = operands.In<T>(1, op.by_row ? op.rows : all);
+    T* y = operands.Out<T>(0, all);
+    const bool aligned = Aligned(x, y) && (op.by_row || Aligned(gate)) && op.columns % Kernel::kWidth == 0;
+    queue.Launch(Kernel{op.rows, op.columns, aligned, op.by_row, x, gate, y},
+                 RowGrid<Kernel>(queue, op, aligned));
+  });
+}
+
+void Run(Queue& queue, const GateBackward& op, const Operands& operands) {
+  const int64_t all = op.rows * op.columns, gates = op.by_row ? op.rows : all;
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    const T *dy = operands.In<T>(0, all), *x = operands.In<T>(1, all), *gate = operands.In<T>(2, gates);
+    T *dx = operands.Out<T>(0, all), *dgate = operands.Out<T>(1, gates);
+    const bool rows_aligned = Aligned(dy, x, dx) && op.columns % kVector<T> == 0;
+    if (op.by_row) {
+      using Kernel = RowGateBackwardKernel<T>;
+      queue.Launch(Kernel{op.rows, op.columns, rows_aligned, dy, x, gate, dx, dgate},
+                   {queue.BlocksFor(op.rows, 1, 16)}, Kernel::kThreads / kWarp * 4);
+      return;
+    }
+    using Kernel = GateBackwardKernel<T>;
+    const bool aligned = rows_aligned && Aligned(gate, dgate);
+    queue.Launch(Kernel{op.rows, op.columns, aligned, dy, x, gate, dx, dgate},
+                 RowGrid<Kernel>(queue, op, aligned));
   });
 }
 

@@ -8,5 +8,7 @@ namespace windtunnel::WT_KERNELS {
 
 void Run(Queue& queue, const ActivationForward& op, const Operands& operands);
 void Run(Queue& queue, const ActivationBackward& op, const Operands& operands);
+void Run(Queue& queue, const GateForward& op, const Operands& operands);
+void Run(Queue& queue, const GateBackward& op, const Operands& operands);
 
 }  // namespace windtunnel::WT_KERNELS

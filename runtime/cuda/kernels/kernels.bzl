@@ -4,6 +4,8 @@
 KERNELS = [
     "activation",
     "attention",
+    "delta_net",
+    "delta_net_scan",
     "dropout",
     "elementwise",
     "embedding",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/cuda/kernels/causal_convolution.h"
 #include "runtime/cuda/kernels/math.h"
 #include "runtime/cuda/kernels/partials.h"
 #include "runtime/cuda/kernels/reduce.h"
@@ -10,193 +11,6 @@
 
 namespace windtunnel::WT_KERNELS {
 namespace {
-
-// ---- the convolution
-
-inline constexpr int kTaps = kMostConvolution;
-
-// The convolved columns of a batch. A thread walks down the rows of one column, kRun tokens of a sequence at
-// a time.
-template <typename T>
-struct Columns {
-  static constexpr int kThreads = 256, kRun = 64;
-  int seq, conv;
-  int64_t convolved, packed;  // columns
-  int64_t runs, runs_of_sequence;
-  const T *x, *weight, *bias;  // x: the first of the columns in `packed`
-
-  Columns(const StateSpaceShape& s, const T* packed_rows, const T* conv_weight, const T* conv_bias)
-      : seq(static_cast<int>(s.seq)),
-        conv(static_cast<int>(s.conv)),
-        convolved(s.convolved()),
-        packed(s.packed()),
-        runs_of_sequence(CeilDivide(s.seq, kRun)),
-        x(packed_rows + s.inner()),
-        weight(conv_weight),
-        bias(conv_bias) {
-    runs = s.batch * runs_of_sequence;
-  }
-  // Of blocks of one column a thread.
-  Grid GridOf(const Traits& traits) const {
-    const int64_t across = CeilDivide(convolved, kThreads);
-    return {across, Queue::BlocksOn(traits, runs, 1, CeilDivide(16, across))};
-  }
-
-#if defined(WT_DEVICE)
-  // Calls f(the sequence's first token, the run's first token and its end within the sequence).
-  template <typename F>
-  WT_DEVICE void ForEachRun(F f) const {
-    for (int64_t run = BlockY(); run < runs; run += GridY()) {
-      const int begin = static_cast<int>(run % runs_of_sequence) * kRun;
-      f(run / runs_of_sequence * seq, begin, begin + kRun < seq ? begin + kRun : seq);
-    }
-  }
-#endif
-};
-
-#if defined(WT_DEVICE)
-
-// A column's weights, and the inputs of the token that is computed and of those before it.
-struct Convolution {
-  int conv;
-  float bias;
-  float taps[kTaps], seen[kTaps] = {};  // of the token itself, of the one before, …
-
-  template <typename T>
-  WT_DEVICE Convolution(const Columns<T>& columns, int64_t column)
-      : conv(columns.conv), bias(Float(columns.bias[column])) {
-    WT_UNROLL
-    for (int j = 0; j < kTaps; ++j)
-      taps[j] = j < conv ? Float(columns.weight[column * conv + conv - 1 - j]) : 0.0f;
-  }
-  // Zeros stand before the sequence, and for taps that there are not.
-  WT_DEVICE void Push(float x) {
-    WT_UNROLL
-    for (int j = kTaps - 1; j > 0; --j) seen[j] = j < conv ? seen[j - 1] : 0.0f;
-    seen[0] = x;
-  }
-  // Pushes what is before token `begin` of a sequence, whose column is x, with rows `stride` apart.
-  template <typename T>
-  WT_DEVICE void Begin(const T* x, int64_t stride, int begin) {
-    WT_UNROLL
-    for (int j = kTaps - 1; j > 0; --j) Push(j < conv && begin >= j ? Float(x[(begin - j) * stride]) : 0.0f);
-  }
-  WT_DEVICE float Value() const {
-    float value = bias;
-    WT_UNROLL
-    for (int j = 0; j < kTaps; ++j) value += taps[j] * seen[j];
-    return value;
-  }
-};
-
-#endif
-
-template <typename T>
-struct ConvolveKernel {
-  static constexpr int kThreads = Columns<T>::kThreads, kAtOnce = 8;
-  Columns<T> columns;
-  float* u;
-
-  WT_DEVICE void operator()() const {
-    const int64_t column = FirstIndex<kThreads>();
-    if (column >= columns.convolved) return;
-    Convolution convolution(columns, column);
-    columns.ForEachRun([&](int64_t first, int begin, int end) {
-      const T* const x = columns.x + first * columns.packed + column;
-      float* const out = u + first * columns.convolved + column;
-      convolution.Begin(x, columns.packed, begin);
-      // Loads several tokens before it stores, since no load may move across a store.
-      for (int from = begin; from < end; from += kAtOnce) {
-        float inputs[kAtOnce];
-        WT_UNROLL
-        for (int i = 0; i < kAtOnce; ++i)
-          inputs[i] = from + i < end ? Float(x[(from + i) * columns.packed]) : 0.0f;
-        WT_UNROLL
-        for (int i = 0; i < kAtOnce; ++i) {
-          if (from + i >= end) break;
-          convolution.Push(inputs[i]);
-          const float value = convolution.Value();
-          out[(from + i) * columns.convolved] = value * Sigmoid(value);
-        }
-      }
-    });
-  }
-};
-
-template <typename T>
-struct ConvolveBackwardKernel {
-  static constexpr int kThreads = Columns<T>::kThreads, kAtOnce = 4;
-  Columns<T> columns;
-  int64_t inner, of_part;  // elements of a part of dbc
-  int parts;
-  const float *dx, *dbc;  // [T, inner], [parts, T, convolved - inner]
-  T* dpacked;             // from the first of the columns on
-  float* partials;        // [GridY, convolved * conv + convolved]: of the weight and of the bias
-
-  WT_DEVICE void operator()() const {
-    const int64_t column = FirstIndex<kThreads>();
-    if (column >= columns.convolved) return;
-    const int conv = columns.conv;
-    float weight[kTaps], of_weight[kTaps] = {}, of_bias = 0.0f;
-    WT_UNROLL
-    for (int j = 0; j < kTaps; ++j) weight[j] = j < conv ? Float(columns.weight[column * conv + j]) : 0.0f;
-    Convolution convolution(columns, column);
-    columns.ForEachRun([&](int64_t first, int begin, int end) {
-      const T* const x = columns.x + first * columns.packed + column;
-      T* const out = dpacked + first * columns.packed + column;
-      convolution.Begin(x, columns.packed, begin);
-      float gradients[kTaps] = {};  // of what the convolution made of this token, of the one before, …
-      // A token's gradient needs those of what was made of the conv - 1 tokens behind it, too.
-      const int stop = end + conv - 1;
-      for (int from = begin; from < stop; from += kAtOnce) {
-        float inputs[kAtOnce], gradient[kAtOnce];
-        WT_UNROLL
-        for (int i = 0; i < kAtOnce; ++i) {
-          const int t = from + i;
-          const bool exists = t < stop && t < columns.seq;
-          inputs[i] = exists ? Float(x[t * columns.packed]) : 0.0f;
-          gradient[i] = exists ? GradientAt(first + t, column) : 0.0f;
-        }
-        WT_UNROLL
-        for (int i = 0; i < kAtOnce; ++i) {
-          const int t = from + i;
-          if (t >= stop) break;
-          convolution.Push(inputs[i]);
-          const float value = convolution.Value(), sigmoid = Sigmoid(value);
-          const float slope = sigmoid * (1.0f + value * (1.0f - sigmoid));
-          WT_UNROLL
-          for (int j = kTaps - 1; j > 0; --j) gradients[j] = j < conv ? gradients[j - 1] : 0.0f;
-          gradients[0] = gradient[i] * slope;
-          if (t < end) {
-            of_bias += gradients[0];
-            WT_UNROLL
-            for (int j = 0; j < kTaps; ++j) of_weight[j] += gradients[0] * convolution.seen[j];
-          }
-          const int at = t - (conv - 1);
-          if (at < begin) continue;
-          float sum = 0.0f;
-          WT_UNROLL
-          for (int j = 0; j < kTaps; ++j) sum += weight[j] * gradients[j];
-          out[at * columns.packed] = Rounded<T>(sum);
-        }
-      }
-    });
-    float* const sums = partials + BlockY() * columns.convolved * (conv + 1);
-    WT_UNROLL
-    for (int j = 0; j < kTaps; ++j)
-      if (j < conv) sums[column * conv + conv - 1 - j] = of_weight[j];
-    sums[columns.convolved * conv + column] = of_bias;
-  }
-
-  // Of what was made of a token, activated.
-  WT_DEVICE float GradientAt(int64_t token, int64_t column) const {
-    if (column < inner) return dx[token * inner + column];
-    const float* const at = dbc + token * (columns.convolved - inner) + (column - inner);
-    float sum = at[0];
-    for (int part = 1; part < parts; ++part) sum += at[part * of_part];
-    return sum;
-  }
-};
 
 // ---- steps and decays
 
@@ -385,7 +199,28 @@ struct GateNormBackwardKernel {
   }
 };
 
+// The gradients of what the convolution made, activated: of x, and of B and C in parts.
+struct StateSpaceGradientAt {
+  int64_t inner, shared, of_part;  // shared: columns of B and C; of_part: elements of a part of dbc
+  int parts;
+  const float *dx, *dbc;  // [T, inner], [parts, T, shared]
+
+  WT_DEVICE float operator()(int64_t token, int64_t column) const {
+    if (column < inner) return dx[token * inner + column];
+    const float* const at = dbc + token * shared + (column - inner);
+    float sum = at[0];
+    for (int part = 1; part < parts; ++part) sum += at[part * of_part];
+    return sum;
+  }
+};
+
 // ---- launches
+
+// Of x, B and C.
+template <typename T>
+Columns<T> ColumnsOf(const StateSpaceShape& s, const T* packed, const T* weight, const T* bias) {
+  return {s.batch, s.seq, s.conv, s.convolved(), s.packed(), packed + s.inner(), weight, bias};
+}
 
 // Where numbers lie in scratch memory.
 struct ScratchLayout {
@@ -400,7 +235,7 @@ struct ScratchLayout {
     if (!backward) return;
     of_scalars = s.batch * 2 * heads;
     of_d = s.batch * StateSpaceChunks(s, traits).count * heads;
-    const Columns<float> columns(s, nullptr, nullptr, nullptr);
+    const Columns<float> columns = ColumnsOf<float>(s, nullptr, nullptr, nullptr);
     of_convolution = columns.GridOf(traits).y * s.convolved() * (s.conv + 1);
   }
   // In this order: step, decay and, in backward, of_decay and of_step; rate, d; the partial sums.
@@ -484,7 +319,7 @@ void Forward(Queue& queue, const StateSpaceForward& op, const Operands& operands
   float* u = operands.Out(3, StateSpaceWorkspaceElements(s, /*backward=*/false));
   const ScratchLayout layout(s, /*is_backward=*/false, queue.traits());
   const ScratchMemory scratch(layout, queue.Scratch(layout.elements()));
-  const Columns<T> columns(s, packed, p.weight, p.bias);
+  const Columns<T> columns = ColumnsOf(s, packed, p.weight, p.bias);
   ScanForward(queue, LaunchInputs(queue, s, columns, packed, p, scratch, u), scanned);
   using Norm = GateNormForwardKernel<T>;
   const int64_t rows = s.tokens() * s.groups;
@@ -521,23 +356,6 @@ void LaunchGateNormBackward(Queue& queue, const StateSpaceBackward& op, const Op
 }
 
 template <typename T>
-void LaunchConvolveBackward(Queue& queue, const StateSpaceBackward& op, const Operands& operands,
-                            const Columns<T>& columns, const float* dx, const float* dbc, T* dpacked,
-                            float* partials) {
-  const StateSpaceShape& s = op;
-  const int64_t of_weight = s.convolved() * s.conv, of_both = of_weight + s.convolved();
-  const Grid grid = columns.GridOf(queue.traits());
-  queue.Launch(ConvolveBackwardKernel<T>{columns, s.inner(), s.tokens() * 2 * s.shared(),
-                                         static_cast<int>(StateSpacePartsOf(s.heads_of_group())), dx, dbc,
-                                         dpacked + s.inner(), partials},
-               grid);
-  LaunchAddPartials(queue, grid.y, of_weight, of_both, op.accumulate, partials,
-                    operands.Out<T>(1, of_weight));
-  LaunchAddPartials(queue, grid.y, s.convolved(), of_both, op.accumulate, partials + of_weight,
-                    operands.Out<T>(2, s.convolved()));
-}
-
-template <typename T>
 void Backward(Queue& queue, const StateSpaceBackward& op, const Operands& operands) {
   const StateSpaceShape& s = op;
   const int64_t tokens = s.tokens(), elements = tokens * s.inner();
@@ -548,7 +366,7 @@ void Backward(Queue& queue, const StateSpaceBackward& op, const Operands& operan
   float *ds = u + tokens * s.convolved(), *dx = ds + elements, *dbc = dx + elements;
   const ScratchLayout layout(s, /*is_backward=*/true, queue.traits());
   const ScratchMemory scratch(layout, queue.Scratch(layout.elements()));
-  const Columns<T> columns(s, packed, p.weight, p.bias);
+  const Columns<T> columns = ColumnsOf(s, packed, p.weight, p.bias);
 
   const StateSpaceScan scan = LaunchInputs(queue, s, columns, packed, p, scratch, u);
   LaunchGateNormBackward(queue, op, operands, p.gamma, ds, dx);
@@ -564,7 +382,14 @@ void Backward(Queue& queue, const StateSpaceBackward& op, const Operands& operan
                {s.heads, s.batch}, Steps::kThreads * sizeof(double));
   LaunchAddPartials(queue, s.batch, s.heads, 2 * s.heads, op.accumulate, scratch.of_scalars,
                     operands.Out<T>(3, s.heads), operands.Out<T>(4, s.heads));
-  LaunchConvolveBackward(queue, op, operands, columns, dx, dbc, dpacked, scratch.of_convolution);
+  const StateSpaceGradientAt gradient{s.inner(),
+                                      2 * s.shared(),
+                                      tokens * 2 * s.shared(),
+                                      static_cast<int>(StateSpacePartsOf(s.heads_of_group())),
+                                      dx,
+                                      dbc};
+  LaunchConvolveBackward(queue, columns, gradient, op.accumulate, dpacked + s.inner(), scratch.of_convolution,
+                         operands.Out<T>(1, s.convolved() * s.conv), operands.Out<T>(2, s.convolved()));
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ void AddContextAttention(Cases& c);
 void AddCrossAttention(Cases& c);
 void AddRelativePositions(Cases& c);
 void AddStateSpace(Cases& c);
+void AddDeltaNets(Cases& c);
 // Operands are fp32 whatever the type of the cases.
 void AddOptimizers(Cases& c);
 

@@ -97,7 +97,15 @@ TEST(EmulatedDevice, RefusesByNameWhatItHasNoKernelFor) {
       .batch = 1, .seq = 8, .heads = 1, .groups = 1, .head_dim = 4, .state = 512, .conv = 4};
   EXPECT_EQ(ErrorOf({.name = "long state", .kind = long_state}),
             "a state space model with a state of 512 and a convolution of 4: this device's kernels have room "
-            "for up to 256 and 4");
+            "for up "
+            "to 256 and 4");
+  DeltaNetForward wide;
+  static_cast<DeltaNetShape&>(wide) = {
+      .batch = 1, .seq = 8, .key_heads = 1, .value_heads = 1, .key_dim = 512, .value_dim = 4, .conv = 4};
+  EXPECT_EQ(ErrorOf({.name = "wide keys", .kind = wide}),
+            "a gated delta network with heads of 512 columns of keys and a convolution of 4: this device's "
+            "kernels have "
+            "room for up to 256 and 4");
 }
 
 }  // namespace

@@ -100,6 +100,22 @@ INSTANTIATE_TEST_SUITE_P(
                                     s.model.layers = 3;
                                     s.model.position = PositionKind::kNone;
                                   })},
+        ParityCase{"DeltaNets", With(TinyLlama(2),
+                                     [](Scenario& s) {
+                                       s.model.delta_net = DeltaNetSpec{.pattern = "GE*E",
+                                                                        .key_heads = 2,
+                                                                        .value_heads = 4,
+                                                                        .key_dim = 6,
+                                                                        .value_dim = 8,
+                                                                        .conv = 3};
+                                       s.model.layers = 2;
+                                       s.model.attention_gate = true;
+                                       s.model.experts = ExpertsSpec{.count = 4,
+                                                                     .top_k = 2,
+                                                                     .capacity_factor = 4.0,
+                                                                     .shared_ffn = 48,
+                                                                     .shared_gate = true};
+                                     })},
         ParityCase{"GptDropout", Dropping(TinyGpt(2))}, ParityCase{"MlpDropout", Dropping(TinyMlp())},
         ParityCase{"Fsdp",
                    With(TinyGpt(2), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kFsdp; })},

@@ -545,6 +545,7 @@ std::vector<OperatorCase> OperatorCases(DType dtype, bool large) {
   AddCrossAttention(c);
   AddRelativePositions(c);
   AddStateSpace(c);
+  AddDeltaNets(c);
   if (dtype == DType::kFloat32) {
     AddOptimizers(c);
     AddInitialization(c);

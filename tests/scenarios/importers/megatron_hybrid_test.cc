@@ -1,4 +1,4 @@
-// Megatron-LM's models with Mamba-2 layers.
+// Megatron-LM's models with Mamba-2 layers, and with gated delta networks.
 #include "tests/scenarios/importers/importing.h"
 
 namespace windtunnel {
@@ -147,6 +147,58 @@ TEST(ImportMegatronHybrid, HasModulesThatPredictFurtherTokens) {
   EXPECT_EQ(*flagged.mtp, (TokenPredictionSpec{.layers = 1, .loss_weight = 0.3, .pattern = "*E"}));
 }
 
+// Qwen3-Next's flags (Megatron-LM pull request 1989): the preset.
+constexpr char kQwen3Next[] = R"(
+torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py --num-layers 48 --hidden-size 2048 \
+    --num-attention-heads 16 --group-query-attention --num-query-groups 2 --kv-channels 256 --qk-layernorm \
+    --ffn-hidden-size 5120 --num-experts 512 --moe-router-topk 10 --moe-ffn-hidden-size 512 \
+    --moe-shared-expert-intermediate-size 512 --moe-shared-expert-gate --attention-output-gate \
+    --experimental-attention-variant gated_delta_net --linear-attention-freq 4 --linear-conv-kernel-dim 4 \
+    --linear-key-head-dim 128 --linear-value-head-dim 128 --linear-num-key-heads 16 --linear-num-value-heads 32 \
+    --position-embedding-type rope --rotary-percent 0.25 --rotary-base 10000000 --apply-layernorm-1p \
+    --no-weight-decay-cond-type qwen3_next --norm-epsilon 1e-6 --swiglu --seq-length 4096 \
+    --max-position-embeddings 262144 --untie-embeddings-and-output-weights --normalization RMSNorm \
+    --disable-bias-linear --attention-dropout 0.0 --hidden-dropout 0.0 --padded-vocab-size 151936 --bf16 \
+    --micro-batch-size 1 --global-batch-size 64
+)";
+
+TEST(ImportMegatronDeltaNets, MakesOfQwen3NextsFlagsThePreset) {
+  ModelSpec next = ParseScenario("model: {preset: qwen3-next-80b-a3b}\n", "s.yaml", "/somewhere", {})->model;
+  next.preset.clear();
+  EXPECT_EQ(Imported("next.sh", kQwen3Next, kOneNode).model, next);
+  const std::string yaml = Import("next.sh", kQwen3Next, kOneNode).value_or("");
+  EXPECT_EQ(yaml.find("Not known"), std::string::npos) << yaml;
+}
+
+TEST(ImportMegatronDeltaNets, ReadsTheLayersThatHaveThem) {
+  const auto pattern = [](const std::string& flags) {
+    const std::string script =
+        Script("--experimental-attention-variant gated_delta_net " + flags, "pretrain_gpt.py");
+    return Imported("train.sh", script, kOneNode).model.delta_net->pattern;
+  };
+  EXPECT_EQ(pattern("--num-layers 6 --linear-attention-freq 3"), "G-G-*-");
+  EXPECT_EQ(pattern("--num-layers 4 --linear-attention-freq '[1,0,1,1]'"), "G-*-G-G-");
+  EXPECT_EQ(pattern("--num-layers 8 --linear-attention-freq '[1,1,1,0]*2'"), "G-G-G-*-");
+  EXPECT_EQ(pattern("--num-layers 8 --linear-attention-freq '([1]*3+[0]*1)*2'"), "G-G-G-*-");
+  EXPECT_EQ(
+      pattern("--num-layers 4 --linear-attention-freq 2 --num-experts 4 --moe-layer-freq '([0]*1+[1]*3)'"),
+      "G-*EGE*E");
+  const auto mistakes = [](const std::string& flags) {
+    return MistakesOf("train.sh", Script("--num-layers 4 " + flags, "pretrain_gpt.py"), kOneNode);
+  };
+  EXPECT_NE(
+      mistakes("--experimental-attention-variant gated_delta_net --linear-attention-freq '[1,2]'")
+          .find("--linear-attention-freq is '[1,2]', expected a number, or a list such as [1,1,1,0]*12"),
+      std::string::npos);
+  EXPECT_NE(mistakes("--experimental-attention-variant dsa")
+                .find("--experimental-attention-variant is 'dsa', expected gated_delta_net"),
+            std::string::npos);
+  // Of hybrids' own program, letters say it.
+  const ModelSpec hybrid = ModelOf("--hybrid-layer-pattern 'G-G-*-' --linear-num-value-heads 16");
+  ASSERT_TRUE(hybrid.delta_net);
+  EXPECT_EQ(*hybrid.delta_net, (DeltaNetSpec{.pattern = "G-G-*-", .value_heads = 16}));
+}
+
 TEST(ImportMegatronHybrid, NamesWhatCannotBeExpressed) {
   EXPECT_EQ(MistakesOfScript("--num-layers 7 --hybrid-override-pattern 'M-MM*-'"),
             "train.sh: --num-layers is '7', expected as many as --hybrid-override-pattern has letters (6)");
@@ -158,9 +210,9 @@ TEST(ImportMegatronHybrid, NamesWhatCannotBeExpressed) {
             "train.sh: --mtp-num-layers is '2', expected 1, as --hybrid-layer-pattern has modules");
   EXPECT_NE(MistakesOfScript("--hybrid-layer-pattern 'M-M*-/*-M-'").find("the letters of one layer"),
             std::string::npos);
-  EXPECT_NE(
-      MistakesOfScript("--hybrid-override-pattern 'M-GM'").find("model.mamba.pattern is 'M-GM', expected"),
-      std::string::npos);
+  EXPECT_NE(MistakesOfScript("--hybrid-override-pattern 'M-GM'")
+                .find("model.delta_net.pattern is 'M-GM', expected"),
+            std::string::npos);
   const std::string yaml = YamlOf("--num-layers 4 --spec my.module my_spec");
   EXPECT_NE(yaml.find("Not known, and left out: --spec my.module my_spec"), std::string::npos) << yaml;
 }
