@@ -249,7 +249,13 @@ class Importer {
       if (micro <= 0 || local % micro != 0)
         return config_.Refuse(Name("pipeline_parallel_microbatch_size"),
                               fmt::format("a divisor of {}", local));
-      accumulate = Product({accumulate, local / micro});
+      // Each local batch fills and drains the pipeline, which a scenario's step does once.
+      if (accumulate > 1 && !draft_.Has("batch.accumulate"))
+        draft_.Note(fmt::format(
+            "The step is of one local batch. torchtitan drains the pipeline after each of the {} of a global "
+            "batch: its step takes {} times as long, but for the optimizer, which runs once.",
+            accumulate, accumulate));
+      draft_.Set("batch.accumulate", local / micro, remark + " / micro-batch");
     }
     draft_.Set("batch.micro", micro, micro_remark);
     draft_.Set("batch.accumulate", accumulate, global > 0 ? "training.global_batch_size" : remark);

@@ -55,7 +55,6 @@ name = "llama3"
 flavor = "8B"
 [training]
 local_batch_size = 16
-global_batch_size = 512
 [parallelism]
 data_parallel_replicate_degree = 2
 pipeline_parallel_degree = 4
@@ -68,9 +67,24 @@ pipeline_parallel_microbatch_size = 2
   EXPECT_EQ(scenario.parallel.data.shard_size, 8);
   EXPECT_EQ(scenario.parallel.pipeline.virtual_stages, 2);
   EXPECT_EQ(scenario.batch.micro, 2);
-  EXPECT_EQ(scenario.batch.accumulate, 16) << "512 / (16 x 16) local batches of 16 / 2";
+  EXPECT_EQ(scenario.batch.accumulate, 8) << "a local batch of 16 / 2";
   EXPECT_EQ(scenario.recompute, Recompute::kSelectiveOp) << "torchtitan's default";
   EXPECT_EQ(scenario.framework, Framework::kPytorch);
+}
+
+// pp_schedule.step() is of one local batch, of which 512 / (16 x 16 data ranks) = 2 are a global batch.
+TEST(ImportTorchtitan, RunsThePipelineOfOneLocalBatchAndSaysHowManyThereAre) {
+  const std::string job =
+      "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nlocal_batch_size = 16\nglobal_batch_size = 512\n"
+      "[parallelism]\n";
+  const std::string stages = job + "pipeline_parallel_degree = 4\n";
+  const std::string yaml = Import("j.toml", stages, kEightNodes).value_or("");
+  EXPECT_NE(yaml.find("The step is of one local batch."), std::string::npos) << yaml;
+  EXPECT_EQ(RemarkOf("accumulate:", yaml), "training.local_batch_size / micro-batch");
+  EXPECT_EQ(Imported("j.toml", stages, kEightNodes).batch.accumulate, 16);
+  const Scenario alone = Imported("j.toml", job + "tensor_parallel_degree = 4\n", kEightNodes);
+  EXPECT_EQ(alone.batch.micro, 16);
+  EXPECT_EQ(alone.batch.accumulate, 2) << "without a pipeline gradients are accumulated";
 }
 
 // [experimental] and [training] had the degrees until 2025.
