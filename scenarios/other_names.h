@@ -385,7 +385,7 @@ inline constexpr Alias kAliases[] = {
     {"enable_async_tensor_parallel", "parallel.tensor.overlap"},
     {"pipeline_parallel_microbatch_size", "batch.micro"},
     {"pipeline_parallel_layers_per_stage", "parallel.pipeline.virtual_stages", "",
-     "the layers / (parallel.pipeline.size x that)"},
+     "(the layers + 2) / (parallel.pipeline.size x that)"},
     {"context_parallel_rotate_method", "parallel.context.kind", "", "ring or all_gather"},
     {"expert_tensor_parallel_degree", "parallel.expert.tensor"},
     {"selective_ac_option", "recompute", "selective_op",

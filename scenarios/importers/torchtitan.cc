@@ -1,16 +1,20 @@
 #include "scenarios/importers/torchtitan.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/text.h"
 #include "scenarios/importers/cluster_size.h"
+#include "scenarios/importers/named_model.h"
 #include "scenarios/importers/rest.h"
 
 namespace windtunnel {
 namespace {
 
 constexpr char kDefault[] = "torchtitan's default";
+constexpr int64_t kMostLayers = 10'000;
 
 // Models of torchtitan that have presets.
 struct Flavor {
@@ -193,14 +197,14 @@ class Importer {
     draft_.Set("parallel.pipeline.size", pipeline_, Name("pipeline_parallel_degree"));
     struct Schedule {
       std::string_view name, word;
-      bool has_two_stages;
+      int64_t least_stages, most_stages;  // of a rank; the least is the default
     };
-    constexpr Schedule kSchedules[] = {{"GPipe", "gpipe", false},
-                                       {"1F1B", "1f1b", false},
-                                       {"Interleaved1F1B", "interleaved", true},
-                                       {"LoopedBFS", "looped_bfs", true},
-                                       {"ZBVZeroBubble", "zb_v", true},
-                                       {"DualPipeV", "dualpipe_v", true}};
+    constexpr Schedule kSchedules[] = {{"GPipe", "gpipe", 1, 1},
+                                       {"1F1B", "1f1b", 1, 1},
+                                       {"Interleaved1F1B", "interleaved", 2, INT64_MAX},
+                                       {"LoopedBFS", "looped_bfs", 2, INT64_MAX},
+                                       {"ZBVZeroBubble", "zb_v", 2, 2},
+                                       {"DualPipeV", "dualpipe_v", 2, 2}};
     const std::string given = Text(Name("pipeline_parallel_schedule"), "1F1B");
     const auto* found =
         std::find_if(std::begin(kSchedules), std::end(kSchedules),
@@ -210,12 +214,72 @@ class Importer {
                             "GPipe, 1F1B, Interleaved1F1B, LoopedBFS, ZBVZeroBubble or DualPipeV");
     draft_.Set("parallel.pipeline.schedule", found->word,
                config_.ShownOr(Name("pipeline_parallel_schedule"), kDefault));
-    if (found->has_two_stages) draft_.Set("parallel.pipeline.virtual_stages", int64_t{2}, kDefault);
-    if (config_.Has(Name("pipeline_parallel_layers_per_stage")) ||
-        config_.Has(Name("pipeline_parallel_split_points")))
+    const std::optional<ModelSpec> model = NamedModel(draft_);
+    const bool has_own_split = config_.Has(Name("pipeline_parallel_split_points")) ||
+                               config_.Has(Name("module_fqns_per_model_part"));
+    // Until 2025 layers were divided by another rule.
+    const bool is_known = model && model->layers > 0 && model->layers <= kMostLayers && !has_own_split &&
+                          !config_.Has("experimental.pipeline_parallel_degree");
+    if (is_known) VirtualStages(model->layers, found->least_stages, found->most_stages);
+    if (found->least_stages > 1)
+      draft_.Set("parallel.pipeline.virtual_stages", found->least_stages, kDefault);
+    if (is_known) Balance(model->layers);
+    const bool says_layers = config_.Has(Name("pipeline_parallel_layers_per_stage"));
+    if (has_own_split || (says_layers && !is_known))
       draft_.Note(
-          "Layers are divided over the stages by Windtunnel; pipeline_parallel_layers_per_stage and split "
-          "points are left out.");
+          "Layers are divided over the stages by Windtunnel; pipeline_parallel_layers_per_stage, split "
+          "points "
+          "and modules by name are left out.");
+  }
+
+  // The embedding and the head count as layers of the first and the last stage.
+  int64_t FirstLess() {
+    return config_.Integer(Name("pipeline_parallel_first_stage_less_layers")).value_or(1);
+  }
+  int64_t LastLess() { return config_.Integer(Name("pipeline_parallel_last_stage_less_layers")).value_or(1); }
+
+  void VirtualStages(int64_t layers, int64_t least, int64_t most) {
+    constexpr char kKey[] = "parallel.pipeline.virtual_stages";
+    const std::string name = Name("pipeline_parallel_layers_per_stage");
+    const std::optional<int64_t> of_a_stage = config_.Integer(name);
+    if (!of_a_stage || draft_.Has(kKey)) return;
+    if (*of_a_stage < 1) return config_.Refuse(name, "at least 1");
+    const int64_t first = FirstLess(), last = LastLess();
+    const int64_t stages = (layers + first + last + *of_a_stage - 1) / *of_a_stage;
+    const int64_t of_a_rank = stages / pipeline_;
+    const char* expected = most == 1 ? "1 stage" : most == 2 ? "2 stages" : "2 or more stages";
+    if (stages % pipeline_ != 0 || of_a_rank < least || of_a_rank > most)
+      return config_.Refuse(
+          name,
+          fmt::format("a number that makes {} for each of {} pipeline ranks, not {} in all ({} layers, {} "
+                      "less in the first stage and {} in the last); or --set {}=N",
+                      expected, pipeline_, stages, layers, first, last, kKey));
+    if (of_a_rank > 1) draft_.Set(kKey, of_a_rank, name);
+  }
+
+  // As generate_llm_fqn_per_model_part() does it: equally many in each stage, and one more in the first ones if
+  // that does not work out.
+  void Balance(int64_t layers) {
+    const std::string* schedule = draft_.Find("parallel.pipeline.schedule");
+    const bool is_file = schedule != nullptr && schedule->ends_with(".csv");  // which says the stages
+    const int64_t first = FirstLess(), last = LastLess();
+    const int64_t stages =
+        Product({pipeline_, draft_.FindInteger("parallel.pipeline.virtual_stages").value_or(1)});
+    if (is_file || draft_.Has("parallel.pipeline.balance") || stages < 2) return;
+    const int64_t all = layers + first + last, each = all / stages, more = all % stages;
+    if (first < 0 || last < 0 || each < std::max<int64_t>({first, last, 1}))
+      return config_.Fail(
+          "{} stages of {} layers, of which the first has {} less and the last {}: torchtitan refuses them, "
+          "expected fewer stages, or --set parallel.pipeline.balance=[…]",
+          stages, layers, first, last);
+    std::string list;
+    for (int64_t stage = 0; stage < stages; ++stage) {
+      const int64_t less = stage == 0 ? first : stage == stages - 1 ? last : 0;
+      list += fmt::format("{}{}", stage > 0 ? ", " : "", each + (stage < more ? 1 : 0) - less);
+    }
+    draft_.Set("parallel.pipeline.balance", std::string_view("[" + list + "]"),
+               config_.ShownOr(Name("pipeline_parallel_first_stage_less_layers"),
+                               config_.ShownOr(Name("pipeline_parallel_last_stage_less_layers"), kDefault)));
   }
 
   void Batch(int64_t data) {

@@ -87,6 +87,50 @@ TEST(ImportTorchtitan, RunsThePipelineOfOneLocalBatchAndSaysHowManyThereAre) {
   EXPECT_EQ(alone.batch.accumulate, 2) << "without a pipeline gradients are accumulated";
 }
 
+// generate_llm_fqn_per_model_part(): 80 layers and 2 for embedding and head are 10 for each of 8 stages and 1
+// more for the first two. The first stage has 11 - 1, and the last one 10 - 1.
+TEST(ImportTorchtitan, DividesLayersAsTorchtitanDoes) {
+  const std::string job =
+      "[model]\nname = 'llama3'\nflavor = '70B'\n[training]\nlocal_batch_size = 8\n[parallelism]\n"
+      "tensor_parallel_degree = 8\npipeline_parallel_degree = 4\n";
+  const std::string interleaved = job + "pipeline_parallel_schedule = 'Interleaved1F1B'\n";
+  const auto balance = [](const std::string& text) {
+    return Imported("j.toml", text, kEightNodes).parallel.pipeline.balance;
+  };
+  EXPECT_EQ(balance(interleaved), (std::vector<int64_t>{10, 11, 10, 10, 10, 10, 10, 9}));
+  EXPECT_EQ(balance(job), (std::vector<int64_t>{20, 21, 20, 19}));
+  EXPECT_EQ(balance(job + "pipeline_parallel_first_stage_less_layers = 0\n"),
+            (std::vector<int64_t>{21, 20, 20, 19}));
+  EXPECT_EQ(
+      MistakesOf("j.toml", job + "pipeline_parallel_last_stage_less_layers = 40\n", kEightNodes),
+      "j.toml: 4 stages of 80 layers, of which the first has 1 less and the last 40: torchtitan refuses "
+      "them, expected fewer stages, or --set parallel.pipeline.balance=[…]");
+  std::vector<std::string> sets = kEightNodes;
+  sets.push_back("parallel.pipeline.balance=[19, 20, 21, 20]");
+  EXPECT_EQ(Imported("j.toml", job, sets).parallel.pipeline.balance, (std::vector<int64_t>{19, 20, 21, 20}));
+}
+
+// 80 layers and 2 for embedding and head, 7 in a stage, are 12 stages, and 5 in a stage 17.
+TEST(ImportTorchtitan, CountsVirtualStagesByTheirLayers) {
+  const auto job = [](const std::string& layers, const std::string& schedule = "Interleaved1F1B") {
+    return "[model]\nname = 'llama3'\nflavor = '70B'\n[parallelism]\ntensor_parallel_degree = 8\n"
+           "pipeline_parallel_degree = 4\npipeline_parallel_schedule = '" +
+           schedule + "'\npipeline_parallel_layers_per_stage = " + layers + "\n";
+  };
+  const PipelineSpec three = Imported("j.toml", job("7"), kEightNodes).parallel.pipeline;
+  EXPECT_EQ(three.virtual_stages, 3);
+  EXPECT_EQ(three.balance, (std::vector<int64_t>{6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 6, 5}));
+  EXPECT_EQ(
+      MistakesOf("j.toml", job("5"), kEightNodes),
+      "j.toml: parallelism.pipeline_parallel_layers_per_stage is '5', expected a number that makes 2 or "
+      "more stages for each of 4 pipeline ranks, not 17 in all (80 layers, 1 less in the first stage and "
+      "1 in the last); or --set parallel.pipeline.virtual_stages=N");
+  EXPECT_NE(MistakesOf("j.toml", job("7", "1F1B"), kEightNodes).find("makes 1 stage for"), std::string::npos);
+  std::vector<std::string> sets = kEightNodes;
+  sets.push_back("parallel.pipeline.virtual_stages=4");
+  EXPECT_EQ(Imported("j.toml", job("5"), sets).parallel.pipeline.balance.size(), 16u);
+}
+
 // [experimental] and [training] had the degrees until 2025.
 TEST(ImportTorchtitan, KnowsOlderNames) {
   const Scenario scenario = Imported("old.toml", R"([model]
