@@ -14,8 +14,9 @@ namespace {
 
 // The order of the blocks in a file. Keys within a block stay as they were given.
 constexpr std::string_view kOrder[] = {
-    "name",      "description",   "model",    "batch",   "precision", "optimizer", "lr_scheduler",
-    "recompute", "cross_entropy", "parallel", "cluster", "framework", "allocator", "run"};
+    "name",      "description",  "model",     "batch",         "precision",
+    "optimizer", "lr_scheduler", "recompute", "cross_entropy", "cross_entropy_chunks",
+    "parallel",  "cluster",      "framework", "allocator",     "run"};
 
 std::string_view FirstPart(std::string_view path) { return path.substr(0, path.find('.')); }
 

@@ -1,7 +1,9 @@
 #include "scenarios/importers/huggingface.h"
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
+#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string_view>
@@ -15,6 +17,7 @@
 #include "scenarios/importers/huggingface_models.h"
 #include "scenarios/importers/huggingface_settings.h"
 #include "scenarios/importers/huggingface_sharding.h"
+#include "scenarios/importers/named_model.h"
 #include "scenarios/importers/rest.h"
 #include "scenarios/importers/shell_script.h"
 #include "scenarios/other_names.h"
@@ -95,6 +98,18 @@ bool HasMethodOfPreferences(const std::string& program) {
   });
 }
 
+// The parts of a micro-batch for which Liger's fused_linear_cross_entropy_forward() computes the head and the
+// loss: of as many tokens as make the logits about as large as the inputs, to a power of two. Here parts are
+// equal, so there may be fewer. 8,192 tokens of Llama 3 8B (vocab 128,256, hidden 4,096): 32 parts.
+int64_t LigersParts(int64_t tokens, int64_t hidden, int64_t vocab) {
+  constexpr int64_t kMost = 4096;  // cross_entropy_chunks'
+  const auto divide = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const auto rows = static_cast<uint64_t>(divide(tokens, divide(vocab, hidden)));
+  int64_t parts = std::min(divide(tokens, static_cast<int64_t>(std::bit_ceil(rows))), kMost);
+  while (tokens % parts != 0) --parts;
+  return parts;
+}
+
 class Importer {
  public:
   Importer(Settings& flags, std::string program, const ReadNamedFile& read, Draft& draft)
@@ -126,6 +141,7 @@ class Importer {
     WT_RETURN_IF_ERROR(flags_.status());
     WT_RETURN_IF_ERROR(sharded);
     NarrowMoments();
+    Liger();
     NoteRest(flags_, kWithoutEffect, draft_);
     return Ok();
   }
@@ -363,6 +379,28 @@ class Importer {
     if (kind.starts_with("paged_"))
       draft_.Note(fmt::format("Paged moments ({} {}) count as the device's memory, which they may leave.",
                               flags_.Shown("optim"), kind));
+  }
+
+  // Once it is known how sequences are divided.
+  void Liger() {
+    const std::string_view name =
+        FirstOf({"use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy"}, flags_);
+    if (name.empty() || !Flag(name)) return;
+    const std::optional<ModelSpec> model = NamedModel(draft_);
+    const std::string* framework = draft_.Find("framework");
+    const bool has_loss = framework != nullptr && framework->starts_with("pytorch");
+    const int64_t context = draft_.FindInteger("parallel.context.size").value_or(1);
+    const int64_t tokens = Product(
+        {draft_.FindInteger("batch.micro").value_or(0), draft_.FindInteger("model.seq_len").value_or(0)});
+    constexpr int64_t kMost = 1'000'000'000'000;
+    const bool is_known = model && model->hidden > 0 && model->vocab > 0 && model->vocab <= kMost &&
+                          context > 0 && tokens > 0 && tokens <= kMost && tokens % context == 0;
+    if (!has_loss || !is_known || model->encoder || model->mtp || draft_.HasBelow("model.mtp"))
+      return draft_.Note("Liger's kernels are not modelled.");
+    draft_.Note("Of Liger's kernels, only its loss is modelled.");
+    draft_.Set("cross_entropy", "fused", flags_.Shown(name));
+    if (const int64_t parts = LigersParts(tokens / context, model->hidden, model->vocab); parts > 1)
+      draft_.Set("cross_entropy_chunks", parts, flags_.Shown(name));
   }
 
   void Recomputation() {

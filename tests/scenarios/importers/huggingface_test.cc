@@ -271,6 +271,30 @@ fsdp_config:
   EXPECT_EQ(axolotl.parallel.data.offload, Offload::kParam);
 }
 
+// fused_linear_cross_entropy_forward(): 128,256 / 4,096 makes 32, so 2 x 4,096 tokens come 256 at a time, 32
+// times. Of 3 x 1,000 tokens 94, or 128, would be 24 parts; 3,000 / 24 = 125 are equal ones.
+TEST_F(ImportHuggingFace, TakesLigersLossInItsParts) {
+  const auto recipe = [&](const std::string& rest) {
+    return Imported("r.yaml", "model_name_or_path: meta-llama/Meta-Llama-3-8B\nbf16: true\n" + rest,
+                    kFourA100s);
+  };
+  const Scenario trainer =
+      recipe("use_liger_kernel: true\nmax_length: 4096\nper_device_train_batch_size: 2\n");
+  EXPECT_EQ(trainer.cross_entropy, CrossEntropyKind::kFused);
+  EXPECT_EQ(trainer.cross_entropy_chunks, 32);
+  EXPECT_EQ(recipe("enable_liger_kernel: true\ncutoff_len: 1000\nper_device_train_batch_size: 3\n")
+                .cross_entropy_chunks,
+            24);
+  EXPECT_EQ(
+      recipe("liger_fused_linear_cross_entropy: true\nmax_length: 4099\nper_device_train_batch_size: 1\n")
+          .cross_entropy_chunks,
+      1)
+      << "a prime number";
+  const Scenario without = recipe("use_liger_kernel: false\nmax_length: 4096\n");
+  EXPECT_EQ(without.cross_entropy, CrossEntropyKind::kFramework);
+  EXPECT_EQ(without.cross_entropy_chunks, 1);
+}
+
 TEST_F(ImportHuggingFace, KnowsTheLayersOfEachModel) {
   const auto targets = [&](const std::string& model, const std::string& layers) {
     return Imported("r.yaml",
