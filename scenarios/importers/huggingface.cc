@@ -293,8 +293,9 @@ class Importer {
     draft_.Set("model.lora.alpha",
                flags_.Number("lora_alpha").value_or(is_llama_factory ? 2 * static_cast<double>(rank) : 32),
                remark("lora_alpha"));
-    draft_.Set("model.lora.dropout", flags_.Number("lora_dropout").value_or(is_llama_factory ? 0 : 0.05),
-               remark("lora_dropout"));
+    const bool drops = !is_llama_factory && !IsAxolotl();
+    draft_.Set("model.lora.dropout", flags_.Number("lora_dropout").value_or(drops ? 0.05 : 0),
+               flags_.ShownOr("lora_dropout", IsAxolotl() ? "Axolotl's default" : whose));
     Targets(is_llama_factory);
     if (!IsIn4Bits()) return;
     // LLaMA-Factory and qlora.py quantize the scales, too.
@@ -465,7 +466,7 @@ class Importer {
                                      : fp16 ? (Flag("fp16") ? "fp16" : "float16")
                                             : "mixed_precision");
     if (trains_in_bf16) mode.mixed_remark = kTrl;
-    if (!HasTrainer() || (IsLlamaFactory() && has_adapters_)) mode.finds_unused = false;
+    if (!HasTrainer() || IsAxolotl() || (IsLlamaFactory() && has_adapters_)) mode.finds_unused = false;
     mode.loads_16_bits = Loads16Bits(!mode.mixed.empty());
     return mode;
   }

@@ -295,6 +295,21 @@ TEST_F(ImportHuggingFace, TakesLigersLossInItsParts) {
   EXPECT_EQ(without.cross_entropy_chunks, 1);
 }
 
+TEST_F(ImportHuggingFace, TakesAxolotlsDefaultsOfAdaptersAndDdp) {
+  const std::string recipe =
+      "base_model: meta-llama/Meta-Llama-3-8B\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nsequence_len: 1024\n"
+      "bf16: true\n";
+  const Scenario s = Imported("r.yml", recipe, kFourA100s);
+  EXPECT_EQ(s.model.lora->dropout, 0);
+  EXPECT_EQ(s.parallel.data.kind, DataParallelKind::kDdp);
+  EXPECT_FALSE(s.parallel.data.find_unused_parameters);
+  EXPECT_EQ(RemarkOf("dropout:", Yaml("r.yml", recipe, kFourA100s).value_or("")), "Axolotl's default");
+  const Scenario other =
+      Imported("r.yml", recipe + "lora_dropout: 0.1\nddp_find_unused_parameters: true\n", kFourA100s);
+  EXPECT_EQ(other.model.lora->dropout, 0.1);
+  EXPECT_TRUE(other.parallel.data.find_unused_parameters);
+}
+
 TEST_F(ImportHuggingFace, KnowsTheLayersOfEachModel) {
   const auto targets = [&](const std::string& model, const std::string& layers) {
     return Imported("r.yaml",
