@@ -169,6 +169,12 @@ class Importer {
     }
     if (const auto shards = Integer("zero_optimization.mics_shard_size"); shards && *shards > 0)
       draft_.Set("parallel.data.shard_size", *shards, "mics_shard_size");
+    if (const auto shards = Integer("zero_optimization.zero_hpz_partition_size"); shards && *shards > 1)
+      draft_.Note(
+          fmt::format("ZeRO++'s second shard within a node (zero_hpz_partition_size) is not modelled; "
+                      "parallel.data: {{kind: "
+                      "fsdp, reshard_after_forward: {}}} is nearest.",
+                      *shards));
   }
 
   void Offload() {

@@ -45,6 +45,22 @@ TEST(ImportDeepSpeed, HasDeepSpeedsDefaults) {
   EXPECT_NEAR(*scenario.parallel.data.bucket_cap_mb, 953.67, 0.01) << "5e8 elements of two bytes";
 }
 
+TEST(ImportDeepSpeed, SaysThatASecondShardIsNotModelled) {
+  const auto yaml = [](const std::string& ranks) {
+    return Import(
+               "ds.json",
+               R"({"bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3,
+                  "zero_hpz_partition_size": )" +
+                   ranks + "}}",
+               kTwoNodes)
+        .value_or("");
+  };
+  EXPECT_NE(yaml("8").find("# ZeRO++'s second shard within a node (zero_hpz_partition_size)"),
+            std::string::npos);
+  EXPECT_EQ(yaml("8").find("Not known"), std::string::npos);
+  EXPECT_EQ(yaml("1").find("second shard"), std::string::npos);
+}
+
 TEST(ImportDeepSpeed, TakesAutoFromTheSets) {
   const std::string config =
       R"({"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"},
