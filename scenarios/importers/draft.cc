@@ -13,10 +13,23 @@ namespace windtunnel {
 namespace {
 
 // The order of the blocks in a file. Keys within a block stay as they were given.
-constexpr std::string_view kOrder[] = {
-    "name",      "description",  "model",     "batch",         "precision",
-    "optimizer", "lr_scheduler", "recompute", "cross_entropy", "cross_entropy_chunks",
-    "parallel",  "cluster",      "framework", "allocator",     "run"};
+constexpr std::string_view kOrder[] = {"name",
+                                       "description",
+                                       "model",
+                                       "batch",
+                                       "precision",
+                                       "optimizer",
+                                       "lr_scheduler",
+                                       "recompute",
+                                       "activation_offload",
+                                       "activation_offload_layers",
+                                       "cross_entropy",
+                                       "cross_entropy_chunks",
+                                       "parallel",
+                                       "cluster",
+                                       "framework",
+                                       "allocator",
+                                       "run"};
 
 std::string_view FirstPart(std::string_view path) { return path.substr(0, path.find('.')); }
 

@@ -130,6 +130,7 @@ class Importer : MegatronFlags {
       flags_.Ignore({"sequence_parallel", "tp_comm_overlap"});
     }
     if (pipeline_ > 1) Pipeline();
+    else flags_.Ignore({kCountsEmbedding, kCountsLoss});
     if (context_ > 1) Context();
     if (flags_.Integer("num_experts").value_or(0) > 0) Experts();
     const std::optional<int64_t> data =
@@ -139,7 +140,8 @@ class Importer : MegatronFlags {
 
   void Experts() {
     const std::string dispatcher = flags_.Text("moe_token_dispatcher_type").value_or("allgather");
-    const bool deepep = dispatcher == "flex" || flags_.Flag("moe_enable_deepep");
+    const bool enables_deepep = flags_.Flag("moe_enable_deepep");
+    const bool deepep = dispatcher == "flex" || enables_deepep;
     flags_.Ignore({"moe_flex_dispatcher_backend"});
     Integer("parallel.expert.size", "expert_model_parallel_size");
     Integer("parallel.expert.tensor", "expert_tensor_parallel_size");
@@ -175,7 +177,38 @@ class Importer : MegatronFlags {
       draft_.Set("parallel.pipeline.virtual_stages", stages, remark);
     }
     if (hybrid_ && !hybrid_->is_pure) BalanceHybrid(*hybrid_, stages);
+    else if (counted_ends() > 0 && !has_uneven_ends()) BalanceWithEnds();
     else Balance(stages);
+  }
+
+  // What Megatron may count as a layer of the first and of the last stage.
+  static constexpr char kCountsEmbedding[] = "account_for_embedding_in_pipeline_split";
+  static constexpr char kCountsLoss[] = "account_for_loss_in_pipeline_split";
+  bool counts_embedding() { return flags_.Flag(kCountsEmbedding); }
+  bool counts_loss() { return flags_.Flag(kCountsLoss); }
+  int64_t counted_ends() { return (counts_embedding() ? 1 : 0) + (counts_loss() ? 1 : 0); }
+  bool has_uneven_ends() {
+    return flags_.Has("decoder_first_pipeline_num_layers") || flags_.Has("decoder_last_pipeline_num_layers");
+  }
+
+  // Equal stages, of which the first has the embedding and the last the loss in the place of a layer.
+  void BalanceWithEnds() {
+    const int64_t virtual_stages = draft_.FindInteger("parallel.pipeline.virtual_stages").value_or(1);
+    const int64_t stages = Product({pipeline_, std::max<int64_t>(virtual_stages, 1)});
+    const int64_t all = layers_ + counted_ends();
+    const char* flag = counts_loss() ? kCountsLoss : kCountsEmbedding;
+    if (draft_.Has("parallel.pipeline.balance") || layers_ < 1 || layers_ > kMostLayers) return;
+    if (all % stages != 0)
+      return flags_.Fail(
+          "{}: {} layers, with what it counts, are no multiple of {} stages, expected other --num-layers",
+          flags_.Shown(flag), all, stages);
+    std::string list;
+    for (int64_t stage = 0; stage < stages; ++stage) {
+      const bool is_first = stage == 0, is_last = stage == stages - 1;
+      const int64_t ends = (is_first && counts_embedding() ? 1 : 0) + (is_last && counts_loss() ? 1 : 0);
+      list += fmt::format("{}{}", is_first ? "" : ", ", all / stages - ends);
+    }
+    draft_.Set("parallel.pipeline.balance", std::string_view("[" + list + "]"), flags_.Shown(flag));
   }
 
   // Each pipeline rank has as many of the stages that | separates.
@@ -210,16 +243,10 @@ class Importer : MegatronFlags {
                "mixers with what is behind them, of " + hybrid.remark);
   }
 
-  // How many stages of `layers` each a pipeline rank has. Megatron may count the embedding and the loss as
-  // layers.
+  // How many stages of `layers` each a pipeline rank has.
   int64_t VirtualStages(int64_t layers) {
-    int64_t all = layers_;
-    for (const char* counted :
-         {"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"})
-      if (const Setting* setting = flags_.Peek(counted); setting != nullptr && setting->values.empty()) ++all;
-    const bool is_uneven =
-        flags_.Has("decoder_first_pipeline_num_layers") || flags_.Has("decoder_last_pipeline_num_layers");
-    if (!is_uneven && all % Product({pipeline_, layers}) != 0)
+    const int64_t all = layers_ + counted_ends();
+    if (!has_uneven_ends() && all % Product({pipeline_, layers}) != 0)
       flags_.Refuse(
           "num_layers_per_virtual_pipeline_stage",
           fmt::format("a number whose product with {} pipeline ranks divides {} layers", pipeline_, all));
@@ -295,9 +322,13 @@ class Importer : MegatronFlags {
   }
 
   void Data(int64_t data) {
-    const bool fsdp = flags_.Flag("use_torch_fsdp2"), zero1 = flags_.Flag("use_distributed_optimizer");
+    const std::string own = KindOfOwnFsdp();
+    const bool torch = flags_.Flag("use_torch_fsdp2"), fsdp = torch || own == "fsdp";
+    const bool shards_optimizer = flags_.Flag("use_distributed_optimizer");
+    const bool zero1 = own.empty() ? shards_optimizer : own == "zero1";
     const int64_t stage = flags_.Integer("zero_stage").value_or(0);  // Megatron-DeepSpeed
     const char* kind = fsdp                  ? "fsdp"
+                       : !own.empty()        ? own.c_str()
                        : zero1 || stage == 1 ? "zero1"
                        : stage == 2          ? "zero2"
                        : stage == 3          ? "zero3"
@@ -305,9 +336,10 @@ class Importer : MegatronFlags {
     const bool alone = data == 1 && context_ == 1 && !fsdp;
     if (!alone)
       draft_.Set("parallel.data.kind", kind,
-                 fsdp    ? flags_.Shown("use_torch_fsdp2")
-                 : zero1 ? flags_.Shown("use_distributed_optimizer")
-                         : flags_.ShownOr("zero_stage", kDefault));
+                 !own.empty() ? flags_.ShownOr("data_parallel_sharding_strategy", kDefault)
+                 : torch      ? flags_.Shown("use_torch_fsdp2")
+                 : zero1      ? flags_.Shown("use_distributed_optimizer")
+                              : flags_.ShownOr("zero_stage", kDefault));
     draft_.Set("parallel.data.size", data, "the ranks that are left");
     const bool overlaps = flags_.Flag("overlap_grad_reduce"), gathers = flags_.Flag("overlap_param_gather");
     const std::optional<int64_t> instances = flags_.Integer("num_distributed_optimizer_instances");
@@ -322,10 +354,37 @@ class Importer : MegatronFlags {
       if (zero1 && instances && *instances > 1)
         draft_.Set("parallel.data.shard_size", Product({data, context_}) / *instances,
                    flags_.Shown("num_distributed_optimizer_instances"));
-      Bucket();
+      Bucket(overlaps);
+    }
+    if (own == "fsdp" && instances && *instances > 1) {
+      const char* flag = "num_distributed_optimizer_instances";
+      draft_.Set("parallel.data.sharding", "hybrid_shard", flags_.Shown(flag));
+      draft_.Set("parallel.data.shard_size", Product({data, context_}) / *instances, flags_.Shown(flag));
     }
     Offload();
     Batch(data);
+  }
+
+  // The data parallelism that shards what Megatron's own FSDP does; empty without that.
+  std::string KindOfOwnFsdp() {
+    constexpr char kStrategy[] = "data_parallel_sharding_strategy";
+    const bool is_newer = flags_.Flag("use_megatron_fsdp"), is_older = flags_.Flag("use_custom_fsdp");
+    if (!is_newer && !is_older) {
+      flags_.Ignore({kStrategy});
+      return "";
+    }
+    const std::string strategy = flags_.Text(kStrategy).value_or("no_shard");
+    const std::string kind = strategy == "no_shard"             ? "ddp"
+                             : strategy == "optim"              ? "zero1"
+                             : strategy == "optim_grads"        ? "zero2"
+                             : strategy == "optim_grads_params" ? "fsdp"
+                                                                : "";
+    if (kind.empty()) flags_.Refuse(kStrategy, "no_shard, optim, optim_grads or optim_grads_params");
+    else
+      draft_.Note(fmt::format(
+          "Megatron's own FSDP ({}) is not modelled: {} shards the same, with other buffers and prefetching.",
+          flags_.Shown(is_newer ? "use_megatron_fsdp" : "use_custom_fsdp"), kind));
+    return kind;
   }
 
   // --optimizer-offload-fraction says nothing without --optimizer-cpu-offload.
@@ -340,13 +399,22 @@ class Importer : MegatronFlags {
     draft_.Set("parallel.data.offload", "optimizer", flags_.Shown("optimizer_cpu_offload"));
   }
 
-  // --ddp-bucket-size counts parameters, whose gradients are reduced in fp32 or 16 bits.
-  void Bucket() {
+  // --ddp-bucket-size counts parameters, whose gradients are reduced in fp32 or 16 bits. Without overlap all
+  // gradients are one bucket.
+  void Bucket(bool overlaps) {
+    constexpr char kKey[] = "parallel.data.bucket_cap_mb", kNumber[] = "ddp_num_buckets";
     const std::optional<int64_t> elements = flags_.Integer("ddp_bucket_size");
+    if (flags_.Holds(kNumber) && overlaps && !draft_.Has(kKey)) {
+      const int64_t buckets = flags_.Integer(kNumber).value_or(1);
+      draft_.Note(fmt::format(
+          "{} {} is left out, since a rank's parameters are not counted here: --set {}=N gives the MiB of a "
+          "bucket's gradients.",
+          flags_.Shown(kNumber), buckets, kKey));
+    }
     if (!elements || *elements <= 0) return;
     const std::string* reduce = draft_.Find("precision.reduce");
     const double bytes = static_cast<double>(*elements) * (reduce == nullptr || *reduce == "fp32" ? 4 : 2);
-    draft_.Set("parallel.data.bucket_cap_mb", bytes / (1 << 20), flags_.Shown("ddp_bucket_size"));
+    draft_.Set(kKey, bytes / (1 << 20), flags_.Shown("ddp_bucket_size"));
   }
 
   void Batch(int64_t data) {
@@ -364,6 +432,7 @@ class Importer : MegatronFlags {
     if (flags_.Has("rampup_batch_size")) draft_.Note("The step is one after the batch's ramp-up.");
   }
 
+  static constexpr int64_t kMostLayers = 10'000;
   LaunchCommand& command_;
   // Before the model's keys are set: what --set says.
   const std::optional<HybridLayers> hybrid_ = hybrid_layers();

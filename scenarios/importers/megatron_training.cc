@@ -26,6 +26,7 @@ class TrainingImporter : MegatronFlags {
     Precision();
     Optimizer();
     Recomputation();
+    ActivationOffload();
     Graphs();
     const bool fuses = flags_.Flag("cross_entropy_loss_fusion");
     if (fuses && flags_.Text("cross_entropy_fusion_impl").value_or("native") == "te")
@@ -56,7 +57,8 @@ class TrainingImporter : MegatronFlags {
   void Fp8() {
     if (flags_.Has("fp4_format")) {
       draft_.Set("precision.compute", "fp4", flags_.Shown("fp4_format"));
-      draft_.Set("precision.fp8_recipe", "nvfp4", flags_.Shown("fp4_format"));
+      if (flags_.Text("fp4_recipe").value_or("nvfp4") != "nvfp4") return flags_.Refuse("fp4_recipe", "nvfp4");
+      draft_.Set("precision.fp8_recipe", "nvfp4", flags_.ShownOr("fp4_recipe", flags_.Shown("fp4_format")));
       return;
     }
     const char* format = flags_.Has("fp8_format")    ? "fp8_format"
@@ -133,6 +135,15 @@ class TrainingImporter : MegatronFlags {
     else if (number > 1)
       draft_.Note(fmt::format(
           "Layers are recomputed one at a time here; uniformly {} at a time is not modelled.", number));
+  }
+
+  // --cpu-offloading says nothing without a number.
+  void ActivationOffload() {
+    constexpr char kLayers[] = "cpu_offloading_num_layers";
+    if (flags_.Integer(kLayers).value_or(0) <= 0) return;
+    flags_.Ignore({"cpu_offloading"});
+    draft_.Set("activation_offload", "true", flags_.Shown(kLayers));
+    Integer("activation_offload_layers", kLayers);
   }
 
   void RecomputedModules() {

@@ -68,6 +68,73 @@ TEST(ImportMegatron, SaysWhereEachKeyComesFromAndWhatItLeavesOut) {
   EXPECT_NE(yaml->find("  param: bf16                             # --bf16\n"), std::string::npos) << *yaml;
 }
 
+// 5 layers and the loss are 3 for each of 2 stages; 7 and the loss 2 for each of 4.
+TEST(ImportMegatron, CountsEmbeddingAndLossAsLayersOfAPipeline) {
+  const auto balance = [](const std::string& flags) {
+    return ImportedScript("--bf16 --global-batch-size 32 --pipeline-model-parallel-size 2 " + flags)
+        .parallel.pipeline.balance;
+  };
+  const std::string embedding = " --account-for-embedding-in-pipeline-split",
+                    loss = " --account-for-loss-in-pipeline-split";
+  EXPECT_EQ(balance("--num-layers 5" + loss), (std::vector<int64_t>{3, 2}));
+  EXPECT_EQ(balance("--num-layers 5" + embedding), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(balance("--num-layers 6" + embedding + loss), (std::vector<int64_t>{3, 3}));
+  EXPECT_EQ(balance("--num-layers 7 --num-layers-per-virtual-pipeline-stage 2" + loss),
+            (std::vector<int64_t>{2, 2, 2, 1}));
+  EXPECT_EQ(
+      MistakesOfScript("--pipeline-model-parallel-size 2" + loss),
+      "train.sh: --account-for-loss-in-pipeline-split: 5 layers, with what it counts, are no multiple of 2 "
+      "stages, expected other --num-layers");
+}
+
+TEST(ImportMegatron, TakesItsOwnFsdpForWhatShardsTheSame) {
+  const std::string own = "--bf16 --use-distributed-optimizer --use-megatron-fsdp";
+  const std::string strategy = " --data-parallel-sharding-strategy ";
+  const auto kind = [](const std::string& flags) { return ImportedScript(flags).parallel.data.kind; };
+  EXPECT_EQ(kind(own + strategy + "optim_grads_params"), DataParallelKind::kFsdp);
+  EXPECT_EQ(kind(own + strategy + "optim_grads"), DataParallelKind::kZero2);
+  EXPECT_EQ(kind("--bf16 --use-custom-fsdp" + strategy + "optim"), DataParallelKind::kZero1);
+  EXPECT_EQ(kind(own), DataParallelKind::kDdp) << "Megatron's default is no_shard";
+  const std::string yaml =
+      Import("train.sh", Script(own + strategy + "optim_grads_params"), kOneNode).value_or("");
+  EXPECT_NE(yaml.find("# Megatron's own FSDP (--use-megatron-fsdp) is not modelled"), std::string::npos)
+      << yaml;
+  const DataParallelSpec hybrid =
+      ImportedScript(own + strategy + "optim_grads_params --num-distributed-optimizer-instances 2")
+          .parallel.data;
+  EXPECT_EQ(hybrid.sharding, Sharding::kHybridShard);
+  EXPECT_EQ(hybrid.shard_size, 4);
+}
+
+TEST(ImportMegatron, OffloadsTheActivationsOfSoManyLayers) {
+  const Scenario s = ImportedScript("--bf16 --cpu-offloading-num-layers 3");
+  EXPECT_TRUE(s.activation_offload);
+  EXPECT_EQ(s.activation_offload_layers, 3);
+  EXPECT_FALSE(ImportedScript("--bf16 --cpu-offloading-num-layers 0").activation_offload);
+}
+
+TEST(ImportMegatron, AsksForTheSizeOfBucketsOfWhichItKnowsTheNumber) {
+  const auto yaml = [](const std::string& flags) {
+    return Import("train.sh", Script("--bf16 --ddp-num-buckets 8 " + flags), kOneNode).value_or("");
+  };
+  EXPECT_NE(yaml("--overlap-grad-reduce").find("# --ddp-num-buckets 8 is left out"), std::string::npos);
+  EXPECT_NE(yaml("").find("# Without effect here: --ddp-num-buckets."), std::string::npos) << "one bucket";
+}
+
+TEST(ImportMegatron, KnowsFlagsThatSayWhatAnotherSays) {
+  const std::string yaml =
+      Import(
+          "train.sh",
+          Script("--bf16 --fp4-format e2m1 --fp4-recipe nvfp4 --num-experts 8 --expert-model-parallel-size 2 "
+                 "--moe-token-dispatcher-type flex --moe-enable-deepep"),
+          {"cluster.device=b200-sxm-180g"})
+          .value_or("");
+  EXPECT_NE(yaml.find("dispatcher: deepep"), std::string::npos) << yaml;
+  EXPECT_EQ(yaml.find("Not known"), std::string::npos) << yaml;
+  EXPECT_EQ(MistakesOfScript("--bf16 --fp4-format e2m1 --fp4-recipe mxfp4"),
+            "train.sh: --fp4-recipe is 'mxfp4', expected nvfp4");
+}
+
 TEST(ImportMegatron, SaysWhichValuesAreDefaults) {
   const auto remark = [](const std::string& line, const std::string& flags) {
     return RemarkOf(line, Import("train.sh", Script(flags), kOneNode).value_or(""));
