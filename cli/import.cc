@@ -1,19 +1,53 @@
 #include <filesystem>
+#include <string>
+#include <utility>
 
 #include "base/read_file.h"
+#include "base/result.h"
 #include "cli/commands.h"
 #include "cli/outputs.h"
 #include "cli/paths.h"
+#include "plan/balance.h"
+#include "plan/outline.h"
 #include "scenarios/importers/importer.h"
+#include "scenarios/known_names.h"
+#include "scenarios/load.h"
+#include "scenarios/overrides.h"
 
 namespace windtunnel {
 namespace {
 
+// Whether the loader takes the value for a file's path, not for a word.
+bool NamesFile(const Override& set) {
+  const std::string& value = set.value;
+  if (set.key == "cluster.device") return NamesProfileFile(value);
+  if (set.key == "framework") return value.ends_with(".json");
+  if (set.key == "parallel.pipeline.schedule") return value.ends_with(".csv");
+  if (set.key == "data") return value != "synthetic";
+  return set.key == "model.config";
+}
+
 // A relative path given to --set counts from this directory, and in the file from the file's.
 Result<Override> ReadSet(const std::string& text) {
   WT_ASSIGN_OR_RETURN(Override set, ParseOverride(text));
-  if (set.key == "model.config") set.value = std::filesystem::absolute(set.value).lexically_normal().string();
+  if (NamesFile(set)) set.value = std::filesystem::absolute(set.value).lexically_normal().string();
   return set;
+}
+
+// What `predict` refuses of a scenario that the loader accepts, but for its size: splits with a remainder,
+// and a schedule that does not run with so many micro-batches.
+Status CheckPlan(const std::string& yaml, const std::string& source) {
+  const std::string name = "the scenario of " + source;
+  WT_ASSIGN_OR_RETURN(const Scenario scenario, ParseScenario(yaml, name, ".", {}));
+  Status status = CheckSupported(scenario);
+  if (status && scenario.parallel.pipeline.size > 1) {
+    const auto schedule = ScheduleOf(scenario);
+    if (!schedule) status = tl::unexpected(schedule.error());
+  }
+  if (status) return status;
+  Error error = status.error();
+  error.message = name + ": " + error.message;
+  return tl::unexpected(std::move(error));
 }
 
 // A file that a launch script names: from the current directory, as the script's commands see it, else beside
@@ -62,6 +96,7 @@ Result<int> ImportCommand(const Options& options) {
   request.read = [folder = std::filesystem::path(options.files.empty() ? "." : request.source).parent_path()](
                      const std::string& path) { return ReadNamed(path, folder); };
   WT_ASSIGN_OR_RETURN(const std::string yaml, ImportScenario(request));
+  WT_RETURN_IF_ERROR(CheckPlan(yaml, request.source));
   WT_RETURN_IF_ERROR(WriteText(options.out.empty() ? "-" : options.out, yaml));
   return 0;
 }

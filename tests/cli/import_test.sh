@@ -26,6 +26,26 @@ expect 0 '^    size: 2  *# --tensor-model-parallel-size$' import train.sh --set 
 expect 0 '^  devices_per_node: 4  *# --nproc_per_node$' import --set cluster.device=h100-sxm-80g -- \
   torchrun --nproc_per_node 4 --nnodes 1 pretrain_gpt.py --num-layers 2 --hidden-size 256 --num-attention-heads 4 \
   --seq-length 128 --micro-batch-size 1 --vocab-size 512 --seed 3
+# Paths given to --set count from here, wherever the file is written.
+mkdir -p written && touch device.json words.txt
+echo '{"schema": "windtunnel/framework/1", "base": "megatron_core"}' > framework.json
+expect 0 '' import train.sh --define TP=2 --set cluster.device=device.json --set framework=framework.json \
+  --set data=words.txt --out written/s.yaml
+for name in device.json framework.json words.txt; do
+  grep -q ": $(pwd -P)/$name " written/s.yaml || { echo "FAILED: $name: $(cat written/s.yaml)"; failures=$((failures + 1)); }
+done
+# What predict refuses is not written: two micro-batches for each of eight ranks are more than eight.
+cat > v.toml << 'CONFIG'
+[model]
+name = "llama3"
+flavor = "8B"
+[parallelism]
+pipeline_parallel_degree = 8
+pipeline_parallel_schedule = "DualPipeV"
+CONFIG
+expect_line 2 '^windtunnel: the scenario of v.toml: parallel.pipeline.schedule: pipeline schedule dualpipe_v needs' \
+  import v.toml --set cluster.device=h100-sxm-80g --set cluster.nodes=1 --set cluster.devices_per_node=8 --out v.yaml
+[ ! -e v.yaml ] || { echo "FAILED: v.yaml was written"; failures=$((failures + 1)); }
 # The program is known by the file's ending, or said.
 expect 0 '^framework: pytorch  ' import ds_config.json --set model.preset=llama3-8b --set cluster.nodes=1 \
   --set cluster.devices_per_node=8 --set cluster.device=h100-sxm-80g
