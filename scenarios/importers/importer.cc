@@ -79,6 +79,13 @@ Status RefuseOtherFiles(const Settings& settings) {
         "{}: this is the configuration of a model, which --set model.config=FILE takes; expected what "
         "says how it is trained",
         settings.source());
+  for (const char* nemos :
+       {"model.mcore_gpt", "model.tensor_model_parallel_size", "model.pipeline_model_parallel_size"})
+    if (settings.Holds(nemos))
+      return InvalidInput(
+          "{}: {} is NeMo's, whose configurations are not read, expected a launch script with flags of "
+          "Megatron-LM (--tensor-model-parallel-size …)",
+          settings.source(), nemos);
   return Ok();
 }
 

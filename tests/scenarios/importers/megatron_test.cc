@@ -487,6 +487,13 @@ TEST(ImportMegatron, SaysWhichOtherFilesItWasGiven) {
       "tune.yaml: has no MODEL_ARGS, expected a launch script or these")
       << "torchtune's";
   EXPECT_EQ(
+      MistakesOf("nemo.yaml",
+                 "trainer: {num_nodes: 8, devices: 8}\nmodel: {micro_batch_size: 1, "
+                 "tensor_model_parallel_size: 4, num_layers: 80}\n",
+                 kOneNode),
+      "nemo.yaml: model.tensor_model_parallel_size is NeMo's, whose configurations are not read, expected a "
+      "launch script with flags of Megatron-LM (--tensor-model-parallel-size …)");
+  EXPECT_EQ(
       MistakesOf("config.json", R"({"model_type": "llama", "num_hidden_layers": 32})", kOneNode),
       "config.json: this is the configuration of a model, which --set model.config=FILE takes; expected what "
       "says how it is trained");
