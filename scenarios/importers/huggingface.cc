@@ -394,8 +394,9 @@ class Importer {
     const int64_t tokens = Product(
         {draft_.FindInteger("batch.micro").value_or(0), draft_.FindInteger("model.seq_len").value_or(0)});
     constexpr int64_t kMost = 1'000'000'000'000;
-    const bool is_known = model && model->hidden > 0 && model->vocab > 0 && model->vocab <= kMost &&
-                          context > 0 && tokens > 0 && tokens <= kMost && tokens % context == 0;
+    const auto is_size = [&](int64_t size) { return size > 0 && size <= kMost; };
+    const bool is_known = model && is_size(model->hidden) && is_size(model->vocab) && is_size(tokens) &&
+                          context > 0 && tokens % context == 0;
     if (!has_loss || !is_known || model->encoder || model->mtp || draft_.HasBelow("model.mtp"))
       return draft_.Note("Liger's kernels are not modelled.");
     draft_.Note("Of Liger's kernels, only its loss is modelled.");

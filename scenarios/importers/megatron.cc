@@ -195,9 +195,9 @@ class Importer : MegatronFlags {
   void BalanceWithEnds() {
     const int64_t virtual_stages = draft_.FindInteger("parallel.pipeline.virtual_stages").value_or(1);
     const int64_t stages = Product({pipeline_, std::max<int64_t>(virtual_stages, 1)});
-    const int64_t all = layers_ + counted_ends();
     const char* flag = counts_loss() ? kCountsLoss : kCountsEmbedding;
     if (draft_.Has("parallel.pipeline.balance") || layers_ < 1 || layers_ > kMostLayers) return;
+    const int64_t all = layers_ + counted_ends();
     if (all % stages != 0)
       return flags_.Fail(
           "{}: {} layers, with what it counts, are no multiple of {} stages, expected other --num-layers",
