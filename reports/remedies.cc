@@ -1,26 +1,18 @@
 #include "reports/remedies.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
 #include <optional>
 
-#include "base/ceil_divide.h"
-#include "base/format.h"
-#include "reports/outcome.h"
-#include "scenarios/characters.h"
 #include "scenarios/checks.h"
 #include "scenarios/derived.h"
 #include "scenarios/framework_doubts.h"
 #include "scenarios/words.h"
-#include "sim/role_memory.h"
 
 namespace windtunnel {
 namespace {
-
-constexpr size_t kShown = 3;
 
 // One change, applied to a scenario; false where it changes nothing.
 using Change = std::function<bool(Remedy&)>;
@@ -46,6 +38,15 @@ void GiveUpGraphsOfLayers(Remedy& remedy) {
   run.cuda_graph_scope.clear();
 }
 
+// Exchanges of experts are not overlapped with what runs them again, moves activations or gathers parameters.
+void GiveUpOverlapOfExperts(Remedy& remedy) {
+  ExpertParallelSpec& expert = remedy.scenario.parallel.expert;
+  if (!expert.overlap) return;
+  remedy.settings.emplace_back("parallel.expert.overlap=false");
+  if (expert.delay_wgrad) remedy.settings.emplace_back("parallel.expert.delay_wgrad=false");
+  expert.overlap = expert.delay_wgrad = false;
+}
+
 // (Megatron and DeepSpeed recompute no single operators.)
 Change RecomputeBy(Recompute kind) {
   return [kind](Remedy& remedy) {
@@ -55,7 +56,10 @@ Change RecomputeBy(Recompute kind) {
     if (kind == Recompute::kSelectiveOp && IsMegatronOrDeepspeed(scenario.framework)) return false;
     scenario.recompute = kind;
     remedy.settings.push_back(fmt::format("recompute={}", WordOf(kind)));
-    if (kind == Recompute::kFull) GiveUpGraphsOfLayers(remedy);
+    if (kind == Recompute::kFull) {
+      GiveUpGraphsOfLayers(remedy);
+      GiveUpOverlapOfExperts(remedy);
+    }
     if (kind != Recompute::kSelective && !scenario.recompute_modules.empty()) {
       scenario.recompute_modules.clear();  // selective's
       remedy.settings.emplace_back("recompute_modules=[]");
@@ -126,6 +130,7 @@ Change ShardBy(DataParallelKind kind) {
       data.overlap_param_gather = false;
       remedy.settings.push_back("parallel.data.overlap_param_gather=false");
     }
+    if (ShardsParameters(data.kind)) GiveUpOverlapOfExperts(remedy);
     return true;
   };
 }
@@ -133,10 +138,14 @@ Change ShardBy(DataParallelKind kind) {
 // FSDP over all copies, and of parameters, too.
 bool ShardFully(Remedy& remedy) {
   DataParallelSpec& data = remedy.scenario.parallel.data;
-  const bool has_size = data.shard_size > 0 && !remedy.scenario.derived.shard_size;
-  if (data.kind != DataParallelKind::kFsdp || data.sharding == Sharding::kFullShard || has_size) return false;
+  if (data.kind != DataParallelKind::kFsdp || data.sharding == Sharding::kFullShard) return false;
   data.sharding = Sharding::kFullShard;
   remedy.settings.emplace_back("parallel.data.sharding=full_shard");
+  if (data.shard_size > 0 && !remedy.scenario.derived.shard_size) {
+    data.shard_size = 0;
+    remedy.scenario.derived.shard_size = true;
+    remedy.settings.emplace_back("parallel.data.shard_size=0");
+  }
   return true;
 }
 
@@ -152,16 +161,6 @@ bool SpreadOverAll(Remedy& remedy) {
   return true;
 }
 
-// Micro-batches of `micro` sequences, and more of them.
-bool TakeSequences(int64_t micro, Remedy& remedy) {
-  BatchSpec& batch = remedy.scenario.batch;
-  if (micro >= batch.micro || batch.micro % micro != 0) return false;
-  batch.accumulate *= batch.micro / micro;
-  batch.micro = micro;
-  remedy.settings.push_back(fmt::format("batch.micro={}", batch.micro));
-  remedy.settings.push_back(fmt::format("batch.accumulate={}", batch.accumulate));
-  return true;
-}
 bool TakeSequencesOneByOne(Remedy& remedy) { return TakeSequences(1, remedy); }
 // Half of a micro-batch, unless that is one sequence.
 bool HalveMicroBatches(Remedy& remedy) {
@@ -183,6 +182,7 @@ bool MoveActivations(Remedy& remedy) {
   if (remedy.scenario.activation_offload) return false;
   remedy.scenario.activation_offload = true;
   remedy.settings.emplace_back("activation_offload=true");
+  GiveUpOverlapOfExperts(remedy);
   return true;
 }
 
@@ -214,16 +214,18 @@ std::vector<std::vector<Change>> Combinations() {
   // clang-format off
   return {
       {fused}, {parts}, {packed}, {early}, {selective}, {zero1}, {fully}, {spread}, {half}, {micro}, {fsdp},
-      {fused, half}, {fused, micro}, {fused, zero1}, {fused, fsdp},
-      {ops}, {half, ops}, {fused, ops}, {fsdp, ops},
-      {fsdp, half}, {fsdp, micro}, {fused, fsdp, ops}, {fsdp, half, ops}, {fsdp, micro, ops},
-      {full}, {parts, full}, {packed, full}, {packed, parts, full}, {early, full}, {zero1, full}, {half, full},
-      {micro, full}, {fsdp, full}, {fully, full}, {spread, full},
-      {away}, {parts, away}, {full, away}, {parts, full, away}, {fsdp, full, away},
-      {zero1, micro, full}, {fsdp, micro, full},
+      {fused, half}, {fused, micro}, {parts, half}, {parts, micro}, {fused, zero1}, {fused, fsdp}, {fused, fully},
+      {ops}, {half, ops}, {fused, ops}, {parts, ops}, {fused, half, ops}, {fully, ops}, {fsdp, ops},
+      {fully, half}, {fully, micro}, {fsdp, half}, {fsdp, micro}, {fused, fsdp, ops}, {fsdp, half, ops},
+      {fsdp, micro, ops},
+      {full}, {fused, full}, {parts, full}, {packed, full}, {packed, parts, full}, {early, full}, {zero1, full},
+      {half, full}, {micro, full}, {fsdp, full}, {fully, full}, {spread, full}, {fused, fully, full},
+      {away}, {parts, away}, {fully, away}, {full, away}, {parts, full, away}, {fsdp, full, away},
+      {fully, full, away},
+      {zero1, micro, full}, {fsdp, micro, full}, {fully, micro, full}, {fused, micro, full},
       {moments}, {early, moments}, {full, moments}, {early, full, moments}, {early, parts, full, moments},
-      {fsdp, full, moments},
-      {offload}, {zero1, offload}, {fsdp, offload}, {spread, offload}, {full, offload},
+      {fsdp, full, moments}, {fully, full, moments}, {fully, full, away, moments},
+      {offload}, {zero1, offload}, {fsdp, offload}, {spread, offload}, {full, offload}, {fully, full, offload},
       {full, away, offload}, {micro, full, offload}, {zero1, micro, full, offload},
       {fsdp, micro, full, offload}, {spread, micro, full, offload},
   };
@@ -231,9 +233,8 @@ std::vector<std::vector<Change>> Combinations() {
 }
 
 // The scenario with all `changes`; nothing if one of them changes nothing, or if they are no advice for it:
-// the framework would not run them (`doubts` are those about the scenario itself), or other keys forbid them.
-std::optional<Remedy> Changed(const Scenario& scenario, const std::vector<Change>& changes,
-                              const std::vector<std::string>& doubts) {
+// the framework would not run them, or other keys forbid them.
+std::optional<Remedy> Changed(const Scenario& scenario, const std::vector<Change>& changes) {
   Remedy remedy{{}, scenario};
   const bool changes_all =
       std::all_of(changes.begin(), changes.end(), [&](const Change& change) { return change(remedy); });
@@ -241,176 +242,34 @@ std::optional<Remedy> Changed(const Scenario& scenario, const std::vector<Change
   Scenario& made = remedy.scenario;
   made.parallel = WithDerivedKeys(made.derived, made.cluster, made.parallel);
   if (made.derived.reduce) made.precision.reduce = DerivedReduce(made);
-  const auto is_new = [&](const std::string& doubt) {
-    return std::find(doubts.begin(), doubts.end(), doubt) == doubts.end();
-  };
-  const std::vector<std::string> doubts_now = FrameworkDoubts(made);
-  if (std::any_of(doubts_now.begin(), doubts_now.end(), is_new) || !CheckScenario(made)) return std::nullopt;
+  if (AddsDoubts(scenario, made) || !CheckScenario(made)) return std::nullopt;
   return remedy;
-}
-
-// Some layers instead of all: as few of each stage as fit, or with PyTorch every so many-th of the model.
-// Nothing if all have to be recomputed, or `full` does something else besides.
-std::optional<Remedy> WithFewestLayers(const Remedy& full, Bytes room, const CompileScenario& compile,
-                                       Bytes& reserved) {
-  const std::vector<std::string>& settings = full.settings;
-  const bool recomputes = std::find(settings.begin(), settings.end(), "recompute=full") != settings.end();
-  if (!recomputes || full.scenario.RecomputesSomeLayers()) return std::nullopt;
-  const auto fits = [&](Remedy& remedy, const char* key, int64_t& value, int64_t tried) {
-    value = tried;
-    remedy.settings = settings;
-    remedy.settings.push_back(fmt::format("{}={}", key, tried));
-    const auto needed = ReservedWith(remedy, compile);
-    if (!needed || *needed > room) return false;
-    reserved = *needed;
-    return true;
-  };
-  Remedy some = full;
-  if (IsPytorch(full.scenario.framework)) {
-    for (const int64_t every : {4, 3, 2})
-      if (fits(some, "recompute_every", some.scenario.recompute_every, every)) return some;
-    return std::nullopt;
-  }
-  const PipelineSpec& pipeline = full.scenario.parallel.pipeline;
-  const int64_t stages = std::max<int64_t>(pipeline.size * pipeline.virtual_stages, 1);
-  const ModelSpec& model = full.scenario.model;
-  // `low` layers are too few, `high` are enough.
-  int64_t low = 0, high = CeilDivide(std::max(model.layers, model.EncoderLayers()), stages);
-  std::optional<Remedy> fewest;
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
-    if (fits(some, "recompute_layers", some.scenario.recompute_layers, middle)) {
-      fewest = some;
-      high = middle;
-    } else {
-      low = middle;
-    }
-  }
-  return fewest;
-}
-
-// The largest micro-batch that fits, where single sequences do.
-std::optional<Remedy> WithLargestMicroBatch(const Remedy& single, const BatchSpec& own, Bytes room,
-                                            const CompileScenario& compile, Bytes& reserved) {
-  if (single.scenario.batch.micro != 1) return std::nullopt;
-  Remedy larger = single;
-  std::erase_if(larger.settings, [](const std::string& setting) { return setting.starts_with("batch."); });
-  for (int64_t micro = own.micro / 2; micro > 1; --micro) {
-    if (own.micro % micro != 0) continue;
-    Remedy tried = larger;
-    tried.scenario.batch = own;
-    if (!TakeSequences(micro, tried)) continue;
-    const auto needed = ReservedWith(tried, compile);
-    if (!needed || *needed > room) continue;
-    reserved = *needed;
-    return tried;
-  }
-  return std::nullopt;
-}
-
-// Whether `remedy` changes all that `less` does, or makes micro-batches smaller still.
-bool IsMore(const Remedy& remedy, const Remedy& less) {
-  return std::all_of(less.settings.begin(), less.settings.end(), [&](const std::string& setting) {
-    if (setting.starts_with("batch.")) return remedy.scenario.batch.micro <= less.scenario.batch.micro;
-    return std::find(remedy.settings.begin(), remedy.settings.end(), setting) != remedy.settings.end();
-  });
-}
-
-std::string Describe(const Remedy& remedy) {
-  std::string text;
-  for (const std::string& setting : remedy.settings)
-    text += fmt::format("{}--set {}", text.empty() ? "" : " ", ShellWord(setting));
-  return text;
-}
-
-// A line of the table of what would fit. The host's optimizer is predicted at the least that it can take.
-std::string Row(const Remedy& remedy, Bytes memory, const CompileScenario& compile,
-                const PredictPlan& predict) {
-  std::string step = "?", host;
-  if (const auto plan = compile(remedy.scenario)) {
-    if (const auto prediction = predict(*plan)) {
-      step = FormatDuration(prediction->p50);
-      const bool updates_on_host = remedy.scenario.parallel.data.offload != Offload::kNone;
-      if (updates_on_host) step = "≥ " + step;
-      if (updates_on_host || remedy.scenario.activation_offload) {
-        host = fmt::format("  # {} of host memory a node",
-                           FormatBytes(PredictedHostMemoryOfNode(remedy.scenario, *prediction)));
-      }
-    }
-  }
-  return fmt::format("    {:>10}{:>11}  {}{}\n", FormatBytes(memory), step, Describe(remedy), host);
 }
 
 }  // namespace
 
-Scenario WithFewMicroBatches(Scenario scenario) {
-  const int64_t few = 2 * std::max<int64_t>(scenario.parallel.pipeline.size, 1);
-  scenario.batch.accumulate = std::min(scenario.batch.accumulate, few);
-  return scenario;
+bool AddsDoubts(const Scenario& scenario, const Scenario& changed) {
+  const std::vector<std::string> before = FrameworkDoubts(scenario), after = FrameworkDoubts(changed);
+  return std::any_of(after.begin(), after.end(), [&](const std::string& doubt) {
+    return std::find(before.begin(), before.end(), doubt) == before.end();
+  });
 }
 
 std::vector<Remedy> RemediesFor(const Scenario& scenario) {
-  const std::vector<std::string> doubts = FrameworkDoubts(scenario);
   std::vector<Remedy> remedies;
   for (const std::vector<Change>& changes : Combinations())
-    if (auto remedy = Changed(scenario, changes, doubts)) remedies.push_back(*std::move(remedy));
+    if (auto remedy = Changed(scenario, changes)) remedies.push_back(*std::move(remedy));
   return remedies;
 }
 
-Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile) {
-  const PipelineSpec& pipeline = remedy.scenario.parallel.pipeline;
-  const bool holds_more_with_more =
-      pipeline.size > 1 && pipeline.schedule != "1f1b" && pipeline.schedule != "interleaved";
-  Result<Plan> plan = compile(holds_more_with_more ? remedy.scenario : WithFewMicroBatches(remedy.scenario));
-  if (!plan) plan = compile(remedy.scenario);  // (a schedule may be for one number of micro-batches only)
-  if (!plan) return tl::unexpected(plan.error());
-  Bytes reserved;
-  for (const Role& role : plan->roles) {
-    // Without a limit: a remedy that fits only by giving back cached memory does not count.
-    WT_ASSIGN_OR_RETURN(const RoleMemory memory,
-                        SimulateMemory(role, {.allocator = plan->scenario.allocator}));
-    reserved = std::max(reserved, memory.steady.reserved);
-  }
-  return reserved;
-}
-
-std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside,
-                             const CompileScenario& compile, const PredictPlan& predict) {
-  std::string fitting;
-  std::optional<std::pair<Bytes, std::string>> least;
-  std::vector<Remedy> fit;
-  const auto is_more_than_enough = [&fit](const Remedy& remedy) {
-    return std::any_of(fit.begin(), fit.end(), [&](const Remedy& less) { return IsMore(remedy, less); });
-  };
-  for (const Remedy& remedy : RemediesFor(scenario)) {
-    if (is_more_than_enough(remedy)) continue;
-    const auto reserved = ReservedWith(remedy, compile);
-    if (!reserved) continue;
-    if (!least || *reserved < least->first) least.emplace(*reserved, Describe(remedy));
-    if (*reserved > room) continue;
-    Bytes with_more;
-    if (const auto larger = WithLargestMicroBatch(remedy, scenario.batch, room, compile, with_more)) {
-      fitting += Row(*larger, with_more + outside, compile, predict);
-      fit.push_back(remedy);
-      if (fit.size() == kShown) break;
-      continue;
-    }
-    Bytes with_some;
-    if (const auto some = WithFewestLayers(remedy, room, compile, with_some))
-      fitting += Row(*some, with_some + outside, compile, predict);
-    fitting += Row(remedy, *reserved + outside, compile, predict);
-    fit.push_back(remedy);
-    if (fit.size() == kShown) break;
-  }
-  if (!fit.empty())
-    return fmt::format("  what would fit:\n    {:>10}{:>11}\n", "memory", "step time") + fitting;
-  const bool pipelines = scenario.parallel.data.kind != DataParallelKind::kZero3;
-  const std::string devices =
-      pipelines ? "more devices, or more tensor or pipeline ranks" : "more devices, or more tensor ranks";
-  if (!least) return fmt::format("  what would fit?  {}\n", devices);
-  return fmt::format(
-      "  what would fit?  {}: the least that recomputation, sharding and offload come to is {}, with {}\n",
-      devices, FormatBytes(least->first + outside), least->second);
+bool TakeSequences(int64_t micro, Remedy& remedy) {
+  BatchSpec& batch = remedy.scenario.batch;
+  if (micro >= batch.micro || batch.micro % micro != 0) return false;
+  batch.accumulate *= batch.micro / micro;
+  batch.micro = micro;
+  remedy.settings.push_back(fmt::format("batch.micro={}", batch.micro));
+  remedy.settings.push_back(fmt::format("batch.accumulate={}", batch.accumulate));
+  return true;
 }
 
 }  // namespace windtunnel

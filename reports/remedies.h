@@ -27,15 +27,23 @@ struct Remedy {
   Scenario scenario;
 };
 
-// The remedies that change the scenario and that its other keys allow; the ones that cost little time first.
+// The remedies that change the scenario, that its other keys allow, and that its framework runs; those that
+// tend to cost little time come first.
 std::vector<Remedy> RemediesFor(const Scenario& scenario);
+
+// Takes micro-batches of `micro` sequences, and more of them; false if the remedy's are not a larger multiple.
+bool TakeSequences(int64_t micro, Remedy& remedy);
+
+// Whether the framework does not run `changed` (FrameworkDoubts) for a reason that `scenario` has not.
+bool AddsDoubts(const Scenario& scenario, const Scenario& changed);
 
 // The most memory that the allocator reserves in the remedy's steps if memory is unlimited. The plan has few
 // micro-batches (WithFewMicroBatches) if its schedule holds no more with more. Errors: those of `compile`.
 Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile);
 
-// The first few remedies that fit, each with the memory of a device and the step time, as text; if none fits,
-// the one that needs least. `room` is the memory for the allocator, `outside` what is taken beside it.
+// The remedies that fit and whose steps are predicted to be the shortest, each with the memory of a device and
+// the step time, as text; if none fits, the one that needs least. `room` is the memory for the allocator,
+// `outside` what is taken beside it.
 std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside,
                              const CompileScenario& compile, const PredictPlan& predict);
 

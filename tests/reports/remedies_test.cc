@@ -23,6 +23,14 @@ using ::testing::Not;
 
 Result<Plan> Compile(const Scenario& scenario) { return CompilePlan(scenario); }
 Result<Prediction> WithoutCosts(const Plan&) { return InvalidInput("no costs"); }
+// As if recomputation cost less than anything else.
+Result<Prediction> RecomputesFast(const Plan& plan) {
+  Prediction prediction;
+  prediction.p50 = Milliseconds(plan.scenario.recompute != Recompute::kFull ? 3
+                                : plan.scenario.RecomputesSomeLayers()      ? 1
+                                                                            : 2);
+  return prediction;
+}
 
 // Replicas of a small GPT on one node.
 Scenario Replicated(int replicas = 4) {
@@ -153,6 +161,32 @@ TEST(RemediesFor, CountAllMicroBatchesThatAScheduleHolds) {
   }
 }
 
+// Groups that were given are not kept.
+TEST(RemediesFor, ShardOverAllRanksInsteadOfGroups) {
+  Scenario s = Replicated(8);
+  s.parallel.data.kind = DataParallelKind::kFsdp;
+  s.parallel.data.sharding = Sharding::kHybridShard;
+  s.parallel.data.shard_size = 2;
+  EXPECT_THAT(SettingsOf(s), Contains(ElementsAre("parallel.data.sharding=full_shard",
+                                                  "parallel.data.shard_size=0", "recompute=full")));
+}
+
+// Micro-batches that hide each other's exchanges of tokens go neither with recomputed layers nor with moved
+// activations.
+TEST(RemediesFor, GiveUpWhatForbidsThem) {
+  Scenario s = TinyLlama(2);
+  s.model.experts = ExpertsSpec{.count = 4, .top_k = 2};
+  s.batch.accumulate = 2;
+  s.parallel.expert = {.size = 2, .overlap = true};
+  EXPECT_THAT(SettingsOf(s),
+              AllOf(Contains(ElementsAre("recompute=full", "parallel.expert.overlap=false")),
+                    Contains(ElementsAre("activation_offload=true", "parallel.expert.overlap=false")),
+                    Contains(ElementsAre("recompute=selective"))));
+  s.parallel.expert.delay_wgrad = true;
+  EXPECT_THAT(SettingsOf(s), Contains(ElementsAre("recompute=full", "parallel.expert.overlap=false",
+                                                  "parallel.expert.delay_wgrad=false")));
+}
+
 TEST(RemediesFor, ShardAmongContextRanksAndOffloadASingleRank) {
   Scenario s = Replicated(1);
   const auto has = [&](std::vector<std::string> wanted) {
@@ -251,11 +285,11 @@ TEST(DescribeRemedies, NamesThoseThatFit) {
   s.model.seq_len *= 64;
   Scenario recomputed = s;
   recomputed.recompute = Recompute::kFull;
-  const Bytes room = ReservedBy(recomputed), outside = MiB(64);
+  const Bytes room = ReservedBy(recomputed), outside = OnA100(*CompilePlan(s))->outside_allocator;
   ASSERT_LT(room, ReservedBy(s));
   const std::string text = DescribeRemedies(s, room, outside, Compile, OnA100);
   EXPECT_THAT(text, HasSubstr("what would fit:\n        memory  step time\n"));
-  EXPECT_THAT(text, HasSubstr("--set recompute=full\n"));
+  EXPECT_THAT(text, HasSubstr("--set recompute=full  # at the limit\n"));
   EXPECT_THAT(text, Not(HasSubstr("recompute=full --set parallel"))) << "more than is needed";
   EXPECT_THAT(text, Not(HasSubstr("?"))) << "step times are known";
   s.framework = Framework::kPytorch;
@@ -275,15 +309,19 @@ TEST(DescribeRemedies, RecomputesAsFewLayersAsFit) {
   Scenario some = s;
   some.recompute = Recompute::kFull;
   some.recompute_layers = 2;
-  const std::string text = DescribeRemedies(s, ReservedBy(some), MiB(64), Compile, WithoutCosts);
+  const std::string text = DescribeRemedies(s, ReservedBy(some), MiB(64), Compile, RecomputesFast);
   EXPECT_THAT(text, HasSubstr("--set recompute=full --set recompute_layers=2\n"));
   EXPECT_THAT(text, HasSubstr("--set recompute=full\n"));
   some.recompute_layers = 0;
   some.recompute_every = 2;
   s.framework = some.framework = Framework::kPytorch;
   s.allocator = some.allocator = AllocatorKind::kPytorch;
-  EXPECT_THAT(DescribeRemedies(s, ReservedBy(some), MiB(64), Compile, WithoutCosts),
+  EXPECT_THAT(DescribeRemedies(s, ReservedBy(some), MiB(64), Compile, RecomputesFast),
               HasSubstr("--set recompute=full --set recompute_every="));
+  s.model.layers = some.model.layers = 16;
+  some.recompute_every = 8;
+  EXPECT_THAT(DescribeRemedies(s, ReservedBy(some), MiB(64), Compile, RecomputesFast),
+              HasSubstr("--set recompute=full --set recompute_every=8\n"));
 }
 
 // What a loss in one kernel, smaller micro-batches or single recomputed operators save comes before whole
@@ -305,10 +343,73 @@ TEST(DescribeRemedies, NamesFirstWhatCostsLittleTime) {
                                      Not(HasSubstr("batch.micro=1 "))));
 }
 
+// Three of them, by the predicted step, in whichever order they were tried.
+TEST(DescribeRemedies, NamesTheFastest) {
+  const PredictPlan predict = [](const Plan& plan) -> Result<Prediction> {
+    const Scenario& s = plan.scenario;
+    Prediction prediction;
+    prediction.p50 = Milliseconds(s.activation_offload                              ? 100
+                                  : s.recompute == Recompute::kFull                 ? 200
+                                  : s.recompute != Recompute::kNone                 ? 400
+                                  : s.optimizer.in_backward                         ? 300
+                                  : s.parallel.data.kind == DataParallelKind::kFsdp ? 500
+                                                                                    : 600);
+    return prediction;
+  };
+  const std::string text = DescribeRemedies(Replicated(), Bytes::Max() / 2, MiB(64), Compile, predict);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5) << text;
+  const size_t first = text.find(" 200 ms  --set recompute=full\n");
+  EXPECT_NE(first, std::string::npos) << text;
+}
+
+// A remedy's communicators may take more outside of the allocator than the scenario's.
+TEST(DescribeRemedies, LeavesOutWhatIsPredictedNotToFit) {
+  const PredictPlan predict = [](const Plan& plan) -> Result<Prediction> {
+    Prediction prediction;
+    prediction.p50 = Milliseconds(1);
+    prediction.peak_reserved = GiB(1);
+    if (plan.scenario.recompute == Recompute::kNone) prediction.outside_allocator = Bytes(1);
+    return prediction;
+  };
+  const std::string text = DescribeRemedies(Replicated(), GiB(1), Bytes(0), Compile, predict);
+  EXPECT_THAT(text, HasSubstr("1.00 GiB    1.00 ms  --set recompute=selective  # at the limit\n"));
+  EXPECT_THAT(text, Not(HasSubstr("batch.micro=32 --set batch.accumulate=2\n")));
+}
+
+// Segments that grow leave no free pieces that are too small.
+TEST(DescribeRemedies, NamesExpandableSegmentsWhereOnlyFragmentationIsTooMuch) {
+  Scenario s = Replicated(1);
+  s.batch.micro = 1;
+  s.model.seq_len *= 64;
+  s.framework = Framework::kPytorch;
+  s.allocator = AllocatorKind::kPytorch;
+  Scenario expandable = s;
+  expandable.allocator = AllocatorKind::kPytorchExpandable;
+  const Bytes room = ReservedBy(expandable);
+  ASSERT_LT(room, ReservedBy(s));
+  EXPECT_THAT(DescribeRemedies(s, room, MiB(64), Compile, WithoutCosts),
+              HasSubstr("--set allocator=pytorch_expandable\n"));
+  EXPECT_THAT(DescribeRemedies(s, room / 4, MiB(64), Compile, WithoutCosts),
+              Not(HasSubstr("  --set allocator=pytorch_expandable\n")));
+}
+
+TEST(DescribeRemedies, ShardsOverAsFewRanksAsFit) {
+  Scenario s = Replicated(8);
+  s.batch.micro = 1;
+  s.parallel.data.kind = DataParallelKind::kFsdp;
+  s.parallel.data.sharding = Sharding::kHybridShard;
+  s.parallel.data.shard_size = 2;
+  Scenario wider = s;
+  wider.parallel.data.shard_size = 4;
+  EXPECT_THAT(DescribeRemedies(s, ReservedBy(wider), MiB(64), Compile, WithoutCosts),
+              AllOf(HasSubstr("--set parallel.data.shard_size=4\n"),
+                    HasSubstr("--set parallel.data.sharding=full_shard --set parallel.data.shard_size=0\n")));
+}
+
 TEST(DescribeRemedies, NamesTheLeastWhereNothingFits) {
   const std::string text = DescribeRemedies(Replicated(), Bytes(0), MiB(64), Compile, WithoutCosts);
   EXPECT_THAT(text,
-              HasSubstr("what would fit?  more devices, or more tensor or pipeline ranks: the least that"));
+              HasSubstr("what would fit?  more devices, or more tensor or pipeline ranks: of the changes "));
   EXPECT_THAT(text, HasSubstr("parallel.data.offload="));
 }
 
