@@ -74,7 +74,7 @@ Status PrintAll(const Options& options, const Scenario& scenario, const Costs& c
   const CompileScenario compile = [&](const Scenario& variant) {
     return CompilePlan(WithBalance(variant, costs), {.threads = Cores(), .predicts = true});
   };
-  fmt::print("{}", AnswerQuestions(scenario, prediction, CapacityOf(plan, costs, prediction), compile,
+  fmt::print("{}", AnswerQuestions(scenario, plan, prediction, CapacityOf(plan, costs, prediction), compile,
                                    predict, ink));
   return Ok();
 }

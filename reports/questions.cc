@@ -4,8 +4,10 @@
 
 #include "base/format.h"
 #include "plan/axes.h"
+#include "plan/stages.h"
 #include "reports/outcome.h"
 #include "scenarios/checks.h"
+#include "scenarios/words.h"
 #include "sim/role_memory.h"
 
 namespace windtunnel {
@@ -115,20 +117,38 @@ std::string Compare(const StepAndPeak& way, const StepAndPeak& other) {
                      std::abs(share), FormatDuration(way.step), FormatDuration(other.step));
 }
 
+// The kind of sharding that differs from `sharding` only in that parameters do not stay whole after forward.
+Sharding ReshardingKind(Sharding sharding) {
+  if (sharding == Sharding::kShardGradOp) return Sharding::kFullShard;
+  return sharding == Sharding::kHybridShardZero2 ? Sharding::kHybridShard : sharding;
+}
+
 std::string DescribeResharding(const Scenario& scenario, const CompileScenario& compile,
                                const PredictPlan& predict) {
   const auto ways = WaysOfResharding(scenario, compile, predict);
   const std::string title = "  resharding after forward:  ";
   if (!ways) return title + ways.error().message + "\n";
+  const Sharding now = scenario.parallel.data.sharding, then = ReshardingKind(now);
+  const std::string sharding = then == now ? "" : fmt::format("sharding: {}, ", WordOf(then));
   std::string text;
   for (size_t i = 1; i < ways->size(); ++i) {
+    const int64_t ranks = (*ways)[i].ranks;
     text += i == 1 ? title
-                   : fmt::format("  to {} ranks (reshard_after_forward: {}):  ", (*ways)[i].ranks,
-                                 (*ways)[i].ranks);
+                   : fmt::format("  to {} ranks ({}reshard_after_forward: {}):  ", ranks, sharding, ranks);
     text += fmt::format("{}, for {} more all-gathers\n", Compare((*ways)[i], ways->front()),
                         (*ways)[i].gathers - ways->front().gathers);
   }
   return text;
+}
+
+// The scenario with the plan's stages where they are cut by cost, so that another loss or other memory could
+// change them.
+Scenario WithStagesOf(const Plan& plan, const Scenario& scenario) {
+  Scenario cut = scenario;
+  std::vector<int64_t>& balance = cut.parallel.pipeline.balance;
+  if (!plan.pipeline || !balance.empty() || IsMegatronOrDeepspeed(scenario.framework)) return cut;
+  for (const StageRange& stage : plan.pipeline->stages) balance.push_back(stage.end - stage.first);
+  return CheckScenario(cut) ? cut : scenario;
 }
 
 // Empty if the fused loss changes neither the peak nor the step enough.
@@ -197,8 +217,7 @@ Scenario WithResharding(Scenario scenario, int64_t ranks) {
   DataParallelSpec& data = scenario.parallel.data;
   data.reshard_after_forward = ranks > 1;
   data.reshard_ranks = ranks > 1 && ranks < ShardRanks(scenario) ? ranks : 0;
-  if (ranks > 1 && data.sharding == Sharding::kShardGradOp) data.sharding = Sharding::kFullShard;
-  if (ranks > 1 && data.sharding == Sharding::kHybridShardZero2) data.sharding = Sharding::kHybridShard;
+  if (ranks > 1) data.sharding = ReshardingKind(data.sharding);
   return scenario;
 }
 
@@ -237,7 +256,8 @@ Result<std::optional<Offloading>> ActivationsOnHost(const Scenario& scenario, co
   Scenario other = scenario;
   other.activation_offload = !scenario.activation_offload;
   other.activation_offload_layers = 0;
-  if (!HasDeviceMemory(scenario) || !CheckScenario(other)) return std::optional<Offloading>();
+  if (!HasDeviceMemory(scenario) || AddsDoubts(scenario, other) || !CheckScenario(other))
+    return std::optional<Offloading>();
   WT_ASSIGN_OR_RETURN(const Plan plan, compile(other));
   WT_ASSIGN_OR_RETURN(const Prediction of_other, predict(plan));
   const bool is_now = scenario.activation_offload;
@@ -265,7 +285,7 @@ std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) 
                      capacity.of, FormatBytes(capacity.bytes), room);
 }
 
-std::string AnswerQuestions(const Scenario& scenario, const Prediction& prediction,
+std::string AnswerQuestions(const Scenario& scenario, const Plan& plan, const Prediction& prediction,
                             const std::optional<Capacity>& capacity, const CompileScenario& compile,
                             const PredictPlan& predict, Ink ink) {
   std::string text = "\n" + ink.Bold("questions") + "\n";
@@ -280,9 +300,15 @@ std::string AnswerQuestions(const Scenario& scenario, const Prediction& predicti
   } else {
     text += "  will it fit?  the device's memory is not known\n";
   }
-  text += DescribeFusedLoss(scenario, prediction, compile, predict);
-  text += DescribeActivationOffload(scenario, prediction, compile, predict);
-  return text + DescribeResharding(scenario, compile, predict);
+  const Scenario as_cut = WithStagesOf(plan, scenario);
+  std::string compared = DescribeFusedLoss(as_cut, prediction, compile, predict) +
+                         DescribeActivationOffload(as_cut, prediction, compile, predict) +
+                         DescribeResharding(as_cut, compile, predict);
+  const bool is_cut_by_cost = as_cut.parallel.pipeline.balance != scenario.parallel.pipeline.balance;
+  if (is_cut_by_cost && !compared.empty())
+    compared = "  with the stages as they are (another scenario is cut anew, unless it has this balance):\n" +
+               compared;
+  return text + compared;
 }
 
 }  // namespace windtunnel

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
+#include "plan/plan.h"
 #include "reports/ink.h"
 #include "reports/remedies.h"
 #include "sim/predict.h"
@@ -56,7 +57,8 @@ struct Offloading {
   StepAndPeak on_host, on_device;
   Bytes of_node{};
 };
-// `prediction` is the scenario's. Nothing if activations cannot leave the device.
+// `prediction` is the scenario's. Nothing if activations cannot leave the device, or if the framework does not
+// move them (FrameworkDoubts).
 Result<std::optional<Offloading>> ActivationsOnHost(const Scenario& scenario, const Prediction& prediction,
                                                     const CompileScenario& compile,
                                                     const PredictPlan& predict);
@@ -64,8 +66,9 @@ Result<std::optional<Offloading>> ActivationsOnHost(const Scenario& scenario, co
 // "  will it fit?  yes: 71.2 GiB reserved and 1.45 GiB outside the allocator, of the device's memory, …"
 std::string DescribeFit(const Prediction& prediction, const Capacity& capacity);
 
-// All answers as text; `prediction` is the scenario's. Where there is no answer, the text says why.
-std::string AnswerQuestions(const Scenario& scenario, const Prediction& prediction,
+// All answers as text; `plan` and `prediction` are the scenario's. Where there is no answer, the text says why.
+// What a loss, activations on the host and resharding save and cost is compared with the plan's stages.
+std::string AnswerQuestions(const Scenario& scenario, const Plan& plan, const Prediction& prediction,
                             const std::optional<Capacity>& capacity, const CompileScenario& compile,
                             const PredictPlan& predict, Ink ink);
 

@@ -1,6 +1,7 @@
 // The answers that people plan with, checked against plans made by hand.
 #include "reports/questions.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "reports/units.h"
@@ -10,6 +11,10 @@
 
 namespace windtunnel {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A small GPT under FSDP on two A100s.
 Scenario Sharded() {
@@ -122,6 +127,20 @@ TEST(WaysOfResharding, AreThreeWhereShardGroupsHaveSeveralNodes) {
   EXPECT_EQ(WaysOfResharding(s, Compile, OnA100)->size(), 2u);
 }
 
+// shard_grad_op keeps parameters, so the settings that are named are of full_shard.
+TEST(AnswerQuestions, NamesTheShardingThatReshardsAfterForward) {
+  Scenario s = Sharded();
+  s.parallel.data.size = 16;
+  s.parallel.data.sharding = Sharding::kShardGradOp;
+  s.parallel.data.reshard_after_forward = false;
+  s.cluster.nodes = 2;
+  s.cluster.network.inter_node = {.kind = "infiniband", .gbits_per_nic = 200, .latency_us = {}};
+  s.cluster.devices_per_node = 8;
+  const Plan plan = *CompilePlan(s);
+  EXPECT_THAT(AnswerQuestions(s, plan, *OnA100(plan), std::nullopt, Compile, OnA100, Ink(false)),
+              HasSubstr("to 8 ranks (sharding: full_shard, reshard_after_forward: 8):  "));
+}
+
 TEST(WaysOfResharding, AreNoneWhereNothingIsSharded) {
   Scenario s = Sharded();
   s.parallel.data.sharding = Sharding::kNoShard;
@@ -143,7 +162,8 @@ TEST(WithFusedLoss, IsComparedWhereTheFrameworkHasSuchLosses) {
   EXPECT_LT(fused->peak, eager.memory.front().steady.allocated);
   EXPECT_LT(fused->step, eager.p50);
   const auto text = [&] {
-    return AnswerQuestions(s, *OnA100(*CompilePlan(s)), std::nullopt, Compile, OnA100, Ink(false));
+    const Plan plan = *CompilePlan(s);
+    return AnswerQuestions(s, plan, *OnA100(plan), std::nullopt, Compile, OnA100, Ink(false));
   };
   const char* line = "a fused loss (cross_entropy: fused):  saves ";
   EXPECT_NE(text().find(line), std::string::npos) << text();
@@ -171,33 +191,70 @@ TEST(ActivationsOnHost, AreComparedEitherWay) {
   EXPECT_EQ(then->on_host.step, now->on_host.step);
   EXPECT_EQ(then->on_device.peak, now->on_device.peak);
   EXPECT_EQ(then->of_node, now->of_node);
-  const std::string text =
-      AnswerQuestions(s, *OnA100(*CompilePlan(s)), std::nullopt, Compile, OnA100, Ink(false));
+  const Plan plan = *CompilePlan(s);
+  const std::string text = AnswerQuestions(s, plan, *OnA100(plan), std::nullopt, Compile, OnA100, Ink(false));
   EXPECT_NE(text.find("activations on the host (activation_offload: true):  saves "), std::string::npos)
       << text;
   s.cluster.device = "cpu";
   EXPECT_FALSE(of()) << "there is one memory";
 }
 
+// Megatron-Core's offloading goes neither with recomputation nor with a pipeline.
+TEST(ActivationsOnHost, AreNotComparedWhereTheFrameworkDoesNotMoveThem) {
+  Scenario s = Sharded();
+  s.parallel.data.kind = DataParallelKind::kZero1;
+  s.framework = Framework::kMegatronCore;
+  const auto of = [&] { return *ActivationsOnHost(s, *OnA100(*CompilePlan(s)), Compile, OnA100); };
+  EXPECT_TRUE(of());
+  s.recompute = Recompute::kFull;
+  EXPECT_FALSE(of());
+}
+
+// A fused loss would let the last stage have more layers, which is another change.
+TEST(AnswerQuestions, ComparesWithTheSameStages) {
+  Scenario s = Sharded();
+  s.framework = Framework::kPytorch;
+  s.parallel.data = {};
+  s.parallel.pipeline = {.size = 2, .schedule = "1f1b"};
+  s.batch = {.micro = 64, .accumulate = 4};
+  s.model.vocab = 32768;
+  s.parallel.pipeline.balance = {3, 1};
+  const Plan plan = *CompilePlan(s);
+  s.parallel.pipeline.balance.clear();
+  int compiled = 0;
+  const CompileScenario compile = [&](const Scenario& variant) {
+    EXPECT_THAT(variant.parallel.pipeline.balance, ElementsAre(3, 1));
+    ++compiled;
+    return CompilePlan(variant);
+  };
+  const auto answers = [&] {
+    return AnswerQuestions(s, plan, *OnA100(plan), std::nullopt, compile, OnA100, Ink(false));
+  };
+  EXPECT_THAT(answers(), HasSubstr("with the stages as they are"));
+  EXPECT_GT(compiled, 0);
+  s.parallel.pipeline.balance = {3, 1};
+  EXPECT_THAT(answers(), Not(HasSubstr("with the stages as they are")));
+}
+
 TEST(AnswerQuestions, SaysWhatIsTooMuch) {
   const Plan plan = *CompilePlan(Sharded());
   const Prediction prediction = *OnA100(plan);
   const std::string fits = AnswerQuestions(
-      plan.scenario, prediction, Capacity{GiB(80), "the device's memory"}, Compile, OnA100, Ink(false));
+      plan.scenario, plan, prediction, Capacity{GiB(80), "the device's memory"}, Compile, OnA100, Ink(false));
   EXPECT_NE(fits.find("will it fit?  yes: "), std::string::npos) << fits;
   EXPECT_NE(fits.find("for 4 more all-gathers"), std::string::npos) << fits;
-  const std::string tight = AnswerQuestions(plan.scenario, prediction, Capacity{MiB(1), "a toy's memory"},
-                                            Compile, OnA100, Ink(false));
+  const std::string tight = AnswerQuestions(plan.scenario, plan, prediction,
+                                            Capacity{MiB(1), "a toy's memory"}, Compile, OnA100, Ink(false));
   EXPECT_NE(tight.find("will it fit?  NO: "), std::string::npos) << tight;
   EXPECT_NE(tight.find("none, not even 1"), std::string::npos) << tight;
   Prediction retries = prediction;
   retries.memory[0].steady.retries = 3;
-  const std::string just = AnswerQuestions(plan.scenario, retries, Capacity{GiB(80), "the device's memory"},
-                                           Compile, OnA100, Ink(false));
+  const std::string just = AnswerQuestions(
+      plan.scenario, plan, retries, Capacity{GiB(80), "the device's memory"}, Compile, OnA100, Ink(false));
   EXPECT_NE(just.find("will it fit?  only just: "), std::string::npos) << just;
   EXPECT_EQ(just.find("too much"), std::string::npos) << just;
   const std::string unknown =
-      AnswerQuestions(plan.scenario, prediction, std::nullopt, Compile, OnA100, Ink(false));
+      AnswerQuestions(plan.scenario, plan, prediction, std::nullopt, Compile, OnA100, Ink(false));
   EXPECT_NE(unknown.find("the device's memory is not known"), std::string::npos) << unknown;
 }
 
