@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -57,6 +58,16 @@ bool IsSame(const std::string& a, const std::string& b) {
   return !a.empty() && !b.empty() && std::filesystem::equivalent(a, b, error) && !error;
 }
 
+// Whether `path` is `directory` or lies in it.
+bool LiesIn(const std::string& path, const std::string& directory) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
+  if (error) return false;
+  const std::filesystem::path outer = std::filesystem::weakly_canonical(directory, error);
+  if (error) return false;
+  return std::mismatch(outer.begin(), outer.end(), whole.begin(), whole.end()).first == outer.end();
+}
+
 Error WouldOverwrite(const CheckpointDirectory& directory, const std::string& latest) {
   return {
       ErrorKind::kInvalidInput,
@@ -102,6 +113,17 @@ Status CheckIsNoCheckpoint(const char* option, const std::string& path) {
       option, path, path);
 }
 
+// Refuses to resume from what a failed export has left in its directory: another export into it begins by
+// removing that.
+Status CheckKeepsResumed(const Options& options) {
+  if (options.resume_from.empty() || !options.checkpoint_dir.empty()) return Ok();
+  if (!LiesIn(Absolute(options.resume_from), Absolute(CheckpointForExport(options)))) return Ok();
+  return InvalidInput(
+      "--export: {0} would lose {1}, which --resume-from reads, expected another directory, or "
+      "`windtunnel checkpoint export {1} --out {0}` for its weights as they are",
+      options.export_weights, options.resume_from);
+}
+
 Status CheckOutputDirectories(const Options& options, const ModelSpec& model) {
   const std::pair<const char*, const std::string&> paths[] = {{"--checkpoint-dir", options.checkpoint_dir},
                                                               {"--export", options.export_weights},
@@ -119,6 +141,7 @@ Status CheckOutputDirectories(const Options& options, const ModelSpec& model) {
     if (IsSame(options.export_weights, is_file ? imported.parent_path().string() : options.import_weights))
       return InvalidInput("--export and --import are both {}, expected different directories",
                           options.export_weights);
+    WT_RETURN_IF_ERROR(CheckKeepsResumed(options));
   }
   WT_RETURN_IF_ERROR(CheckOutputDirectory("--checkpoint-dir", options.checkpoint_dir));
   if (options.node_rank.value_or(0) > 0) return Ok();  // the first node writes the others

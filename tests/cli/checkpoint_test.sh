@@ -192,6 +192,15 @@ cmp late/model.safetensors exported/model.safetensors || fail "another export"
 [ -e late/.checkpoint ] && fail "the checkpoint behind the export is left"
 run --import out --export out && fail "weights were exported over those that were read"
 grep -q -e '--export and --import are both out' err.txt || fail "the message"
+# What an export that failed has left is not removed by the run that goes on from it.
+mkdir failed
+cp -r whole failed/.checkpoint
+for from in failed/.checkpoint failed/.checkpoint/step_00000020/; do
+  run --resume-from $from --export failed/
+  [ $? = 2 ] && grep -q -e "--export: failed/ would lose $from, which --resume-from reads" err.txt || fail "an export over what is resumed: $(cat err.txt)"
+  [ -e failed/.checkpoint/step_00000020/metadata.json ] || fail "the only checkpoint was removed"
+done
+run --resume-from failed/.checkpoint --export elsewhere || fail "what a failed export has left cannot be exported"
 
 # A resumed run may add momentum. The newest checkpoint may be named by its directory, also together with that
 # directory.
