@@ -35,14 +35,29 @@ bool WriteNameless(const std::string& path, std::string_view text, std::error_co
   return is_there;
 }
 
-std::error_code WriteWhole(const std::string& path, std::string_view text) {
-  std::error_code error;
-  if (WriteNameless(path, text, error)) return error;
+std::error_code WriteInto(const std::string& path, std::string_view text) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kAllMayWrite);
   if (file < 0) return LastError();
-  error = WriteAll(file, text);
+  std::error_code error = WriteAll(file, text);
   if (close(file) != 0 && !error) error = LastError();
   return error;
+}
+
+std::error_code WriteWhole(const std::string& path, std::string_view text) {
+  std::error_code error;
+  return WriteNameless(path, text, error) ? error : WriteInto(path, text);
+}
+
+// Whether `path` may be replaced by a new file: it is a regular file or does not exist yet (no device, pipe
+// or link such as /dev/stdout), and its directory is writable.
+bool MayBeReplaced(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(path, error);
+  const bool is_free =
+      !fs::exists(status) || (fs::is_regular_file(status) && access(path.c_str(), W_OK) == 0);
+  const fs::path directory = fs::path(path).parent_path();
+  return is_free && access(directory.empty() ? "." : directory.c_str(), W_OK) == 0;
 }
 
 }  // namespace
@@ -72,6 +87,10 @@ std::error_code ReplaceFile(const std::string& path, std::string_view text) {
   }
   std::remove(beside.c_str());
   return error;
+}
+
+std::error_code WriteOutput(const std::string& path, std::string_view text) {
+  return MayBeReplaced(path) ? ReplaceFile(path, text) : WriteInto(path, text);
 }
 
 }  // namespace windtunnel

@@ -15,4 +15,8 @@ std::error_code WriteAll(int file, std::string_view text);
 // disk.
 std::error_code ReplaceFile(const std::string& path, std::string_view text);
 
+// Writes `text` to an output that a user has named: replaces a file, and writes through links, devices and
+// pipes, and into files of directories that cannot be written to.
+std::error_code WriteOutput(const std::string& path, std::string_view text);
+
 }  // namespace windtunnel

@@ -21,23 +21,6 @@ std::string Environment(const char* name) {
   return value ? value : "";
 }
 
-Status WriteAll(std::FILE* file, const std::string& path, const std::string& text) {
-  bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
-  if (!written) return Failed("{}: cannot write: {}", path, std::strerror(errno));
-  return Ok();
-}
-
-// Whether `path` may be replaced by a new file: it is a regular file or does not exist yet (no device, pipe
-// or link such as /dev/stdout), and its directory is writable.
-bool MayBeReplaced(const std::string& path) {
-  std::error_code error;
-  const fs::file_status status = fs::symlink_status(path, error);
-  const bool is_free =
-      !fs::exists(status) || (fs::is_regular_file(status) && access(path.c_str(), W_OK) == 0);
-  const fs::path directory = fs::path(path).parent_path();
-  return is_free && access(directory.empty() ? "." : directory.c_str(), W_OK) == 0;
-}
-
 }  // namespace
 
 JobProcess ThisJobProcess() {
@@ -84,18 +67,17 @@ std::vector<std::string> InstallDirectories() {
   return directories;
 }
 
-Status WriteText(const std::string& path, const std::string& text) {
-  if (path == "-") return WriteAll(stdout, "standard output", text);
-  if (MayBeReplaced(path)) {
-    if (const std::error_code error = ReplaceFile(path, text))
-      return Failed("{}: cannot write: {}", path, error.message());
+Status Print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
     return Ok();
-  }
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (!file) return Failed("{}: cannot open for writing: {}", path, std::strerror(errno));
-  Status status = WriteAll(file, path, text);
-  if (std::fclose(file) != 0 && status) return Failed("{}: cannot write: {}", path, std::strerror(errno));
-  return status;
+  return Failed("cannot write to standard output: {}", std::strerror(errno));
+}
+
+Status WriteText(const std::string& path, const std::string& text) {
+  if (path == "-") return Print(text);
+  if (const std::error_code error = WriteOutput(path, text))
+    return Failed("{}: cannot write: {}", path, error.message());
+  return Ok();
 }
 
 }  // namespace windtunnel

@@ -26,6 +26,9 @@ struct JobProcess {
 };
 JobProcess ThisJobProcess();
 
+// Writes `text` to standard output, at once. Errors: Failed if it takes nothing more.
+Status Print(const std::string& text);
+
 // Writes `text` to `path` ("-": standard output). Errors: Failed if it cannot be written.
 Status WriteText(const std::string& path, const std::string& text);
 

@@ -56,7 +56,7 @@ Result<Profile> LoadProfile(const std::string& path) {
 }
 
 Status SaveProfile(const Profile& profile, const std::string& path) {
-  if (const std::error_code error = ReplaceFile(path, ProfileJson(profile)))
+  if (const std::error_code error = WriteOutput(path, ProfileJson(profile)))
     return Failed("{}: the profile cannot be written: {}", path, error.message());
   return Ok();
 }

@@ -107,7 +107,7 @@ Status WriteFlightRecord(const Plan& plan, const FlightRecorder& recorder, const
   for (size_t slot = 0; slot < ranks.size(); ++slot)
     json["ranks"].push_back(OfRank(plan, recorder, static_cast<int>(slot), ranks[slot]));
   const std::string text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (const std::error_code error = ReplaceFile(path, text))
+  if (const std::error_code error = WriteOutput(path, text))
     return Failed("{}: the flight record cannot be written: {}", path, error.message());
   return Ok();
 }

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <limits.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -42,6 +45,33 @@ TEST(ReplaceFile, WritesFilesWithNamesOfAnyLength) {
     EXPECT_EQ(ReadFile(path).value(), "new") << length;
   }
   EXPECT_TRUE(ReplaceFile(testing::TempDir() + "/" + std::string(NAME_MAX + 1, 'n'), "x"));
+}
+
+TEST(WriteOutput, ReplacesFilesAndWritesThroughLinksAndDevices) {
+  namespace fs = std::filesystem;
+  const std::string file = testing::TempDir() + "/file", link = testing::TempDir() + "/link",
+                    device = testing::TempDir() + "/device";
+  EXPECT_FALSE(WriteOutput(file, "a file"));
+  EXPECT_EQ(ReadFile(file).value(), "a file");
+  fs::create_symlink(file, link);
+  EXPECT_FALSE(WriteOutput(link, "text"));
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(ReadFile(file).value(), "text");
+  fs::create_symlink("/dev/null", device);
+  EXPECT_FALSE(WriteOutput(device, "nothing"));
+  EXPECT_TRUE(fs::is_character_file(device));
+  EXPECT_EQ(WriteOutput(testing::TempDir() + "/no/such/file", "x"), std::errc::no_such_file_or_directory);
+}
+
+TEST(WriteOutput, WritesIntoAPipe) {
+  const std::string path = testing::TempDir() + "/pipe";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::string read_back(4, '\0');
+  std::thread reader([&] { std::ifstream(path).read(read_back.data(), 4); });
+  EXPECT_FALSE(WriteOutput(path, "text"));
+  reader.join();
+  EXPECT_EQ(read_back, "text");
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
 }
 
 }  // namespace

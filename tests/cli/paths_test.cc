@@ -63,7 +63,7 @@ TEST_F(Paths, ThatCannotBeWrittenAreFailures) {
   Status status = WriteText("no/such/directory/out.txt", "");
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().kind, ErrorKind::kFailed);
-  EXPECT_NE(status.error().message.find("no/such/directory/out.txt: cannot open"), std::string::npos);
+  EXPECT_EQ(status.error().message, "no/such/directory/out.txt: cannot write: No such file or directory");
 }
 
 }  // namespace

@@ -63,6 +63,7 @@ grep -q 'windtunnel: restarted after an error: rank . was killed by signal 9' er
 [ $? = 1 ] && grep -q 'windtunnel: restarted after an error: ' err.txt || fail "a quiet restart before the last error is not said"
 
 # A rank that is silent: its peer meets the deadline, both views are named, and the record has both ranks' last operators.
+ln -s behind_the_link.json silent.json
 start_run --collective-timeout 2 --flight-record silent.json
 began=$(date +%s)
 kill -STOP "$victim"
@@ -72,6 +73,7 @@ wait $launcher
 grep -qE "rank 0 of group 'world': (all_reduce|barrier) .* failed: .*within 2" err.txt || fail "the deadline"
 grep -q 'rank 1 did not get that far' err.txt || fail "the other rank's view"
 grep -q 'flight record: silent.json' err.txt || fail "the flight record is not named"
+[ -L silent.json ] || fail "the flight record took a link's place"
 python3 - << 'PYTHON' || fail "the flight record"
 import json
 record = json.load(open("silent.json"))

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/cost_models/without_place.h"
@@ -205,6 +206,14 @@ TEST(Profile, IsSavedAndLoaded) {
   EXPECT_EQ(missing.error().kind, ErrorKind::kInvalidInput);
   EXPECT_EQ(missing.error().message,
             path + ": cannot be read (No such file or directory), expected a hardware profile");
+}
+
+TEST(Profile, IsSavedThroughALink) {
+  const std::string file = ::testing::TempDir() + "/linked.json", link = ::testing::TempDir() + "/link.json";
+  std::filesystem::create_symlink(file, link);
+  ASSERT_TRUE(SaveProfile(Example(), link));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(ProfileJson(LoadProfile(file).value()), ProfileJson(Example()));
 }
 
 TEST(Profile, SavingWhereThereIsNoDirectoryFails) {
