@@ -24,6 +24,9 @@ Result<int> ValidateCommand(const Options& options) {
   WT_RETURN_IF_ERROR(predictor.CheckOutputs(rows));
   if (options.cross_fit) return CrossFit(options, predictor, rows);
   const Validation validation = Collect(rows, predictor.PredictAll(rows, "predicting rows"));
+  // Files come first: whoever reads the table may stop reading, and a closed pipe ends this process.
+  if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ValidationJson(validation)));
+  if (!options.svg.empty()) WT_RETURN_IF_ERROR(WriteText(options.svg, ValidationSvg(validation)));
   if (!PrintsAnOutput(options)) {
     Ink ink = StandardInk();
     fmt::print("{}", options.quiet ? ValidationSummary(validation, ink) : ValidationTable(validation, ink));
@@ -35,8 +38,6 @@ Result<int> ValidateCommand(const Options& options) {
                validation.refused.size(), rows.size(), validation.refused.size() == 1 ? "is" : "are",
                Printable(first.id), first.source, Printable(first.reason));
   }
-  if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ValidationJson(validation)));
-  if (!options.svg.empty()) WT_RETURN_IF_ERROR(WriteText(options.svg, ValidationSvg(validation)));
   const ErrorStatistics all = StatisticsOf(validation, "");
   return all.rows > 0 && all.within_tolerance == all.rows ? 0 : kOutsideTolerance;
 }

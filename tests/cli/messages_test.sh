@@ -332,6 +332,8 @@ expect 0 '^windtunnel: how fast t4-16g computes attention is a guess' \
 "$windtunnel" predict gpt.yaml --json late.json > /dev/null 2>&1
 [ "$(grep -c step_time_s early.json)" = "$(grep -c step_time_s late.json)" ] ||
   { echo "FAILED: a closed pipe lost the result"; failures=$((failures + 1)); }
+"$windtunnel" validate refused.jsonl --json rows.json --svg rows.svg 2> /dev/null | true
+[ -s rows.json ] && [ -s rows.svg ] || { echo "FAILED: a closed pipe lost the comparison"; failures=$((failures + 1)); }
 # A search that is interrupted before it evaluates says so. (5,000 combinations of 60 ranges' values take seconds.)
 "$windtunnel" search gpt.yaml --set 'search={tensor: [1, 2, 4, 8], pipeline: [1, 2, 4, 8], micro: [1, 2, 4, 8, 16, 32], context: [1, 2, 4, 8], kind: [ddp, zero1, zero2, zero3, fsdp], recompute: [none, full], uneven: [false, true], sequence: [false, true], overlap: [false, true]}' \
   -q > out.txt 2> err.txt & searching=$!
