@@ -7,6 +7,7 @@
 #include "cli/machine_room.h"
 #include "cli/nodes.h"
 #include "cli/outputs.h"
+#include "cli/paths.h"
 #include "cli/step_calibration.h"
 #include "cli/terminal.h"
 #include "runtime/live.h"
@@ -130,8 +131,9 @@ Result<int> CalibrateCommand(const Options& options) {
   }
   progress.Clear();
   if (!options.quiet)
-    fmt::print("{}: {} kernel and {} collective costs of {}\n", costs.path, costs.profile.kernels.size(),
-               costs.profile.collectives.size(), costs.profile.name);
+    WT_RETURN_IF_ERROR(Print(fmt::format("{}: {} kernel and {} collective costs of {}\n", costs.path,
+                                         costs.profile.kernels.size(), costs.profile.collectives.size(),
+                                         costs.profile.name)));
   return 0;
 }
 

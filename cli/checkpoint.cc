@@ -3,6 +3,7 @@
 #include "base/format.h"
 #include "cli/commands.h"
 #include "cli/outputs.h"
+#include "cli/paths.h"
 #include "runtime/checkpoint/hugging_face_weights.h"
 
 namespace windtunnel {
@@ -20,9 +21,10 @@ std::string Summary(const Checkpoint& checkpoint) {
 Result<int> CheckpointShowCommand(const Options& options) {
   for (const std::string& path : options.files) {
     WT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
-    fmt::print("{}\n", Summary(checkpoint));
+    std::string text = Summary(checkpoint) + "\n";
     for (const std::string& name : checkpoint.Tensors())
-      fmt::print("  {}  {}\n", name, FormatShape(*checkpoint.ShapeOf(name)));
+      text += fmt::format("  {}  {}\n", name, FormatShape(*checkpoint.ShapeOf(name)));
+    WT_RETURN_IF_ERROR(Print(text));
   }
   return 0;
 }
@@ -31,7 +33,7 @@ Result<int> CheckpointCheckCommand(const Options& options) {
   for (const std::string& path : options.files) {
     WT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
     WT_RETURN_IF_ERROR(checkpoint.Check());
-    fmt::print("{}\n", Summary(checkpoint));
+    WT_RETURN_IF_ERROR(Print(Summary(checkpoint) + "\n"));
   }
   return 0;
 }

@@ -8,6 +8,7 @@
 #include "cli/load_plan.h"
 #include "cli/notes.h"
 #include "cli/outcomes.h"
+#include "cli/paths.h"
 #include "cli/terminal.h"
 #include "cost_models/cost_model.h"
 #include "plan/balance.h"
@@ -50,8 +51,7 @@ Status PrintSchedule(const Scenario& scenario) {
     return InvalidInput(
         "parallel.pipeline.size is 1, expected at least 2: without a pipeline there is no schedule");
   WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
-  fmt::print("{}", PrintScheduleCsv(schedule));
-  return Ok();
+  return Print(PrintScheduleCsv(schedule));
 }
 
 // Where time and memory go, unless quiet, and what else one would ask.
@@ -68,15 +68,14 @@ Status PrintAll(const Options& options, const Scenario& scenario, const Costs& c
   WT_ASSIGN_OR_RETURN(const std::string memory,
                       ExplainMemory(plan, RoomForAllocator(plan, *model), MemoryDetail::kLargest, ink));
   if (!options.quiet)
-    fmt::print("{}{}{}{}{}{}", ExplainTime(plan, prediction, ink), collectives,
-               ExplainPipeline(plan, prediction, ink), ExplainUnits(plan, prediction, ink),
-               ExplainBuckets(plan, ink), memory);
+    WT_RETURN_IF_ERROR(Print(ExplainTime(plan, prediction, ink) + collectives +
+                             ExplainPipeline(plan, prediction, ink) + ExplainUnits(plan, prediction, ink) +
+                             ExplainBuckets(plan, ink) + memory));
   const CompileScenario compile = [&](const Scenario& variant) {
     return CompilePlan(WithBalance(variant, costs), {.threads = Cores(), .predicts = true});
   };
-  fmt::print("{}", AnswerQuestions(scenario, plan, prediction, CapacityOf(plan, costs, prediction), compile,
-                                   predict, ink));
-  return Ok();
+  return Print(AnswerQuestions(scenario, plan, prediction, CapacityOf(plan, costs, prediction), compile, predict,
+                               ink));
 }
 
 }  // namespace
@@ -86,7 +85,7 @@ Result<int> ExplainCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(Scenario scenario, LoadWithOverrides(options, options.files.front()));
   NoteKeysWithoutEffect(options, scenario);
   if (options.resolved) {
-    fmt::print("{}", ResolvedYaml(scenario));
+    WT_RETURN_IF_ERROR(Print(ResolvedYaml(scenario)));
     return 0;
   }
   if (options.schedule) {
@@ -97,7 +96,7 @@ Result<int> ExplainCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(Plan compiled, CompileBalanced(options, scenario, PlanFor::kRun));
   if (options.memory) {
     WT_ASSIGN_OR_RETURN(const std::string memory, ExplainMemoryAlone(options, compiled, StandardInk()));
-    fmt::print("{}", memory);
+    WT_RETURN_IF_ERROR(Print(memory));
     return 0;
   }
   WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, compiled));

@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "base/format.h"
 #include "cli/commands.h"
+#include "cli/paths.h"
 #include "cli/terminal.h"
 #include "cost_models/device_spec.h"
 #include "plan/outline.h"
@@ -120,11 +123,12 @@ Result<std::vector<List>> Lists() {
                            {"schedules", "parallel.pipeline.schedule", SchedulesInWords()}};
 }
 
-void Print(const List& list, Ink ink) {
+std::string Text(const List& list, Ink ink) {
   size_t width = 0;
   for (const Row& row : list.rows) width = std::max(width, row.name.size());
-  fmt::print("{} ({})\n", ink.Bold(list.what), list.key);
-  for (const Row& row : list.rows) fmt::print("  {:{}}  {}\n", row.name, width, row.description);
+  std::string text = fmt::format("{} ({})\n", ink.Bold(list.what), list.key);
+  for (const Row& row : list.rows) text += fmt::format("  {:{}}  {}\n", row.name, width, row.description);
+  return text;
 }
 
 }  // namespace
@@ -140,15 +144,15 @@ Result<int> ListCommand(const Options& options) {
         "no list of '{}', {}", asked,
         meant.empty() ? "expected " + JoinWithOr(known) : fmt::format("did you mean '{}'?", meant));
   }
-  bool first = true;
+  std::string text;
   for (const List& list : lists) {
     const bool asked = options.files.empty() || std::find(options.files.begin(), options.files.end(),
                                                           list.what) != options.files.end();
     if (!asked) continue;
-    if (!first) fmt::print("\n");
-    first = false;
-    Print(list, StandardInk());
+    if (!text.empty()) text += "\n";
+    text += Text(list, StandardInk());
   }
+  WT_RETURN_IF_ERROR(Print(text));
   return 0;
 }
 

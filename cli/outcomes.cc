@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
 #include <string>
 #include <utility>
 
@@ -28,17 +27,15 @@ namespace {
 Status PrintTables(const Options& options, const std::vector<Outcome>& outcomes) {
   if (PrintsAnOutput(options)) return Ok();
   Ink ink = StandardInk();
+  std::string text;
   if (!options.quiet)
-    for (size_t i = 0; i < outcomes.size(); ++i)
-      fmt::print("{}{}", i > 0 ? "\n" : "", OutcomeTable(outcomes[i], ink));
+    for (size_t i = 0; i < outcomes.size(); ++i) text += (i > 0 ? "\n" : "") + OutcomeTable(outcomes[i], ink);
   if (options.quiet || outcomes.size() > 1) {
-    if (!options.quiet) fmt::print("\n");
+    if (!options.quiet) text += "\n";
     for (const Outcome& outcome : outcomes)
-      if (const std::string verdict = VerdictLine(outcome, ink); !verdict.empty())
-        fmt::print("{}\n", verdict);
+      if (const std::string verdict = VerdictLine(outcome, ink); !verdict.empty()) text += verdict + "\n";
   }
-  if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
-  return Ok();
+  return Print(text);
 }
 
 // All but the HTML report, which takes seconds.

@@ -1,7 +1,5 @@
 #include "cli/paths.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>

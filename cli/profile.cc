@@ -26,7 +26,8 @@ std::string WhatItIs(const Costs& costs) {
 Result<int> ProfileShowCommand(const Options& options) {
   for (const std::string& file : options.files) {
     WT_ASSIGN_OR_RETURN(Costs costs, LoadCostsOf(file));
-    fmt::print("{}{}", file == options.files.front() ? "" : "\n", ProfileTable(costs.profile, StandardInk()));
+    const std::string table = ProfileTable(costs.profile, StandardInk());
+    WT_RETURN_IF_ERROR(Print((file == options.files.front() ? "" : "\n") + table));
   }
   return 0;
 }
@@ -51,9 +52,9 @@ Result<int> ProfileCheckCommand(const Options& options) {
   const Ink ink = StandardInk();
   for (const std::string& file : options.files) {
     WT_ASSIGN_OR_RETURN(Costs costs, LoadCostsOf(file));
-    fmt::print("{}: well formed, {}\n", costs.path, WhatItIs(costs));
     const std::vector<ProfileFinding> findings = CheckProfile(costs.profile);
-    fmt::print("{}", FindingsTable(findings, ink));
+    WT_RETURN_IF_ERROR(Print(
+        fmt::format("{}: well formed, {}\n{}", costs.path, WhatItIs(costs), FindingsTable(findings, ink))));
     if (!findings.empty() && findings.front().impossible) status = kOutsideTolerance;
   }
   return status;

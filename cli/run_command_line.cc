@@ -19,7 +19,7 @@ namespace {
 Result<int> RunCommand(const Options& options) {
   switch (options.command) {
     case Command::kPrint:
-      fmt::print("{}", options.text);
+      WT_RETURN_IF_ERROR(Print(options.text));
       return 0;
     case Command::kPredict:
       return PredictCommand(options);
@@ -87,9 +87,7 @@ int RunCommandLine(int argc, char** argv) {
   auto run = [&]() -> Result<int> {
     WT_RETURN_IF_ERROR(EnterUserDirectory());
     WT_ASSIGN_OR_RETURN(Options options, ParseCommandLine({argv + std::min(argc, 1), argv + argc}));
-    Result<int> status = RunCommand(options);
-    if (status && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0))
-      status = Failed("cannot write to standard output");
+    const Result<int> status = RunCommand(options);
     if (status || !TakesScenario(options.command) || options.files.size() != 1) return status;
     return tl::unexpected(Placed(options, options.files.front(), status.error()));
   };

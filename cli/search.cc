@@ -17,6 +17,7 @@
 #include "cli/load_plan.h"
 #include "cli/notes.h"
 #include "cli/outcomes.h"
+#include "cli/paths.h"
 #include "cli/search_run.h"
 #include "cli/search_selection.h"
 #include "cli/search_state.h"
@@ -264,8 +265,8 @@ Status Show(const Options& options, const Costs& costs, const SearchReport& repo
   if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, SearchJson(report)));
   if (!PrintsAnOutput(options)) {
     const Ink ink = StandardInk();
-    fmt::print("{}", options.quiet ? SearchVerdict(report, ink) : SearchTable(report, options.verbose, ink));
-    if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
+    WT_RETURN_IF_ERROR(
+        Print(options.quiet ? SearchVerdict(report, ink) : SearchTable(report, options.verbose, ink)));
   }
   return options.html.empty() ? Ok() : WriteHtml(options, costs, report);
 }

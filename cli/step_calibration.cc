@@ -228,16 +228,17 @@ Result<int> CalibrateSteps(const Options& options) {
     WT_RETURN_IF_ERROR(WriteText(options.out, text));
   }
   if (options.quiet || options.out == "-") return 0;
-  fmt::print("{} rows of {}: mean error {:.1f} % before, {:.1f} % after\n\n", rows.size(), base,
-             100 * fit.before, 100 * fit.after);
+  std::string text = fmt::format("{} rows of {}: mean error {:.1f} % before, {:.1f} % after\n\n", rows.size(),
+                                 base, 100 * fit.before, 100 * fit.after);
   for (const char* name : kResidualNames)
-    fmt::print("  {:<10} {}\n", name, EstimateText(fit.estimates.at(name)));
-  fmt::print("  {:<10} {}\n", "layers", LayersText(fit.factors.layers));
+    text += fmt::format("  {:<10} {}\n", name, EstimateText(fit.estimates.at(name)));
+  text += fmt::format("  {:<10} {}\n", "layers", LayersText(fit.factors.layers));
   if (const std::string far = Unexplained(rows, fit); !far.empty())
-    fmt::print("\nno factors explain {}\n", far);
+    text += fmt::format("\nno factors explain {}\n", far);
   if (fit.after >= fit.before)
-    fmt::print("\nnothing is gained: these rows do not say what the framework's profile has wrong\n");
-  if (!options.out.empty()) fmt::print("\n{}: predict with --framework-profile\n", options.out);
+    text += "\nnothing is gained: these rows do not say what the framework's profile has wrong\n";
+  if (!options.out.empty()) text += fmt::format("\n{}: predict with --framework-profile\n", options.out);
+  WT_RETURN_IF_ERROR(Print(text));
   return 0;
 }
 
@@ -260,16 +261,17 @@ Result<int> CrossFit(const Options& options, const RowPredictor& predictor,
       const size_t fitted =
           std::max(static_cast<size_t>(std::llround(*options.cross_fit * static_cast<double>(own.size()))),
                    kFewestRows);
+      std::string text;
       if (!has_head)
-        fmt::print("{:<18} {:>5} {:>7} {:>6} {:>8} {:>11}\n", "source", "seed", "fitted", "rows", "MAPE",
-                   "pair order");
+        text = fmt::format("{:<18} {:>5} {:>7} {:>6} {:>8} {:>11}\n", "source", "seed", "fitted", "rows",
+                           "MAPE", "pair order");
       has_head = true;
-      fmt::print("{:<18} {:>5} {:>7} {:>6} {:>6.1f} % {:>11}", source, seed, fitted, own.size() - fitted,
-                 100 * result.mape, PairOrderText(result.pair_order));
+      text += fmt::format("{:<18} {:>5} {:>7} {:>6} {:>6.1f} % {:>11}", source, seed, fitted,
+                          own.size() - fitted, 100 * result.mape, PairOrderText(result.pair_order));
       ResidualFactors factors = result.fit.factors;
-      for (const char* name : kResidualNames) fmt::print("  {} {:.2f}", name, Residual(factors, name));
-      fmt::print("  layers {}\n", RangeOf(factors.layers));
-      if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
+      for (const char* name : kResidualNames)
+        text += fmt::format("  {} {:.2f}", name, Residual(factors, name));
+      WT_RETURN_IF_ERROR(Print(text + fmt::format("  layers {}\n", RangeOf(factors.layers))));
       sum += result.mape;
       if (result.pair_order) orders.push_back(*result.pair_order);
     }
@@ -277,8 +279,8 @@ Result<int> CrossFit(const Options& options, const RowPredictor& predictor,
     std::optional<double> order;
     if (!orders.empty())
       order = std::accumulate(orders.begin(), orders.end(), 0.0) / static_cast<double>(orders.size());
-    fmt::print("{:<18} {:>5} {:>7} {:>6} {:>6.1f} % {:>11}\n", source, "mean", "", "", 100 * sum / seeds,
-               PairOrderText(order));
+    WT_RETURN_IF_ERROR(Print(fmt::format("{:<18} {:>5} {:>7} {:>6} {:>6.1f} % {:>11}\n", source, "mean", "",
+                                         "", 100 * sum / seeds, PairOrderText(order))));
   }
   return 0;
 }

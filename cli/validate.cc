@@ -29,8 +29,8 @@ Result<int> ValidateCommand(const Options& options) {
   if (!options.svg.empty()) WT_RETURN_IF_ERROR(WriteText(options.svg, ValidationSvg(validation)));
   if (!PrintsAnOutput(options)) {
     Ink ink = StandardInk();
-    fmt::print("{}", options.quiet ? ValidationSummary(validation, ink) : ValidationTable(validation, ink));
-    if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
+    WT_RETURN_IF_ERROR(
+        Print(options.quiet ? ValidationSummary(validation, ink) : ValidationTable(validation, ink)));
   }
   if (options.quiet && !validation.refused.empty()) {
     const RefusedRow& first = validation.refused.front();
