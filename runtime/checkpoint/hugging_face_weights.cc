@@ -238,11 +238,14 @@ Status CheckStructure(const std::string& path, const ModelSpec& model) {
   return expect("experts.top_k", found.experts->top_k, model.experts->top_k);
 }
 
-// Checks the configuration in the weights' directory, if there is one.
-Status CheckConfiguration(const std::string& directory, const ModelSpec& model) {
-  const std::string path = directory + "/" + kConfigFile;
+// Checks the configuration in the weights' directory, if there is one. `weights`: that directory or a file in
+// it.
+Status CheckConfiguration(const std::string& weights, const ModelSpec& model) {
   std::error_code ignored;
-  if (!fs::is_directory(directory, ignored) || !fs::exists(path, ignored)) return Ok();
+  fs::path directory = weights;
+  if (!fs::is_directory(directory, ignored)) directory = directory.parent_path();
+  const std::string path = (directory / kConfigFile).string();
+  if (!fs::exists(path, ignored)) return Ok();
   WT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxConfig));
   try {
     const nlohmann::json config = ParseOrDiscard(text);

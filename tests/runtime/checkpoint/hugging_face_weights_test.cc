@@ -351,6 +351,10 @@ TEST(HuggingFaceWeights, OfAModelThatComputesOtherwiseAreRefused) {
   EXPECT_EQ(error_of(R"({"rope_theta": 10000.0, "rms_norm_eps": 1e-05, "rope_scaling": null})"), "");
   EXPECT_EQ(error_of(R"({"rope_theta": 500000.0})"),
             exported + "/config.json: rope_theta is 500000, expected 10000, as model.rope_theta");
+  const auto of_file = OpenHuggingFaceWeights(exported + "/model.safetensors", TinyLlama(2).model);
+  ASSERT_FALSE(of_file);
+  EXPECT_EQ(of_file.error().message,
+            exported + "/config.json: rope_theta is 500000, expected 10000, as model.rope_theta");
   EXPECT_NE(error_of(R"({"rope_parameters": {"rope_theta": 1e6}})").find("rope_theta is 1e+06"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"rms_norm_eps": 1e-06})").find("rms_norm_eps is 1e-06, expected 1e-05"),
