@@ -112,13 +112,13 @@ int PortOf(int fd) {
   return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
-bool WaitFor(int fd, short events, Patience patience) {
+bool WaitFor(int fd, short events, Patience& patience) {
   for (;;) {
     pollfd entries[] = {{fd, events, 0}, {patience.interrupt, POLLIN, 0}};
     const int ready = poll(entries, std::size(entries), MillisecondsUntil(patience.deadline));
     if (ready > 0 && entries[0].revents != 0) return true;
     if (ready == 0 || (ready < 0 && errno != EINTR)) return false;
-    if (ready > 0) patience = patience.OnceInterrupted();
+    if (ready > 0) patience.EndSoon();
   }
 }
 
@@ -136,7 +136,8 @@ bool IsConnectedToItself(int fd) {
 int Connect(int fd, const addrinfo& address, SocketClock::time_point deadline) {
   if (connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
-  if (!WaitFor(fd, POLLOUT, deadline)) return ETIMEDOUT;
+  Patience patience(deadline);
+  if (!WaitFor(fd, POLLOUT, patience)) return ETIMEDOUT;
   int error = 0;
   socklen_t length = sizeof error;
   getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
@@ -244,12 +245,13 @@ std::string InterfaceWith(const std::string& address) {
   return "";
 }
 
-Patience Patience::OnceInterrupted() const {
+void Patience::EndSoon() {
   constexpr std::chrono::milliseconds kLeft{500};
-  return {std::min(deadline, SocketClock::now() + kLeft), /*interrupt=*/-1};
+  deadline = std::min(deadline, SocketClock::now() + kLeft);
+  interrupt = -1;
 }
 
-Status SendAll(int fd, const void* data, size_t bytes, const Patience& patience, const std::string& what) {
+Status SendAll(int fd, const void* data, size_t bytes, Patience& patience, const std::string& what) {
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
     ssize_t sent = send(fd, next, bytes, MSG_NOSIGNAL);
@@ -265,7 +267,7 @@ Status SendAll(int fd, const void* data, size_t bytes, const Patience& patience,
   return Ok();
 }
 
-Status ReceiveAll(int fd, void* data, size_t bytes, const Patience& patience, const std::string& what) {
+Status ReceiveAll(int fd, void* data, size_t bytes, Patience& patience, const std::string& what) {
   char* next = static_cast<char*>(data);
   while (bytes > 0) {
     ssize_t received = recv(fd, next, bytes, 0);
@@ -281,6 +283,18 @@ Status ReceiveAll(int fd, void* data, size_t bytes, const Patience& patience, co
     }
   }
   return Ok();
+}
+
+Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point deadline,
+               const std::string& what) {
+  Patience patience(deadline);
+  return SendAll(fd, data, bytes, patience, what);
+}
+
+Status ReceiveAll(int fd, void* data, size_t bytes, SocketClock::time_point deadline,
+                  const std::string& what) {
+  Patience patience(deadline);
+  return ReceiveAll(fd, data, bytes, patience, what);
 }
 
 }  // namespace windtunnel

@@ -68,15 +68,21 @@ std::string InterfaceWith(const std::string& address);
 // How long to wait for a peer: until `deadline`, but half a second more at most once the descriptor
 // `interrupt` (-1: none) is readable.
 struct Patience {
-  Patience(SocketClock::time_point deadline, int interrupt = -1) : deadline(deadline), interrupt(interrupt) {}
-  // What is left of it once `interrupt` is readable, which need not be watched any more.
-  Patience OnceInterrupted() const;
+  explicit Patience(SocketClock::time_point deadline, int interrupt = -1)
+      : deadline(deadline), interrupt(interrupt) {}
+  // Leaves what is left once `interrupt` is readable, which need not be watched any more.
+  void EndSoon();
   SocketClock::time_point deadline;
   int interrupt;
 };
 
-// Sends (receives) all of the bytes or returns an error; `what` names the peer in the message.
-Status SendAll(int fd, const void* data, size_t bytes, const Patience& patience, const std::string& what);
-Status ReceiveAll(int fd, void* data, size_t bytes, const Patience& patience, const std::string& what);
+// Sends (receives) all of the bytes or returns an error; `what` names the peer in the message. An interrupt
+// shortens `patience` for the calls that follow, too.
+Status SendAll(int fd, const void* data, size_t bytes, Patience& patience, const std::string& what);
+Status ReceiveAll(int fd, void* data, size_t bytes, Patience& patience, const std::string& what);
+Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point deadline,
+               const std::string& what);
+Status ReceiveAll(int fd, void* data, size_t bytes, SocketClock::time_point deadline,
+                  const std::string& what);
 
 }  // namespace windtunnel

@@ -376,5 +376,24 @@ TEST(ConnectStore, GivesUpAfterItsTimeout) {
       << store.error().message;
 }
 
+// A peer that sends a little again and again does not make each wait another one.
+TEST(Patience, EndsSoonAfterAnInterruptHoweverOftenThePeerSends) {
+  int ends[2], interrupt[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+  ASSERT_EQ(pipe(interrupt), 0);
+  ASSERT_EQ(write(interrupt[1], "x", 1), 1);
+  std::thread peer([&] {
+    for (int i = 0; i < 5; ++i) {
+      EXPECT_EQ(send(ends[1], "x", 1, MSG_NOSIGNAL), 1);
+      std::this_thread::sleep_for(milliseconds(300));
+    }
+  });
+  Patience patience(Clock::now() + milliseconds(20'000), interrupt[0]);
+  char bytes[5];
+  EXPECT_FALSE(ReceiveAll(ends[0], bytes, sizeof bytes, patience, "peer"));  // after 0.5 s of 1.2 s
+  peer.join();
+  for (const int descriptor : {ends[0], ends[1], interrupt[0], interrupt[1]}) close(descriptor);
+}
+
 }  // namespace
 }  // namespace windtunnel
