@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -30,7 +31,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kHelloTime{10'000};
-constexpr milliseconds kPatience{5'000};  // without memory to serve anybody
+constexpr milliseconds kPatience{5'000};  // while nobody can be served
 constexpr size_t kMaxConnections = 4096;
 constexpr int64_t kMaxWait = int64_t{1} << 40;  // milliseconds: keeps deadlines from overflowing
 
@@ -150,15 +151,20 @@ void Server::Serve() {
   bool is_failing = false;
   SocketClock::time_point failing_since;
   while (!stop_) {
-    if (ErrorsOf([&] { return ServeOnce(polled); })) {
+    const Status served = ErrorsOf([&] { return ServeOnce(polled); });
+    if (served) {
       is_failing = false;
       continue;
     }
-    // Out of memory. Retry for a while, since others may free some. After that, closed connections tell the
-    // clients, which would wait until their time-outs otherwise.
+    // Mostly out of memory. Retry for a while, since others may free some. After that, closed connections tell
+    // the clients, which would wait until their time-outs otherwise.
     const auto now = SocketClock::now();
     if (!std::exchange(is_failing, true)) failing_since = now;
-    if (now - failing_since > kPatience) break;
+    if (now - failing_since > kPatience) {
+      (void)std::fprintf(stderr, "windtunnel: the job's store has ended: %s\n",
+                         served.error().message.c_str());
+      break;
+    }
     std::this_thread::sleep_for(milliseconds(10));
   }
   connections_.clear();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -275,6 +276,24 @@ TEST_F(StoreTest, ARequestIsHandledOnceTheReplyBeforeItHasBeenTaken) {
   EXPECT_TRUE(value == large);
   ASSERT_TRUE(ReceiveAll(socket.get(), &reply, sizeof reply, deadline, "server"));
   EXPECT_EQ(reply.number, 3);
+}
+
+// poll() fails for more descriptors than the limit.
+TEST_F(StoreTest, SaysWhyItHasEnded) {
+  FileDescriptor socket = ConnectWelcome();
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit two = {2, before.rlim_max};
+  testing::internal::CaptureStderr();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &two), 0);
+  ASSERT_TRUE(server_->Set("key", "value"));  // wakes it
+  char byte = 0;
+  const Status received = ReceiveAll(socket.get(), &byte, 1, Clock::now() + milliseconds(20'000), "server");
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "windtunnel: the job's store has ended: poll: Invalid argument\n");
+  ASSERT_FALSE(received);
+  EXPECT_EQ(received.error().message, "server closed the connection");
 }
 
 TEST_F(StoreTest, SurvivesClientsThatDieWhileTheyWait) {
