@@ -86,7 +86,8 @@ Error WithFlightRecord(const Plan& plan, const FlightRecorder& recorder, const s
 }
 
 Result<std::unique_ptr<RanksHere>> RanksHere::Make(const Plan& plan, Job job, NodeGroup* nodes) {
-  std::unique_ptr<RanksHere> ranks(new RanksHere(plan, std::move(job), nodes));
+  WT_ASSIGN_OR_RETURN(auto signals, SignalPipe::Make());
+  std::unique_ptr<RanksHere> ranks(new RanksHere(plan, std::move(job), nodes, std::move(signals)));
   WT_RETURN_IF_ERROR(ranks->Prepare());
   return ranks;
 }
@@ -96,7 +97,7 @@ RanksHere::~RanksHere() {
 }
 
 Status RanksHere::Prepare() {
-  if (nodes_ != nullptr) nodes_->SetInterrupt(signals_.descriptor());
+  if (nodes_ != nullptr) nodes_->SetInterrupt(signals_->descriptor());
   job_.cores = UsableCores();
   WT_RETURN_IF_ERROR(CheckShareOfCores(job_.local_ranks));
   job_.shares_core = nodes_ == nullptr ? job_.local_ranks > job_.cores
@@ -138,7 +139,7 @@ Status RanksHere::StartMpi(LaunchOptions& launch) {
   mpi.store_port = job_.store_port;
   mpi.store_token = job_.token;
   mpi.interface = job_.interface;
-  WT_ASSIGN_OR_RETURN(host_, MpiHost::Start(mpi, signals_.descriptor()));
+  WT_ASSIGN_OR_RETURN(host_, MpiHost::Start(mpi, signals_->descriptor()));
   launch.environment_of = [this, ranks = launch.ranks](int rank) {
     return host_->EnvironmentOf(rank % ranks);
   };
@@ -172,7 +173,7 @@ void RanksHere::NoteInterrupt(int signal) {
 }
 
 Status RanksHere::CheckNotInterrupted() {
-  const int signal = signals_.Next();
+  const int signal = signals_->Next();
   if (signal == 0) return Ok();
   NoteInterrupt(signal);
   return Failed("{}", DescribeInterrupt(signal));
@@ -181,7 +182,7 @@ Status RanksHere::CheckNotInterrupted() {
 Status RanksHere::Run(Store& store, std::function<void()> tick) {
   LaunchOptions launch = Options();
   Tell(store, launch);
-  launch.signals = &signals_;
+  launch.signals = signals_.get();
   if (UsesMpi(plan_)) {
     const Status started = StartMpi(launch);
     WT_RETURN_IF_ERROR(CheckNotInterrupted());

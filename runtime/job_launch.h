@@ -46,7 +46,7 @@ class RanksHere {
  public:
   // Completes `job` with this node's own values, and writes it for the ranks. `nodes`: null where
   // there is one node. Errors: Unsupported (too many ranks for this machine), Failed (no
-  // temporary directory can be made).
+  // pipe or temporary directory can be made).
   static Result<std::unique_ptr<RanksHere>> Make(const Plan& plan, Job job, NodeGroup* nodes);
   ~RanksHere();
 
@@ -72,7 +72,8 @@ class RanksHere {
   Error WithRecord(Error error, const LiveOptions& options) const;
 
  private:
-  RanksHere(const Plan& plan, Job job, NodeGroup* nodes) : plan_(plan), job_(std::move(job)), nodes_(nodes) {}
+  RanksHere(const Plan& plan, Job job, NodeGroup* nodes, std::unique_ptr<SignalPipe> signals)
+      : signals_(std::move(signals)), plan_(plan), job_(std::move(job)), nodes_(nodes) {}
   Status Prepare();
   LaunchOptions Options() const;
   Status StartMpi(LaunchOptions& launch);
@@ -80,7 +81,7 @@ class RanksHere {
   void NoteInterrupt(int signal);
   std::string JobFile() const { return directory_->File("job.json"); }
 
-  SignalPipe signals_;  // made before anything that an interrupt would leave behind
+  std::unique_ptr<SignalPipe> signals_;  // made before anything that an interrupt would leave behind
   const Plan& plan_;
   Job job_;
   NodeGroup* nodes_;

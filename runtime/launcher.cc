@@ -330,8 +330,8 @@ class RunningRanks {
 Status LaunchRanks(const LaunchOptions& options) {
   if (options.ranks < 1 || options.argv.empty()) return Failed("nothing to launch: {} ranks", options.ranks);
   if (options.signals != nullptr) return RunningRanks(options, *options.signals).Run();
-  SignalPipe signals;
-  return RunningRanks(options, signals).Run();
+  WT_ASSIGN_OR_RETURN(const auto signals, SignalPipe::Make());
+  return RunningRanks(options, *signals).Run();
 }
 
 }  // namespace windtunnel

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <utility>
 
 #include "base/check.h"
 
@@ -24,12 +25,15 @@ void PassOn(int signal) {
 
 }  // namespace
 
-SignalPipe::SignalPipe() {
-  WT_CHECK_EQ(signal_pipe.load(), -1);
+Result<std::unique_ptr<SignalPipe>> SignalPipe::Make() {
   int ends[2] = {-1, -1};
-  WT_CHECK_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
-  read_ = FileDescriptor(ends[0]);
-  write_ = FileDescriptor(ends[1]);
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return Failed("cannot make a pipe: {}", strerror(errno));
+  return std::unique_ptr<SignalPipe>(new SignalPipe(FileDescriptor(ends[0]), FileDescriptor(ends[1])));
+}
+
+SignalPipe::SignalPipe(FileDescriptor read, FileDescriptor write)
+    : read_(std::move(read)), write_(std::move(write)) {
+  WT_CHECK_EQ(signal_pipe.load(), -1);
   signal_pipe = write_.get();
   struct sigaction action = {};
   sigaction(SIGCHLD, &action, &child_);

@@ -2,9 +2,9 @@
 // SIGHUP) for as long as it lives, so that the process can first remove what it has made. It is
 // constructed before that is made.
 //
-//   SignalPipe signals;
+//   WT_ASSIGN_OR_RETURN(const auto signals, SignalPipe::Make());
 //   WT_ASSIGN_OR_RETURN(auto directory, TemporaryDirectory::Make("windtunnel"));
-//   … poll signals.descriptor(), and return where signals.Next() is not 0 …
+//   … poll signals->descriptor(), and return where signals->Next() is not 0 …
 //
 // A signal that nobody has asked Next for is raised again when the pipe ends. Meanwhile children wait to be
 // reaped, even in a process that began with SIGCHLD ignored, as after an `exec` of something that left its
@@ -13,16 +13,18 @@
 
 #include <signal.h>
 
+#include <memory>
 #include <string>
 
+#include "base/result.h"
 #include "runtime/socket.h"
 
 namespace windtunnel {
 
 class SignalPipe {
  public:
-  // One at a time.
-  SignalPipe();
+  // One at a time. Errors: Failed, where there are no descriptors left.
+  static Result<std::unique_ptr<SignalPipe>> Make();
   SignalPipe(const SignalPipe&) = delete;
   SignalPipe& operator=(const SignalPipe&) = delete;
   ~SignalPipe();
@@ -33,6 +35,8 @@ class SignalPipe {
   int Next();
 
  private:
+  SignalPipe(FileDescriptor read, FileDescriptor write);
+
   FileDescriptor read_, write_;
   bool has_told_ = false;
   struct sigaction interrupt_ = {}, terminate_ = {}, hang_up_ = {}, child_ = {};  // as they were before

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -277,7 +278,7 @@ TEST(SignalPipe, ASignalThatNobodyAskedForComesAgain) {
   const pid_t child = fork();
   if (child == 0) {
     {
-      SignalPipe signals;
+      const auto signals = SignalPipe::Make();
       raise(SIGTERM);
     }
     _exit(0);
@@ -288,10 +289,22 @@ TEST(SignalPipe, ASignalThatNobodyAskedForComesAgain) {
 }
 
 TEST(SignalPipe, ASignalThatWasAskedForDoesNot) {
-  SignalPipe signals;
+  const auto signals = SignalPipe::Make();
+  ASSERT_TRUE(signals);
   raise(SIGTERM);
   raise(SIGINT);
-  EXPECT_EQ(signals.Next(), SIGTERM);
+  EXPECT_EQ((*signals)->Next(), SIGTERM);
+}
+
+TEST(SignalPipe, NeedsDescriptors) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto signals = SignalPipe::Make();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(signals);
+  EXPECT_EQ(signals.error().message, "cannot make a pipe: Too many open files");
 }
 
 TEST_F(LauncherTest, RanksDieWithALauncherThatIsKilled) {
