@@ -182,13 +182,22 @@ Result<RankProcess> Start(const LaunchOptions& options, int local) {
 class RunningRanks {
  public:
   RunningRanks(const LaunchOptions& options, SignalPipe& signals) : options_(options), signals_(signals) {}
-  ~RunningRanks() { EndAll(); }
+  // Where Run has thrown, ranks are left.
+  ~RunningRanks() {
+    Signal(SIGKILL);
+    for (const RankProcess& rank : ranks_)
+      if (rank.running()) waitpid(rank.pid, nullptr, 0);
+  }
 
   Status Run() {
     interrupt_ = signals_.Next();
     for (int rank = 0; rank < options_.ranks && interrupt_ == 0; ++rank) {
-      WT_ASSIGN_OR_RETURN(RankProcess process, Start(options_, rank));
-      ranks_.push_back(std::move(process));
+      Result<RankProcess> process = Start(options_, rank);
+      if (!process) {
+        EndAll();
+        return tl::unexpected(std::move(process).error());
+      }
+      ranks_.push_back(*std::move(process));
       interrupt_ = signals_.Next();
     }
     while (AnyRunning() && first_ < 0 && interrupt_ == 0 && reason_to_end_.empty())

@@ -11,6 +11,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <new>
 #include <set>
 #include <thread>
 
@@ -305,6 +306,17 @@ TEST(SignalPipe, NeedsDescriptors) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   ASSERT_FALSE(signals);
   EXPECT_EQ(signals.error().message, "cannot make a pipe: Too many open files");
+}
+
+// Memory may run out in what the caller does meanwhile.
+TEST_F(LauncherTest, LeavesNoRankBehindAnException) {
+  LaunchOptions options = Options(2, "exec sleep 60");
+  options.tick = [this] {
+    PidsOf(2);
+    throw std::bad_alloc();
+  };
+  EXPECT_THROW((void)LaunchRanks(options), std::bad_alloc);
+  ExpectGone(PidsOf(2));
 }
 
 TEST_F(LauncherTest, RanksDieWithALauncherThatIsKilled) {
