@@ -26,6 +26,7 @@ constexpr const char* kLatestFile = "latest";
 constexpr const char* kStepPrefix = "step_";
 constexpr const char* kUnfinished = ".unfinished_";
 constexpr const char* kRemoved = ".removed_";
+constexpr const char* kReplaced = ".replaced_";  // whole, unlike those that are removed
 constexpr int64_t kMaxMetadata = int64_t{1} << 30;
 
 std::string FileOf(int rank) { return fmt::format("rank_{:05}.safetensors", rank); }
@@ -50,6 +51,17 @@ std::optional<int64_t> StepOf(const std::string& name) {
   const auto [stopped, error] = std::from_chars(name.data() + prefix.size(), end, step);
   if (error != std::errc() || stopped != end || step < 0) return std::nullopt;
   return name == NameOf(step) ? std::optional(step) : std::nullopt;  // as this program writes it
+}
+
+// Gives a checkpoint that was to be replaced its name back, if the job was interrupted before the other had
+// it. Returns whether that was so.
+bool Restore(const fs::path& replaced) {
+  std::error_code ignored;
+  const std::string number = replaced.filename().string().substr(std::string_view(kReplaced).size());
+  const fs::path own = replaced.parent_path() / (kStepPrefix + number);
+  if (fs::exists(own, ignored)) return false;
+  fs::rename(replaced, own, ignored);
+  return true;
 }
 
 Json ToJson(const std::vector<StridedRuns>& runs) {
@@ -382,7 +394,9 @@ void CheckpointDirectory::RemoveLeftovers() const {
   std::vector<fs::path> leftovers;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(kUnfinished) || name.starts_with(kRemoved)) leftovers.push_back(entry.path());
+    if (name.starts_with(kReplaced) && Restore(entry.path())) continue;
+    if (name.starts_with(kUnfinished) || name.starts_with(kRemoved) || name.starts_with(kReplaced))
+      leftovers.push_back(entry.path());
   }
   for (const fs::path& path : leftovers) fs::remove_all(path, ignored);
 }
@@ -408,23 +422,29 @@ Status CheckpointDirectory::Begin(int64_t step) const {
 
 Status CheckpointDirectory::Finish(int64_t step, int64_t keep) const {
   // A checkpoint is renamed before it is removed, so that no partly removed one has a checkpoint's name.
-  const auto remove = [&](int64_t old) {
+  const auto remove = [&](const std::string& path, int64_t old) {
     std::error_code ignored;
     const std::string removed = fmt::format("{}/{}{:08}", path_, kRemoved, old);
-    fs::rename(PathOf(old), removed, ignored);
+    fs::rename(path, removed, ignored);
     fs::remove_all(removed, ignored);
   };
   WT_RETURN_IF_ERROR(SyncDirectory(UnfinishedPathOf(step)));
-  std::error_code error;
-  if (fs::exists(PathOf(step), error)) remove(step);
+  // An older one of the same step is removed when the new one is there.
+  const std::string replaced = fmt::format("{}/{}{:08}", path_, kReplaced, step);
+  std::error_code error, ignored;
+  fs::rename(PathOf(step), replaced, ignored);
   fs::rename(UnfinishedPathOf(step), PathOf(step), error);
-  if (error) return Failed("{}: cannot be made: {}", PathOf(step), error.message());
+  if (error) {
+    fs::rename(replaced, PathOf(step), ignored);
+    return Failed("{}: cannot be made: {}", PathOf(step), error.message());
+  }
   WT_RETURN_IF_ERROR(SyncDirectory(path_));
+  remove(replaced, step);
   WT_RETURN_IF_ERROR(
       WriteFileAtomically(path_ + "/" + kLatestFile, fs::path(PathOf(step)).filename().string() + "\n"));
   const std::vector<int64_t> steps = Steps();
   for (size_t i = 0; keep > 0 && i + static_cast<size_t>(keep) < steps.size(); ++i) {
-    if (steps[i] != step) remove(steps[i]);
+    if (steps[i] != step) remove(PathOf(steps[i]), steps[i]);
   }
   return Ok();
 }

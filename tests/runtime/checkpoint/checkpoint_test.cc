@@ -204,6 +204,31 @@ TEST_F(Saved, LatestIsTheNewestThatIsComplete) {
   EXPECT_FALSE(std::filesystem::exists(directory.UnfinishedPathOf(9)));
 }
 
+// As when a run goes on from a checkpoint and saves the same step again.
+TEST_F(Saved, ACheckpointIsReplacedOnlyByAnotherThatIsThere) {
+  namespace fs = std::filesystem;
+  const CheckpointDirectory directory(directory_);
+  const std::string replaced = directory_ + "/.replaced_00000002";
+  ASSERT_TRUE(directory.Begin(2));
+  fs::create_directories(replaced + "/full");  // so that the old one cannot step aside
+  EXPECT_FALSE(directory.Finish(2, 0));
+  EXPECT_EQ(ErrorOf(directory_), "no error");
+  fs::remove_all(replaced);
+  // Interrupted between the two renames.
+  fs::rename(directory.PathOf(2), replaced);
+  ASSERT_TRUE(directory.Begin(4));
+  EXPECT_EQ(ErrorOf(directory_), "no error");
+  EXPECT_FALSE(fs::exists(replaced));
+  // And behind them.
+  fs::copy(directory.PathOf(2), replaced);
+  ASSERT_TRUE(directory.Begin(2));
+  EXPECT_FALSE(fs::exists(replaced));
+  std::ofstream(directory.UnfinishedPathOf(2) + "/metadata.json") << "new";
+  ASSERT_TRUE(directory.Finish(2, 0));
+  EXPECT_FALSE(fs::exists(replaced));
+  EXPECT_EQ(ReadSmallFile(directory.PathOf(2) + "/metadata.json", 10).value(), "new");
+}
+
 TEST(WriteFileAtomically, LeavesNothingOfWhatItCouldNotWrite) {
   const std::string directory = testing::TempDir() + "/written";
   std::filesystem::create_directories(directory + "/taken/full");  // a file cannot take its name
