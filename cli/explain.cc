@@ -1,6 +1,9 @@
 #include "reports/explain.h"
 
+#include <charconv>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "base/parallel.h"
 #include "cli/commands.h"
@@ -23,14 +26,19 @@ namespace windtunnel {
 namespace {
 
 // The memory that a rank may use: the device's, or on a CPU the rank's share of the machine's.
-std::optional<Capacity> CapacityOf(const Plan& plan, const Costs& costs, const Prediction& prediction) {
+Result<std::optional<Capacity>> CapacityOf(const Plan& plan, const Costs& costs,
+                                           const Prediction& prediction) {
   if (prediction.device_memory > Bytes(0)) return Capacity{prediction.device_memory, "the device's memory"};
   auto memory = costs.profile.machine.find("memory_bytes");
   if (memory == costs.profile.machine.end()) return std::nullopt;
+  const std::string& text = memory->second;
+  int64_t bytes = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  if (error != std::errc() || end != text.data() + text.size() || bytes <= 0)
+    return InvalidInput("{}: machine.memory_bytes is '{}', expected a number of bytes", costs.path, text);
   const int64_t ranks = std::max<int64_t>(plan.scenario.cluster.devices_per_node, 1);
-  return Capacity{
-      Bytes(std::strtoll(memory->second.c_str(), nullptr, 10)) / ranks,
-      ranks > 1 ? fmt::format("the machine's memory over {} ranks", ranks) : "the machine's memory"};
+  return Capacity{Bytes(bytes) / ranks, ranks > 1 ? fmt::format("the machine's memory over {} ranks", ranks)
+                                                  : "the machine's memory"};
 }
 
 // Needs no measured costs, but a device that is known, or none (a CPU).
@@ -41,8 +49,8 @@ Result<std::string> ExplainMemoryAlone(const Options& options, const Plan& plan,
   WT_ASSIGN_OR_RETURN(const Prediction prediction, PredictMemory(plan, *model));
   WT_ASSIGN_OR_RETURN(std::string text,
                       ExplainMemory(plan, RoomForAllocator(plan, *model), MemoryDetail::kAll, ink));
-  if (const auto capacity = CapacityOf(plan, costs, prediction))
-    text += "\n" + DescribeFit(prediction, *capacity);
+  WT_ASSIGN_OR_RETURN(const std::optional<Capacity> capacity, CapacityOf(plan, costs, prediction));
+  if (capacity) text += "\n" + DescribeFit(prediction, *capacity);
   return text;
 }
 
@@ -64,6 +72,7 @@ Status PrintAll(const Options& options, const Scenario& scenario, const Costs& c
     return PredictFrom(costs, variant, options.fold, Cores());
   };
   const std::unique_ptr<CostModel> model = MakeProfileCostModel(costs.profile, plan);
+  WT_ASSIGN_OR_RETURN(const std::optional<Capacity> capacity, CapacityOf(plan, costs, prediction));
   WT_ASSIGN_OR_RETURN(const std::string collectives, ExplainCollectives(plan, prediction, *model, ink));
   WT_ASSIGN_OR_RETURN(const std::string memory,
                       ExplainMemory(plan, RoomForAllocator(plan, *model), MemoryDetail::kLargest, ink));
@@ -74,8 +83,7 @@ Status PrintAll(const Options& options, const Scenario& scenario, const Costs& c
   const CompileScenario compile = [&](const Scenario& variant) {
     return CompilePlan(WithBalance(variant, costs), {.threads = Cores(), .predicts = true});
   };
-  return Print(AnswerQuestions(scenario, plan, prediction, CapacityOf(plan, costs, prediction), compile, predict,
-                               ink));
+  return Print(AnswerQuestions(scenario, plan, prediction, capacity, compile, predict, ink));
 }
 
 }  // namespace

@@ -73,6 +73,8 @@ expect 1 "1 cannot be predicted: .* has no cost for .*: measure them with .$advi
   search "$work/mlp.yaml" -q --profile "$work/node.json" --set 'search={micro: [4]}'
 expect 0 "^$work/node.json: " ${advice#windtunnel }
 expect 0 'the fastest again' search "$work/mlp.yaml" --profile "$work/node.json" --set 'search={micro: [4]}'
+sed 's/"memory_bytes":"[0-9]*"/"memory_bytes":"much"/' "$work/node.json" > "$work/odd.json"
+expect 2 "odd.json: machine.memory_bytes is 'much', expected a number of bytes" explain "$work/mlp.yaml" --profile "$work/odd.json"
 # Input that comes through a pipe can be read only once.
 expect 0 'device h100-sxm-80g' predict /dev/stdin --profile h100-sxm-80g << 'SCENARIO'
 model: {kind: mlp, widths: [10, 100, 10]}
