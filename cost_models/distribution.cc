@@ -69,8 +69,9 @@ Duration Distribution::Quantile(double level) const {
 Duration Distribution::Mean() const {
   double mean = 0;  // picoseconds
   for (int i = 0; i < kLast; ++i) {
-    double middle = 0.5 * static_cast<double>(values_[i].picoseconds() + values_[i + 1].picoseconds());
-    mean += (kLevels[i + 1] - kLevels[i]) * middle;
+    const double sum =
+        static_cast<double>(values_[i].picoseconds()) + static_cast<double>(values_[i + 1].picoseconds());
+    mean += (kLevels[i + 1] - kLevels[i]) * (0.5 * sum);
   }
   return Picoseconds(1).Scaled(mean);
 }

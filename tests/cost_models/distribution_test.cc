@@ -61,6 +61,10 @@ TEST(Distribution, MeanIsThatOfTheQuantileFunction) {
   EXPECT_EQ(Ramp().Mean(), Nanoseconds(500));
 }
 
+TEST(Distribution, MeanOfTheLongestDurationsIsAsLong) {
+  EXPECT_NEAR(Distribution::Constant(Duration::Max()).Mean() / Duration::Max(), 1, 1e-9);
+}
+
 TEST(Distribution, ScalesEveryQuantile) { EXPECT_EQ(Ramp().Scaled(1.5).p90(), Nanoseconds(1350)); }
 
 RC_GTEST_PROP(Distribution, QuantilesAscendAndStayWithinTheSamples, ()) {
