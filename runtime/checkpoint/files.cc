@@ -71,13 +71,28 @@ Status WriteFileAtomically(const std::string& path, const std::string& text) {
   return SyncDirectory(std::filesystem::absolute(path).parent_path().string());
 }
 
+namespace {
+
+// Whether no other process holds the lock; also true on file systems without locks.
+Result<bool> Lock(int descriptor, const std::string& path) {
+  while (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return false;
+    if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS) return true;
+    if (errno != EINTR) return Failed("{}: cannot be locked: {}", path, strerror(errno));
+  }
+  return true;
+}
+
+}  // namespace
+
 Result<DirectoryLock> DirectoryLock::Take(const std::string& directory) {
   const std::string path = directory + "/.lock";
   const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor < 0) return Failed("{}: cannot be made: {}", path, strerror(errno));
   DirectoryLock lock(descriptor);
   char owner[256] = {};
-  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  WT_ASSIGN_OR_RETURN(const bool is_locked, Lock(descriptor, path));
+  if (!is_locked) {
     if (read(descriptor, owner, sizeof owner - 1) <= 0) owner[0] = 0;
     return Failed("{}: another run saves its checkpoints there{}{}", directory, *owner == 0 ? "" : ": ",
                   owner);
@@ -93,8 +108,8 @@ Result<DirectoryLock> DirectoryLock::TakeWithoutFile(const std::string& director
   const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return Failed("{}: cannot be opened: {}", directory, strerror(errno));
   DirectoryLock lock(descriptor);
-  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    return Failed("{}: another run writes there", directory);
+  WT_ASSIGN_OR_RETURN(const bool is_locked, Lock(descriptor, directory));
+  if (!is_locked) return Failed("{}: another run writes there", directory);
   return lock;
 }
 

@@ -21,7 +21,7 @@ Result<std::string> ReadSmallFile(const std::string& path, int64_t limit);
 class DirectoryLock {
  public:
   // Locks an existing directory. On file systems without locks it locks nothing. Failed: another process
-  // holds the lock (names it).
+  // holds the lock (names it), or there can be none.
   static Result<DirectoryLock> Take(const std::string& directory);
   // Locks the directory itself and leaves no file in it. The error cannot name the holder then.
   static Result<DirectoryLock> TakeWithoutFile(const std::string& directory);
