@@ -48,9 +48,11 @@ using Connections = std::map<std::pair<std::string, std::string>, int>;
 
 Connections OwnConnections() {
   Connections connections;
+  namespace fs = std::filesystem;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
-    const int fd = atoi(entry.path().filename().c_str());
+  for (fs::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const int fd = atoi(entry->path().filename().c_str());
     sockaddr_storage local = {}, remote = {};
     socklen_t local_length = sizeof local, remote_length = sizeof remote;
     if (getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_length) != 0 ||
