@@ -58,6 +58,15 @@ std::pair<std::string, Status> LeaveFile(const std::string& directory) {
   return {std::move(name), Failed("{}: cannot be written: {}", path, error ? error.message() : why)};
 }
 
+// Removes a file in the end.
+struct FileRemover {
+  fs::path path;
+  ~FileRemover() {
+    std::error_code ignored;
+    fs::remove(path, ignored);
+  }
+};
+
 // Whether the file is there. In a file system of several nodes it may appear a little later.
 bool Appears(const fs::path& file) {
   const auto until = std::chrono::steady_clock::now() + kUntilSeen;
@@ -182,6 +191,7 @@ Status RunCheckpoints::AgreeOnDirectory() {
     WT_ASSIGN_OR_RETURN(verdict, store_.Get(kVerdict, kPatience));
   } else {
     const auto [name, made] = LeaveFile(options_.checkpoints);
+    const FileRemover remover{fs::path(options_.checkpoints) / name};
     WT_RETURN_IF_ERROR(store_.Set(kFile, made ? name : ""));
     if (!made) return made;
     for (int other = 1; other < ranks; ++other) {
@@ -189,12 +199,9 @@ Status RunCheckpoints::AgreeOnDirectory() {
       if (verdict.empty() && !unseen.empty())
         verdict = fmt::format(
             "rank {} ({}) does not see what rank 0 writes in {}: all ranks write their parts of a "
-            "checkpoint, "
-            "expected a directory that all of them share",
+            "checkpoint, expected a directory that all of them share",
             other, unseen, own);
     }
-    std::error_code ignored;
-    fs::remove(fs::path(options_.checkpoints) / name, ignored);
     WT_RETURN_IF_ERROR(store_.Set(kVerdict, verdict));
   }
   if (verdict.empty()) return Ok();
@@ -264,14 +271,15 @@ Status RunCheckpoints::FirstFailure() {
 }
 
 Status RunCheckpoints::NobodyWrites(int64_t meeting) {
-  std::string missing;
+  std::vector<int> missing;
   for (int rank = 0; rank < session_.plan().world_size; ++rank) {
     WT_ASSIGN_OR_RETURN(const int64_t meetings, store_.Add(ArrivalsOf(rank), 0));
-    if (meetings < meeting) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+    if (meetings < meeting) missing.push_back(rank);
   }
-  return Failed(
-      "step {} was being saved, and nothing has been written for {} s: rank {} did not finish its part",
-      session_.steps_done(), std::chrono::duration<double>(options_.save_patience).count(), missing);
+  return Failed("step {} was being saved, and nothing has been written for {} s: {} {} did not finish {}",
+                session_.steps_done(), std::chrono::duration<double>(options_.save_patience).count(),
+                missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "),
+                missing.size() == 1 ? "its part" : "their parts");
 }
 
 Status RunCheckpoints::AfterStep() {
