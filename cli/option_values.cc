@@ -75,7 +75,7 @@ std::string WrongSeed(const std::string& text) {
   int64_t seed = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
   if (error == std::errc() && end == text.data() + text.size() && seed >= 0) return "";
-  return fmt::format("'{}' is no whole number from 0 to {}", text, std::numeric_limits<int64_t>::max());
+  return fmt::format("'{}' is not a whole number from 0 to {}", text, std::numeric_limits<int64_t>::max());
 }
 
 std::string WrongEndpoint(const std::string& endpoint) {

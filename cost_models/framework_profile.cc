@@ -137,7 +137,7 @@ void ReadOperators(Fields& operators, FrameworkProfile& profile) {
   for (const std::string& key : operators.AllKeys()) {
     const auto known = KnownOperators().find(key);
     if (known == KnownOperators().end())
-      return operators.FailAt(key, fmt::format("is no operator, expected one of {}",
+      return operators.FailAt(key, fmt::format("is not an operator, expected one of {}",
                                                fmt::join(std::views::keys(KnownOperators()), ", ")));
     std::vector<FrameworkKernel> kernels;
     operators.List(key, [&](Fields& f) {

@@ -345,7 +345,7 @@ class Checker {
       Suspicious("kernel_launch_us",
                  fmt::format("{} of host time a kernel", FormatDuration(device.kernel_launch)));
     if (const auto links = IntraNodeRates({}, device.intra_node); !links)
-      Impossible("intra_node", fmt::format("'{}' is no kind of link", device.intra_node));
+      Impossible("intra_node", fmt::format("'{}' is not a kind of link", device.intra_node));
   }
 
   void CheckMeasured(const MeasuredCollective& measured, const Limits& limits) {

@@ -139,8 +139,8 @@ class Reader {
       const auto parsed = ParseCell(cell);
       if (!parsed) {
         return InvalidInput(
-            "{}: '{}' is no action; expected stage, F, B, I or W, and micro-batch, such as 2F0", At(place),
-            Quotable(trimmed));
+            "{}: '{}' is not an action; expected stage, F, B, I or W, and micro-batch, such as 2F0",
+            At(place), Quotable(trimmed));
       }
       actions.insert(actions.end(), parsed->begin(), parsed->end());
       places.resize(actions.size(), place);

@@ -88,12 +88,12 @@ class Server : public StoreServer {
   Result<int64_t> Add(const std::string& key, int64_t amount) override {
     std::optional<int64_t> sum = table_.Add(key, amount);
     Wake();
-    if (!sum) return Failed("the value of '{}' is no counter", key);
+    if (!sum) return Failed("the value of '{}' is not a counter", key);
     return *sum;
   }
   Status WaitForCount(const std::string& key, int64_t count, milliseconds timeout) override {
     const std::optional<int64_t> number = table_.WaitForCount(key, count, timeout);
-    if (!number) return Failed("the value of '{}' is no counter", key);
+    if (!number) return Failed("the value of '{}' is not a counter", key);
     if (*number >= count) return Ok();
     return Failed("'{}' in the store did not reach {} within {} ms", key, count, timeout.count());
   }

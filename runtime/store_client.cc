@@ -36,7 +36,7 @@ class StoreClient : public Store {
   Result<int64_t> Add(const std::string& key, int64_t amount) override {
     WT_ASSIGN_OR_RETURN(Answer answer, Ask(StoreOperation::kAdd, key, "", amount));
     if (answer.reply.status == StoreStatus::kNotACounter)
-      return Failed("the value of '{}' is no counter", key);
+      return Failed("the value of '{}' is not a counter", key);
     return answer.reply.number;
   }
 
@@ -44,7 +44,7 @@ class StoreClient : public Store {
     const std::string value(reinterpret_cast<const char*>(&count), sizeof count);
     WT_ASSIGN_OR_RETURN(const Answer answer, Ask(StoreOperation::kWaitForCount, key, value, timeout.count()));
     if (answer.reply.status == StoreStatus::kNotACounter)
-      return Failed("the value of '{}' is no counter", key);
+      return Failed("the value of '{}' is not a counter", key);
     if (answer.reply.status == StoreStatus::kTimedOut)
       return Failed("'{}' in {} did not reach {} within {} ms", key, server_, count, timeout.count());
     return Ok();

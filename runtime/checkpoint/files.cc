@@ -124,7 +124,7 @@ Result<std::string> ReadSmallFile(const std::string& path, int64_t limit) {
   std::error_code error;
   // Reading a pipe of that name would block for ever if nobody writes to it.
   if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
-    return InvalidInput("{}: is no regular file", path);
+    return InvalidInput("{}: is not a regular file", path);
   std::ifstream file(path, std::ios::binary);
   const uintmax_t bytes = std::filesystem::file_size(path, error);
   if (!file || error)

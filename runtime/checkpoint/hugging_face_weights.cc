@@ -89,7 +89,7 @@ class Weights {
       const nlohmann::json json = ParseOrDiscard(text);
       for (const auto& [tensor, file] : json.at("weight_map").items()) names.insert(file.get<std::string>());
     } catch (const nlohmann::json::exception& error) {
-      return InvalidInput("{}: is no index of safetensors files: {}", index, error.what());
+      return InvalidInput("{}: is not an index of safetensors files: {}", index, error.what());
     }
     for (const std::string& name : names) {
       if (fs::path(name).filename() != name)
@@ -249,7 +249,7 @@ Status CheckConfiguration(const std::string& weights, const ModelSpec& model) {
   WT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxConfig));
   try {
     const nlohmann::json config = ParseOrDiscard(text);
-    if (!config.is_object()) return InvalidInput("{}: is no JSON object", path);
+    if (!config.is_object()) return InvalidInput("{}: is not a JSON object", path);
     const auto type = config.find("model_type");
     const bool has_type = type != config.end() && type->is_string();
     if (const std::string_view differs =
@@ -260,7 +260,7 @@ Status CheckConfiguration(const std::string& weights, const ModelSpec& model) {
     WT_RETURN_IF_ERROR(CheckConstants(config, model, path));
     return config.contains("model_type") ? CheckStructure(path, model) : Ok();
   } catch (const nlohmann::json::exception& error) {
-    return InvalidInput("{}: is no configuration of a model: {}", path, error.what());
+    return InvalidInput("{}: is not a configuration of a model: {}", path, error.what());
   }
 }
 

@@ -114,18 +114,18 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   std::error_code error;
   // A pipe of that name would be waited for until somebody writes to it.
   if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
-    return InvalidInput("{}: is no regular file, expected a safetensors file", path);
+    return InvalidInput("{}: is not a regular file, expected a safetensors file", path);
   const int64_t bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
   std::ifstream file(path, std::ios::binary);
   if (error || !file) return InvalidInput("{}: cannot be read, expected a safetensors file", path);
   uint64_t length = 0;
   file.read(reinterpret_cast<char*>(&length), kLengthBytes);
   if (!file)
-    return InvalidInput("{}: is no safetensors file: it has {} bytes, expected at least {}", path, bytes,
+    return InvalidInput("{}: is not a safetensors file: it has {} bytes, expected at least {}", path, bytes,
                         kLengthBytes);
   if (length > kSafetensorsMaxHeader || static_cast<int64_t>(length) + kLengthBytes > bytes) {
-    return InvalidInput("{}: is no safetensors file: its header would have {} bytes, the file has {}", path,
-                        length, bytes);
+    return InvalidInput("{}: is not a safetensors file: its header would have {} bytes, the file has {}",
+                        path, length, bytes);
   }
   std::string header(length, '\0');
   file.read(header.data(), static_cast<std::streamsize>(length));

@@ -124,7 +124,7 @@ const char* Legality::WhyIllegalModel(const Configuration& c) const {
   if (!c.uneven && EvenBalance(base_, stages).empty())
     return "the pipeline's stages do not divide the layers, and search.uneven is not true";
   if (model.kind != ModelKind::kTransformer) {
-    if (c.context > 1 || c.recompute != Recompute::kNone) return "the model is no transformer";
+    if (c.context > 1 || c.recompute != Recompute::kNone) return "the model is not a transformer";
     return CheckSplits(ScenarioOf(base_, c)) ? nullptr : "tensor does not divide the widths of the MLP";
   }
   if (const char* why = WhyIllegalTensor(c)) return why;

@@ -91,8 +91,8 @@ Result<Contents> ReadContents(const std::string& path, const std::string& header
     Evaluation evaluation;
     if (!ParseLine(std::string_view(text).substr(contents.whole, end - contents.whole), id, evaluation))
       return InvalidInput(
-          "{}:{}:1: is no line of a search's state, expected a number, b, f, i or r, and two numbers", path,
-          line);
+          "{}:{}:1: is not a line of a search's state, expected a number, b, f, i or r, and two numbers",
+          path, line);
     contents.known[id] = std::move(evaluation);
   }
   return contents;

@@ -170,10 +170,10 @@ TEST(ParseCommandLine, RefusesWrongUsageAndSaysWhatWasExpected) {
             std::string::npos);
   EXPECT_EQ(
       ErrorOf({"predict", "x", "--seed", "many"}),
-      "--seed: 'many' is no whole number from 0 to 9223372036854775807 (see `windtunnel predict --help`)");
+      "--seed: 'many' is not a whole number from 0 to 9223372036854775807 (see `windtunnel predict --help`)");
   EXPECT_EQ(
       ErrorOf({"predict", "x", "--seed", "-1"}),
-      "--seed: '-1' is no whole number from 0 to 9223372036854775807 (see `windtunnel predict --help`)");
+      "--seed: '-1' is not a whole number from 0 to 9223372036854775807 (see `windtunnel predict --help`)");
   EXPECT_EQ(ErrorOf({"predict", "x", "--json", ""}), "--json is empty (see `windtunnel predict --help`)");
   EXPECT_EQ(ErrorOf({"predict", "x", "--json", "--no-progress"}),
             "--json took the option --no-progress as its value (see `windtunnel predict --help`)");

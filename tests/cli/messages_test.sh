@@ -349,8 +349,8 @@ status=$?
   { echo "FAILED: an interrupted search: $status, $(cat err.txt)"; failures=$((failures + 1)); }
 
 # Numbers and help.
-expect_line 2 "'-1' is no whole number from 0 to 9223372036854775807" predict gpt.yaml --seed -1
-expect_line 2 "'abc' is no whole number" predict gpt.yaml --seed abc
+expect_line 2 "'-1' is not a whole number from 0 to 9223372036854775807" predict gpt.yaml --seed -1
+expect_line 2 "'abc' is not a whole number" predict gpt.yaml --seed abc
 expect_line 2 'top: Value abc not in range 1 to 1000000' search gpt.yaml --top abc
 for command in predict run explain search; do
   "$windtunnel" $command --help | grep -q -e 'SCENARIO\.\.\.' -e 'SCENARIO \.\.\.' -e 'KEY=VALUE \.\.\.' &&

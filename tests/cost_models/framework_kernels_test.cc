@@ -535,7 +535,7 @@ TEST(FrameworkProfile, WordsThatNoOperatorKnowsAreErrors) {
     return profile ? "" : WithoutPlace(profile.error().message);
   };
   EXPECT_TRUE(error_of(R"("norm_foward": [{"kernel": "k"}])")
-                  .starts_with("x.json: $.operators.norm_foward is no operator, expected one of "));
+                  .starts_with("x.json: $.operators.norm_foward is not an operator, expected one of "));
   EXPECT_EQ(error_of(R"("norm_forward": [{"kernel": "k", "when": "!residul"}])"),
             "x.json: $.operators.norm_forward[0].when has \"residul\", expected one of bias, layernorm, "
             "residual, rmsnorm");

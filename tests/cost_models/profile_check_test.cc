@@ -228,7 +228,8 @@ TEST(ProfileCheck, ADatasheetsUnitsArePlausible) {
         << rate;
   EXPECT_TRUE(
       has(changed([](DeviceSpec& d) { d.kernel_launch = Milliseconds(3); }), "of host time a kernel"));
-  EXPECT_TRUE(has(changed([](DeviceSpec& d) { d.intra_node = "nvlink9"; }), "'nvlink9' is no kind of link"));
+  EXPECT_TRUE(
+      has(changed([](DeviceSpec& d) { d.intra_node = "nvlink9"; }), "'nvlink9' is not a kind of link"));
 }
 
 TEST(ProfileCheck, ADatasheetIsHeldAgainstItself) {

@@ -74,8 +74,9 @@ TEST(ScheduleCsv, ReadsPastCommunication) {
 }
 
 TEST(ScheduleCsv, PointsAtTheOffendingCell) {
-  EXPECT_EQ(ErrorOf("0F0,0X1\n1F0\n"),
-            "own.csv:1:5: '0X1' is no action; expected stage, F, B, I or W, and micro-batch, such as 2F0");
+  EXPECT_EQ(
+      ErrorOf("0F0,0X1\n1F0\n"),
+      "own.csv:1:5: '0X1' is not an action; expected stage, F, B, I or W, and micro-batch, such as 2F0");
   for (const char* cell : {"F0", "0F", "0F0x", "-1F0", "0F-1", "0SEND_F", "0SEND_G0", "99999999999F0",
                            "(0F0;)OVERLAP_F_B", "(0F0;0B0)"}) {
     EXPECT_NE(ErrorOf(std::string("0F0\n,, ") + cell + "\n").find("own.csv:2:4: '"), std::string::npos)
@@ -91,7 +92,8 @@ TEST(ScheduleCsv, PointsAtTheOffendingCell) {
 
 TEST(ScheduleCsv, QuotesOnlyTheBeginningOfWhatIsNoText) {
   const auto message = [](const std::string& cell) { return ErrorOf(cell + "\n1F0\n"); };
-  constexpr char kExpected[] = " is no action; expected stage, F, B, I or W, and micro-batch, such as 2F0";
+  constexpr char kExpected[] =
+      " is not an action; expected stage, F, B, I or W, and micro-batch, such as 2F0";
   EXPECT_EQ(message("\x01"
                     "a\xff"
                     "b"),

@@ -190,7 +190,8 @@ TEST_F(StoreTest, AWaitForACountGivesUpAfterItsTimeoutAndNamesTheKey) {
     EXPECT_FALSE(*store->Has("never"));
     const Status no_counter = store->WaitForCount("text", 1, milliseconds(20'000));
     ASSERT_FALSE(no_counter);
-    EXPECT_NE(no_counter.error().message.find("no counter"), std::string::npos) << no_counter.error().message;
+    EXPECT_NE(no_counter.error().message.find("not a counter"), std::string::npos)
+        << no_counter.error().message;
   }
 }
 

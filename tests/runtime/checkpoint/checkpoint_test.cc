@@ -84,7 +84,7 @@ TEST_F(Saved, APipeIsNoFile) {
   const std::string file = checkpoint_ + "/metadata.json";
   std::filesystem::remove(file);
   ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
-  EXPECT_EQ(ErrorOf(checkpoint_), file + ": is no regular file");
+  EXPECT_EQ(ErrorOf(checkpoint_), file + ": is not a regular file");
 }
 
 // Whatever one byte becomes, the result is either an error or the very same values (a change in the white

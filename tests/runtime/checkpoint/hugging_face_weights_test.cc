@@ -365,8 +365,8 @@ TEST(HuggingFaceWeights, OfAModelThatComputesOtherwiseAreRefused) {
       error_of(R"({"model_type": "gemma", "rms_norm_eps": 1e-05})")
           .find("model_type is 'gemma', whose weights would compute something else here: norms add one"),
       std::string::npos);
-  EXPECT_NE(error_of("[").find("is no JSON object"), std::string::npos);
-  EXPECT_NE(error_of(std::string(300'000, '[') + std::string(300'000, ']')).find("is no JSON object"),
+  EXPECT_NE(error_of("[").find("is not a JSON object"), std::string::npos);
+  EXPECT_NE(error_of(std::string(300'000, '[') + std::string(300'000, ']')).find("is not a JSON object"),
             std::string::npos);
 }
 

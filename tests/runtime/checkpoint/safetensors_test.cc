@@ -63,8 +63,8 @@ TEST(Safetensors, OfSixteenBitsAreReadAsFloats) {
 TEST(Safetensors, FilesThatCannotBeAreErrorsThatSayWhy) {
   const std::string eight(8, '\0');
   EXPECT_NE(MessageOf(PathOf("none")).find("cannot be read"), std::string::npos);
-  EXPECT_NE(MessageOf(Write("short", "{}", "", 100)).find("is no safetensors file"), std::string::npos);
-  EXPECT_NE(MessageOf(Write("huge", "{}", "", ~uint64_t{0})).find("is no safetensors file"),
+  EXPECT_NE(MessageOf(Write("short", "{}", "", 100)).find("is not a safetensors file"), std::string::npos);
+  EXPECT_NE(MessageOf(Write("huge", "{}", "", ~uint64_t{0})).find("is not a safetensors file"),
             std::string::npos);
   EXPECT_NE(MessageOf(Write("json", "{x", "")).find("the header is damaged"), std::string::npos);
   EXPECT_NE(MessageOf(Write("list", "[]", "")).find("no JSON object"), std::string::npos);
