@@ -77,11 +77,6 @@ Result<Timeline> Executor::Run(const Program& program, int64_t step, const Execu
   return std::move(run.timeline);
 }
 
-void Executor::ForgetBatches() {
-  if (queued_ == nullptr) return;
-  for (StagedBatch& batch : queued_->batches) batch.step = -1;
-}
-
 Status Executor::Execute(RunState& run, OpIndex index) {
   const Op& op = run.program.ops[index];
   context_.recorder().Note(run.noted_step, index);

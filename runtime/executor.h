@@ -86,8 +86,6 @@ class Executor {
   // BufferValues::Get and Set, between programs. Errors, here and above: the device's, when a copy fails.
   Result<std::span<const float>> Values(const Slice& slice) const { return values_.Get(slice); }
   Status SetValues(const Slice& slice, std::span<const float> values) { return values_.Set(slice, values); }
-  // Called when the data position changes: drops what was loaded ahead of time for the next step.
-  void ForgetBatches();
   struct HostTime {
     OpIndex op = -1;
     Duration host;

@@ -273,7 +273,6 @@ Status RankSession::GoOn(int64_t step, int64_t samples, const std::function<Stat
   if (step > startup) executor_->pool().ResetPeak();  // else the next step does
   step_ = step;
   loader_->GoOn(step, samples);
-  executor_->ForgetBatches();
   return Ok();
 }
 
