@@ -70,7 +70,7 @@ Result<BlockPlace> ExpandableSegments::NewSegment(PoolKey pool, Bytes request) {
   const Bytes addresses = std::max(kAddresses, request).RoundedUpTo(PageOf(pool));
   WT_ASSIGN_OR_RETURN(const uint64_t address, source_->ReserveAddresses(addresses));
   const BlockPlace place = blocks_.AddSegment(address, addresses, pool, BlockState::kUnmapped);
-  segments_[place] = pool;
+  segments_.insert(place);
   return place;
 }
 
@@ -96,7 +96,7 @@ void ExpandableSegments::UnmapFreePages(PoolKey pool) {
 void ExpandableSegments::UnmapWithin(BlockPlace free) {
   const MemoryBlock block = blocks_.at(free);
   const Bytes page = PageOf(block.pool);
-  const BlockPlace segment = std::prev(segments_.upper_bound(free))->first;
+  const BlockPlace segment = *std::prev(segments_.upper_bound(free));
   const Bytes offset(static_cast<int64_t>(free - segment));
   const Bytes before = offset.RoundedUpTo(page) - offset;  // part of a page that the block before uses too
   const int64_t pages = (block.bytes - before).count() / page.count();

@@ -11,7 +11,7 @@
 // the small pool and 20 MiB in the large one.
 #pragma once
 
-#include <map>
+#include <set>
 
 #include "base/result.h"
 #include "base/units.h"
@@ -44,7 +44,7 @@ class ExpandableSegments {
 
   SegmentSource* source_;
   MemoryBlocks& blocks_;
-  std::map<BlockPlace, PoolKey> segments_;  // by their first place
+  std::set<BlockPlace> segments_;  // their first places
   Bytes mapped_;
 };
 

@@ -8,8 +8,10 @@
 //
 // Invariants:
 //   1. heap_ is a 4-ary heap by (time, order): a parent is before its four children, which share a cache line.
-//   2. A slot is in heap_ exactly once, or on the free list; its payload is cold while events move through the heap.
-//   3. Cancel only marks the slot; the event leaves the heap when it comes to the top. An id is good for one use of its slot.
+//   2. A slot is in heap_ exactly once, or on the free list; its payload is cold while events move through
+//      the heap.
+//   3. Cancel only marks the slot; the event leaves the heap when it comes to the top. An id is good for one
+//      use of its slot.
 //   4. Time never goes back: an event is scheduled at now() or later.
 #pragma once
 

@@ -1,15 +1,16 @@
 // A step's time and memory without running every operator: layers, stages and schedules are composed of the
 // parts that repeat. The results equal Predict's for the scenario, to the picosecond and the byte.
 //
-//   ComposedSteps steps;                                                                   // keeps what configurations share
-//   WT_ASSIGN_OR_RETURN(const auto step, steps.Compose(scenario, model, capacity));        // Unsupported: Predict it
+//   ComposedSteps steps;                                                             // keeps what is shared
+//   WT_ASSIGN_OR_RETURN(const auto step, steps.Compose(scenario, model, capacity));  // Unsupported: Predict it
 //   if (step.memory() <= capacity) Duration time = step.Time();
 //
 // Supported: devices that run kernels in queues of their own, with constant costs; transformers with experts
 // in all, some or no layers; stages of at least a layer (the ends of the pipeline may have none); schedules
-// with whole backwards and loop placement; tensor and context parallelism; data.kind none, ddp or zero1; one
-// type throughout, except for autocast, fp8 GEMMs by a recipe that computes each gradient in one operator,
-// and reductions in fp32. FSDP in one stage is stretched instead (stretched_step.h). The rest is Unsupported.
+// with whole or split backwards, in loops or V's; tensor and context parallelism; data.kind none, ddp or
+// zero1; one type throughout, except for autocast, fp8 GEMMs by a recipe that computes each gradient in one
+// operator, and reductions in fp32. FSDP in one stage is stretched instead (stretched_step.h). The rest is
+// Unsupported.
 #pragma once
 
 #include <memory>
