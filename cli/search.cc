@@ -32,6 +32,7 @@
 #include "scenarios/characters.h"
 #include "scenarios/framework_doubts.h"
 #include "scenarios/load.h"
+#include "sim/composed/composed_step.h"
 #include "sim/search/evaluator.h"
 #include "sim/search/space.h"
 
@@ -186,36 +187,13 @@ Status CheckScheduleFiles(const Scenario& scenario) {
 }
 
 // What in the search cannot be composed (sim/composed/composed_step.h) and takes long instead.
-std::vector<std::string_view> SlowSteps(const Scenario& scenario) {
-  std::vector<DataParallelKind> kinds = scenario.search->kind;
-  if (kinds.empty()) kinds.push_back(scenario.parallel.data.kind);
-  const bool pipelines = scenario.parallel.pipeline.size > 1 || !scenario.search->pipeline.empty();
-  std::vector<std::string_view> slow;
-  if (pipelines && Has(kinds, DataParallelKind::kFsdp)) slow.push_back("FSDP in a pipeline");
-  if (Has(kinds, DataParallelKind::kZero2)) slow.push_back("zero2");
-  if (Has(kinds, DataParallelKind::kZero3)) slow.push_back("zero3");
-  if (scenario.model.encoder) slow.push_back("model.encoder");
-  if (scenario.model.has_pattern()) slow.push_back(scenario.model.pattern_block());
-  if (!scenario.model.encoder && scenario.model.position == PositionKind::kRelative)
-    slow.push_back("model.position: relative");
-  if (scenario.optimizer.zero_redundancy) slow.push_back("optimizer.zero_redundancy");
-  if (scenario.optimizer.in_backward) slow.push_back("optimizer.in_backward");
-  std::vector<Offload> offload = scenario.search->offload;
-  if (offload.empty()) offload.push_back(scenario.parallel.data.offload);
-  if (Has(kinds, DataParallelKind::kZero1) && Has(offload, Offload::kOptimizer))
-    slow.push_back("zero1 with parallel.data.offload");
-  const PrecisionSpec& precision = scenario.precision;
-  if (precision.fp8_param_gather && precision.fp8_recipe == Fp8Recipe::kMxfp8 &&
-      scenario.parallel.data.overlap_param_gather)
-    slow.push_back("precision.fp8_param_gather with mxfp8 and overlap_param_gather");
-  const std::vector<bool>& overlap = scenario.search->expert_overlap;
-  if (overlap.empty() ? scenario.parallel.expert.overlap : Has(overlap, true))
-    slow.push_back("parallel.expert.overlap");
-  const std::vector<bool>& away = scenario.search->activation_offload;
-  const bool is_stretched =
-      !pipelines && kinds == std::vector{DataParallelKind::kFsdp} && scenario.activation_offload_layers == 0;
-  if (!is_stretched && (away.empty() ? scenario.activation_offload : Has(away, true)))
-    slow.push_back("activation_offload");
+std::vector<std::string> SlowSteps(const Scenario& scenario, const SearchSpace& space) {
+  std::vector<std::string> slow;
+  if (scenario.model.kind != ModelKind::kTransformer) return slow;  // a model of few operators
+  for (const Configuration& configuration : space.legal) {
+    const Status composable = CheckComposable(ScenarioOf(scenario, configuration));
+    if (!composable && !Has(slow, composable.error().message)) slow.push_back(composable.error().message);
+  }
   return slow;
 }
 
@@ -283,7 +261,7 @@ Result<int> SearchCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, OutlineOf(scenario)));
   NoteCosts(options, costs, scenario);
   WT_ASSIGN_OR_RETURN(const SearchSpace space, SpaceFor(scenario, costs));
-  if (const std::vector<std::string_view> slow = SlowSteps(scenario); !slow.empty())
+  if (const std::vector<std::string> slow = SlowSteps(scenario, space); !slow.empty())
     Note(options,
          fmt::format("predicted operator by operator, which takes up to seconds for each configuration "
                      "of a large model: {}",

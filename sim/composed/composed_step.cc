@@ -17,6 +17,7 @@
 #include "plan/message_protocol.h"
 #include "plan/model.h"
 #include "scenarios/derived.h"
+#include "scenarios/words.h"
 #include "sim/composed/assembled_step.h"
 #include "sim/composed/step_course.h"
 #include "sim/composed/stretched_step.h"
@@ -156,10 +157,7 @@ class Keys {
   const std::string axes_, layer_cost_;
 };
 
-Status CheckAlike(const ClusterSpec& cluster, const CostModel& model) {
-  const bool has_topology = !cluster.topology.preset.empty() || !cluster.topology.links.empty();
-  if (cluster.jitter != 0 || cluster.straggler || cluster.slow_link || has_topology)
-    return Unsupported("ranks that are not alike");
+Status CheckAlike(const CostModel& model) {
   if (model.has_links()) return Unsupported("collectives that share cards");
   if (model.host_computes() || model.cores_per_node() != 0 || model.CommonMode(0) != 1 ||
       model.CommonMode(1) != 1)
@@ -173,7 +171,18 @@ bool AdaptsFirstProducts(const ModelSpec& model) {
          model.HasAdapter(LoraTarget::kKeys) || model.HasAdapter(LoraTarget::kValues);
 }
 
-Status CheckComposable(const Scenario& s) {
+// Ranks must be alike.
+Status CheckCluster(const ClusterSpec& cluster) {
+  if (cluster.jitter != 0) return Unsupported("cluster.jitter");
+  if (cluster.straggler) return Unsupported("cluster.straggler");
+  if (cluster.slow_link) return Unsupported("cluster.slow_link");
+  if (!cluster.topology.preset.empty() || !cluster.topology.links.empty())
+    return Unsupported("cluster.topology");
+  return Ok();
+}
+
+// For steps that are not stretched.
+Status CheckParts(const Scenario& s) {
   const bool kinds = s.parallel.data.kind == DataParallelKind::kNone ||
                      s.parallel.data.kind == DataParallelKind::kDdp ||
                      s.parallel.data.kind == DataParallelKind::kZero1;
@@ -181,36 +190,41 @@ Status CheckComposable(const Scenario& s) {
   const int64_t copies = s.parallel.data.size * s.parallel.context.size;
   const bool whole_shards = s.parallel.data.shard_size == 0 || s.parallel.data.shard_size == copies;
   if (s.model.kind != ModelKind::kTransformer) return Unsupported("another model");
-  if (!kinds || s.parallel.data.offload != Offload::kNone ||
-      s.parallel.data.sync != GradientSync::kLastMicroBatch)
-    return Unsupported("another strategy");
-  if (SharesUpdates(s)) return Unsupported("ranks that update different parameters");
-  if (s.optimizer.in_backward) return Unsupported("an optimizer that works in backward");
-  if (s.model.encoder) return Unsupported("layers of an encoder before others");
-  if (s.model.has_pattern()) return Unsupported("layers with and without attention or an MLP");
-  if (s.model.position == PositionKind::kRelative) return Unsupported("biases that layers share");
-  if (s.parallel.expert.overlap) return Unsupported("passes of two micro-batches that take turns");
-  if (PredictsBeforeLastStage(s)) return Unsupported("modules that predict tokens before the last stage");
-  if (s.cross_entropy_chunks > 1) return Unsupported("a head that works in backward");
-  if (s.run.cuda_graphs && !HasGraphsOfLayers(s)) return Unsupported("launches of several layers' operators");
-  if (s.activation_offload) return Unsupported("activations that leave the device");
+  if (!kinds) return Unsupported("{}", WordOf(s.parallel.data.kind));
+  if (s.parallel.data.offload != Offload::kNone)
+    return Unsupported("{} with parallel.data.offload", WordOf(s.parallel.data.kind));
+  if (s.parallel.data.sync != GradientSync::kLastMicroBatch)
+    return Unsupported("parallel.data.sync: {}", WordOf(s.parallel.data.sync));
+  if (SharesUpdates(s)) return Unsupported("optimizer.zero_redundancy");
+  if (s.optimizer.in_backward) return Unsupported("optimizer.in_backward");
+  if (s.model.encoder) return Unsupported("model.encoder");
+  if (s.model.has_pattern()) return Unsupported("{}", s.model.pattern_block());
+  if (s.model.position == PositionKind::kRelative) return Unsupported("model.position: relative");
+  if (s.parallel.expert.overlap) return Unsupported("parallel.expert.overlap");
+  if (PredictsBeforeLastStage(s))
+    return Unsupported("parallel.pipeline.mtp: {}", WordOf(s.parallel.pipeline.mtp));
+  if (s.cross_entropy_chunks > 1) return Unsupported("cross_entropy_chunks");
+  if (s.run.cuda_graphs && !HasGraphsOfLayers(s)) return Unsupported("run.cuda_graphs");
+  if (s.activation_offload) return Unsupported("activation_offload");
   const bool recomputes_some = s.recompute == Recompute::kFull && s.RecomputesSomeLayers();
-  if (recomputes_some && (s.recompute_every > 1 || !s.model.HasAlikeLayers() || s.model.mtp))
-    return Unsupported("layers that are recomputed beside others");
+  if (recomputes_some && s.recompute_every > 1) return Unsupported("recompute_every");
+  if (recomputes_some && (!s.model.HasAlikeLayers() || s.model.mtp))
+    return Unsupported("recompute_layers of layers that are not alike");
   // Backward ends within the first layer, so that it is none of several units' layers; and behind its
   // attention, so that it looks like any other from the next layer. (If the MLP takes the same stream, it
   // does not.)
   if (s.model.lora && (!s.model.HasAlikeLayers() || !AdaptsFirstProducts(s.model) ||
                        s.model.parallel_residual != ParallelResidual::kNone))
-    return Unsupported("a first layer with little of a backward");
-  if (s.precision.fp8_recipe == Fp8Recipe::kRowwise)
-    return Unsupported("gradients that several operators make");
+    return Unsupported("model.lora of such layers or targets");
+  // Several operators make a gradient.
+  if (s.precision.fp8_recipe == Fp8Recipe::kRowwise) return Unsupported("precision.fp8_recipe: rowwise");
   const bool reduces_as_is =
       s.precision.reduce == Precision::kFp32 || s.precision.reduce == s.precision.param;
-  if (is_zero && (!whole_shards || !reduces_as_is)) return Unsupported("other shards");
+  if (is_zero && !whole_shards) return Unsupported("parallel.data.shard_size");
+  if (is_zero && !reduces_as_is) return Unsupported("precision.reduce");
   if (s.precision.fp8_param_gather && s.precision.fp8_recipe == Fp8Recipe::kMxfp8 &&
       s.parallel.data.overlap_param_gather)
-    return Unsupported("weights that are converted when they have come");
+    return Unsupported("precision.fp8_param_gather with mxfp8 and overlap_param_gather");
   const std::vector<int64_t>& balance = s.parallel.pipeline.balance;
   const int64_t ranks = s.parallel.pipeline.size;
   if (ranks > 1 && (balance.empty() || static_cast<int64_t>(balance.size()) % ranks != 0))
@@ -224,6 +238,12 @@ bool IsV(const PipelineWalk& walk) {
 }
 
 }  // namespace
+
+Status CheckComposable(const Scenario& scenario) {
+  WT_RETURN_IF_ERROR(CheckCluster(scenario.cluster));
+  const bool is_stretched = scenario.parallel.data.kind == DataParallelKind::kFsdp;
+  return is_stretched ? CheckStretchable(scenario) : CheckParts(scenario);
+}
 
 struct ComposedSteps::Step::Content : AssembledStep {
   std::optional<StretchedStep> stretched;  // if set, only `peak` is set besides
@@ -244,10 +264,10 @@ Duration ComposedSteps::Step::Time() const {
 class ComposedSteps::Parts {
  public:
   Result<Step> Compose(const Scenario& scenario, const CostModel& model, Bytes capacity) {
-    WT_RETURN_IF_ERROR(CheckAlike(scenario.cluster, model));
+    WT_RETURN_IF_ERROR(CheckAlike(model));
+    WT_RETURN_IF_ERROR(CheckComposable(scenario));
     if (scenario.parallel.data.kind == DataParallelKind::kFsdp)
       return ComposeStretched(scenario, model, capacity);
-    WT_RETURN_IF_ERROR(CheckComposable(scenario));
     const Keys keys(scenario, model);
     WT_ASSIGN_OR_RETURN(const auto groups, groups_.Find(keys.Mesh(), [&] { return MeshGroupsOf(scenario); }));
     composed::Costs costs(model);
@@ -297,7 +317,7 @@ class ComposedSteps::Parts {
 
  private:
   Result<Step> ComposeStretched(const Scenario& scenario, const CostModel& model, Bytes capacity) {
-    WT_RETURN_IF_ERROR(CheckStretchable(scenario));
+    if (!IsLonger(scenario)) return Unsupported("a step that is as short");
     WT_ASSIGN_OR_RETURN(const auto once,
                         once_.Find(OnceKey(scenario) + LayerCostKey(model), [&] { return OnceOf(scenario, model); }));
     auto content = std::make_unique<Step::Content>();

@@ -22,6 +22,10 @@
 
 namespace windtunnel {
 
+// Unsupported for what is never composed: names it, such as "cluster.jitter" or "zero2". Compose may refuse
+// other scenarios for their costs, or for parts that are not alike.
+Status CheckComposable(const Scenario& scenario);
+
 class ComposedSteps {
  public:
   ComposedSteps();

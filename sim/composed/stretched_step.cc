@@ -458,21 +458,23 @@ Result<OncePerStep> OnceOf(const Scenario& scenario, const CostModel& model) {
 Status CheckStretchable(const Scenario& s) {
   const DataParallelSpec& data = s.parallel.data;
   if (s.model.kind != ModelKind::kTransformer) return Unsupported("another model");
-  if (s.model.encoder || s.model.position == PositionKind::kRelative)
-    return Unsupported("what all layers of a stack share");
-  if (s.model.has_pattern()) return Unsupported("layers with and without attention or an MLP");
-  if (data.kind != DataParallelKind::kFsdp || s.parallel.pipeline.size > 1)
-    return Unsupported("another strategy");
-  if (s.optimizer.in_backward) return Unsupported("an optimizer that works in backward");
+  if (s.model.encoder) return Unsupported("model.encoder");
+  if (s.model.position == PositionKind::kRelative) return Unsupported("model.position: relative");
+  if (s.model.has_pattern()) return Unsupported("{}", s.model.pattern_block());
+  if (data.kind != DataParallelKind::kFsdp) return Unsupported("another strategy");
+  if (s.parallel.pipeline.size > 1) return Unsupported("FSDP in a pipeline");
+  if (s.optimizer.in_backward) return Unsupported("optimizer.in_backward");
   // A unit is a layer.
-  if (data.wrap.kind != WrapPolicy::Kind::kBlock) return Unsupported("other units");
-  if (s.run.cuda_graphs) return Unsupported("launches of several operators");
+  if (data.wrap.kind != WrapPolicy::Kind::kBlock) return Unsupported("parallel.data.wrap");
+  if (s.run.cuda_graphs) return Unsupported("run.cuda_graphs");
   if (s.recompute == Recompute::kFull && s.RecomputesSomeLayers())
-    return Unsupported("layers that are recomputed beside others");
-  if (s.activation_offload_layers > 0) return Unsupported("layers whose activations leave beside others");
-  const bool is_longer =
-      RhythmOf(s.model).units > UnitsToCompile(s).all + 1 || s.batch.accumulate > kMicroBatches + 1;
-  return is_longer ? Ok() : Unsupported("a step that is as short");
+    return Unsupported("{}", s.recompute_every > 1 ? "recompute_every" : "recompute_layers");
+  if (s.activation_offload_layers > 0) return Unsupported("activation_offload_layers");
+  return Ok();
+}
+
+bool IsLonger(const Scenario& s) {
+  return RhythmOf(s.model).units > UnitsToCompile(s).all + 1 || s.batch.accumulate > kMicroBatches + 1;
 }
 
 Result<StretchedStep> Stretch(const Scenario& scenario, const CostModel& model, const OncePerStep& once,

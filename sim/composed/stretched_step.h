@@ -49,7 +49,10 @@ struct StretchedStep {
 Result<StretchedStep> Stretch(const Scenario& scenario, const CostModel& model, const OncePerStep& once,
                               int64_t capacity);
 
-// Unsupported for models, strategies and stages that Stretch does not cover. (Not checked: clusters, costs.)
+// Unsupported for models, strategies and stages that Stretch does not cover: names them. (Not checked:
+// clusters, costs.)
 Status CheckStretchable(const Scenario& scenario);
+// Whether the step has more layers or micro-batches than Stretch compiles. REQUIRES: it can be stretched.
+bool IsLonger(const Scenario& scenario);
 
 }  // namespace windtunnel::composed

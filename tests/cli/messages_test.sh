@@ -348,6 +348,14 @@ status=$?
 { [ $status = 1 ] && grep -q '^windtunnel: interrupted' err.txt; } || [ $status = 0 ] ||
   { echo "FAILED: an interrupted search: $status, $(cat err.txt)"; failures=$((failures + 1)); }
 
+# What a search does not compose is named.
+slow='^windtunnel: predicted operator by operator, .* of a large model:'
+expect 0 "$slow cluster.jitter$" search gpt.yaml --set cluster.jitter=0.1 --set 'search={micro: [1, 2]}'
+expect 0 "$slow recompute_every$" search gpt.yaml --set recompute_every=2 --set 'search={recompute: [none, full]}'
+expect 0 "$slow zero2$" search gpt.yaml --set 'search={kind: [zero1, zero2], data: [2]}' --set cluster.devices_per_node=2 \
+  --set parallel.data.kind=ddp --set parallel.data.size=2
+"$windtunnel" search gpt.yaml --set 'search={micro: [1, 2]}' 2>&1 | grep "$slow" && { echo 'FAILED: a search is said to be slow'; failures=$((failures + 1)); }
+
 # Numbers and help.
 expect_line 2 "'-1' is not a whole number from 0 to 9223372036854775807" predict gpt.yaml --seed -1
 expect_line 2 "'abc' is not a whole number" predict gpt.yaml --seed abc
