@@ -133,6 +133,9 @@ class Transformer : public Model {
   void RegisterAttention(Role& role, const std::string& prefix, TransformerBlock& block);
   void RegisterStateSpace(Role& role, const std::string& prefix, TransformerBlock& block);
   void RegisterDeltaNet(Role& role, const std::string& prefix, TransformerBlock& block);
+  StateSpace BeginStateSpace(const std::string& prefix) const;
+  void AddStateParameter(Role& role, ModuleId module, StateSpace& model, const char* suffix,
+                         std::vector<int64_t> shape, ParameterInit init, std::vector<int64_t> blocks);
   // Nothing if positions are of another kind.
   std::optional<RelativePositions> RegisterRelative(Role& role, const std::string& name,
                                                     const TokenStream& stream, bool causal);
@@ -168,8 +171,8 @@ class Transformer : public Model {
                      BlockActivations& saved);
   void ProjectQkv(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void PrepareHeads(const LayerContext& c, const TransformerBlock& block, Slice qkv, BlockActivations& saved);
-  // Model spec's attention_gate: takes what the first projection gives apart, multiplies attention's output,
-  // and puts the gradients together again, one part for each layer.
+  // Gates (plan/transformer_gates.cc). With ModelSpec::attention_gate: splits the first projection's output,
+  // multiplies attention's output by the gate, and joins the gradients, one part for each layer.
   Slice TakeGateApart(const LayerContext& c, const TransformerBlock& block, Slice outputs,
                       BlockActivations& saved);
   void GateAttention(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
