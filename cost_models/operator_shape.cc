@@ -162,6 +162,11 @@ class Shaper {
     Main("gradients", static_cast<double>(u.elements), DType::kFloat32);
     shape.count = static_cast<double>(u.tensors);
   }
+  void operator()(const Orthonormalize& o) {
+    Main("columns", static_cast<double>(o.rows * o.columns), o.dtype);
+    shape.count = static_cast<double>(o.columns) - 1;  // for each of which those before it matter
+    Says("gram_schmidt", o.columns <= 2 || o.dtype != DType::kFloat32);
+  }
   void operator()(const GradientNorm& g) {
     Main("gradients", static_cast<double>(g.elements), g.dtype);
     shape.count = static_cast<double>(g.tensors);

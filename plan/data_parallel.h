@@ -83,6 +83,8 @@ class DataParallel : public ParameterHooks {
   virtual void BeginEvaluation(ProgramBuilder&) {}
   // The number of first steps that differ from the steady one.
   virtual int64_t startup_steps() const { return 1; }
+  // How many programs these have; the last one is that of all further of these steps.
+  virtual int64_t startup_programs() const { return startup_steps(); }
   // Whether later programs depend on the first step's, which must then be built first.
   virtual bool learns() const { return false; }
 };

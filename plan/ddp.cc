@@ -22,7 +22,7 @@ DType TypeOfGradients(const Role& role, const std::vector<Slice>& values) {
 }  // namespace
 
 DdpReducer::DdpReducer(Role& role, const Scenario& scenario, CollectiveStream& collectives,
-                       CollectiveStream& experts, std::vector<Slice> values, DType reduce)
+                       CollectiveStream& experts, std::vector<Slice> values, DType reduce, StreamId host)
     : role_(role),
       spec_(scenario.parallel.data),
       collectives_(collectives),
@@ -32,6 +32,8 @@ DdpReducer::DdpReducer(Role& role, const Scenario& scenario, CollectiveStream& c
       reduce_(reduce),
       limits_(BucketLimits(scenario, SizeOf(type_))),
       trained_(TrainedOf(role.parameters)),
+      as_pytorch_(CompressesAsPytorch(scenario)),
+      host_(host),
       holds_value_(role.parameters.size(), false) {
   WT_CHECK(!spec_.gradient_as_bucket_view || type_ == reduce_);
   // DeepSpeed's stage 0 reduces behind backward (runtime/engine.py, allreduce_gradients).
@@ -94,7 +96,13 @@ std::vector<DdpReducer::Bucket> DdpReducer::MakeBuckets(const std::vector<int>& 
   return buckets;
 }
 
+// Gradients that are compressed lie together, before the others.
 void DdpReducer::Place(Bucket& bucket, int index, std::string name, BufferUse use) {
+  if (spec_.powersgd) {
+    std::stable_partition(bucket.parameters.begin(), bucket.parameters.end(), [&](int parameter) {
+      return CompressedRank(*spec_.powersgd, role_.parameters[parameter]) > 0;
+    });
+  }
   const Category category = spec_.gradient_as_bucket_view ? Category::kGradients : Category::kCommunication;
   int64_t elements = 0;
   for (int parameter : bucket.parameters) elements += role_.parameters[parameter].elements;
@@ -166,6 +174,8 @@ void DdpReducer::BeginStep(ProgramBuilder& builder, int64_t step) {
   if (own_gradients_) own_gradients_->ZeroGrad(builder, /*alive_at_start=*/step > 0);
   std::fill(holds_value_.begin(), holds_value_.end(), false);
   if (step == 1 && !spec_.find_unused_parameters) Rebuild();
+  if (step == 1 && spec_.powersgd) PrepareCompression();
+  compresses_ = spec_.powersgd && step >= spec_.powersgd->start_step;
 }
 
 // Rank 0's order reaches the others by two int32 broadcasts: the buckets' parameters and count, and their
@@ -184,6 +194,18 @@ void DdpReducer::Rebuild() {
   }
   for (const Bucket& bucket : buckets_) builder_->Alloc(bucket.whole.buffer);
   for (const Bucket& bucket : old) builder_->Free(bucket.whole.buffer);
+}
+
+void DdpReducer::PrepareCompression() {
+  builder_->SetPhase(Phase::kGradientSync);
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const Bucket& bucket = buckets_[i];
+    std::vector<Slice> slots;
+    for (int parameter : bucket.parameters) slots.push_back(slot_[parameter]);
+    compressed_.emplace_back(role_, *spec_.powersgd, *bucket.collectives, fmt::format("bucket {}", i),
+                             bucket.whole, bucket.parameters, slots, as_pytorch_);
+    compressed_.back().Allocate(*builder_);
+  }
 }
 
 void DdpReducer::BeginReduction() {
@@ -218,12 +240,13 @@ void DdpReducer::Ready(int index, bool is_last) {
   if (ready_++ == 0) BeginReduction();
   if (ready_order_.size() < trained_.size()) ready_order_.push_back(index);
   is_last_reduction_ = is_last;
-  const double share = 1.0 / static_cast<double>(SharingRanks(index));
+  // Compressed gradients become the mean when they are copied back.
+  const double share = compresses_ ? 1 : 1.0 / static_cast<double>(SharingRanks(index));
   const std::string& name = role_.parameters[index].name;
   if (own_gradients_) {
     builder_->Add(Copy{.elements = slot_[index].elements, .from = type_, .to = reduce_, .scale = share}, name,
                   {own_gradients_->Place(index)}, {slot_[index]});
-  } else {
+  } else if (share != 1) {
     builder_->Add(Scale{slot_[index].elements, share, type_}, name, {slot_[index]}, {slot_[index]});
   }
   --buckets_[bucket_of_[index]].pending;
@@ -238,9 +261,22 @@ void DdpReducer::LaunchReadyBuckets() {
 }
 
 void DdpReducer::Launch(Bucket& bucket, size_t index) {
+  if (compresses_) return Compress(index);
   bucket.launched = bucket.collectives->AllReduce(*builder_, bucket.whole, fmt::format("bucket {}", index),
                                                   {builder_->LastCompute()});
   builder_->Carries(bucket.launched, bucket.parameters);
+}
+
+void DdpReducer::Compress(size_t index) {
+  compressed_[index].ReduceLeft(*builder_);
+  if (!as_pytorch_) {
+    if (index > 0) compressed_[index - 1].ReduceRight(*builder_);
+    return;
+  }
+  compressed_[index].ReduceRight(*builder_);
+  compressed_[index].Decompress(*builder_);
+  if (host_ >= 0)
+    builder_->Add(HostWait{}, fmt::format("bucket {}", index), {}, {}, builder_->BeforeNextCompute(), host_);
 }
 
 // Sums over ranks which parameters were used: those that no rank used keep their gradient.
@@ -255,14 +291,18 @@ void DdpReducer::EndBackward() {
   builder_->SetPhase(Phase::kGradientSync);
   LaunchReadyBuckets();
   WT_CHECK_EQ(next_bucket_, buckets_.size());
+  const bool decompresses = compresses_ && !as_pytorch_;
+  if (decompresses) compressed_.back().ReduceRight(*builder_);
   if (used_map_.buffer >= 0) ReduceUsedParameters();
   for (const CollectiveStream* stream : {&collectives_, &experts_}) {
     const bool waits = stream->ranks() > 1 && (used_map_.buffer >= 0 || !own_gradients_);
     builder_->WaitBeforeNextCompute(waits ? builder_->LastOn(stream->stream()) : -1);
   }
-  for (const Bucket& bucket : buckets_) {
+  for (size_t index = 0; index < buckets_.size(); ++index) {
+    const Bucket& bucket = buckets_[index];
+    if (decompresses) compressed_[index].Decompress(*builder_);
     for (int parameter : bucket.parameters) {
-      const double ranks = collectives_.ranks(), sharing = SharingRanks(parameter);
+      const double ranks = collectives_.ranks(), sharing = compresses_ ? 1 : SharingRanks(parameter);
       const double share = is_last_reduction_ ? sharing / ranks : 1;
       if (!own_gradients_) {
         if (share != 1)

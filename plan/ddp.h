@@ -9,13 +9,19 @@
 // A ready gradient is copied into its bucket, divided by the number of ranks. A full bucket is all-reduced on
 // the group's stream, strictly in bucket order, while backward goes on. After backward every bucket is waited
 // for in order and copied back. With gradient_as_bucket_view gradients live in the buckets, without copies.
+//
+// With parallel.data.powersgd, from its start_step on, a full bucket is compressed instead (plan/powersgd.h).
+// What a bucket computes between its all-reduces is done once the next bucket is full, or backward over. With
+// PyTorch it is done at once, and the host waits until the bucket is decompressed: its hook synchronises.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "plan/collectives.h"
 #include "plan/parameter_gradients.h"
+#include "plan/powersgd.h"
 
 namespace windtunnel {
 
@@ -26,9 +32,9 @@ class DdpReducer {
   // REQUIRES: both types are the same with gradient_as_bucket_view.
   // `experts`: the ranks over which gradients of experts (Parameter::is_of_experts) are reduced, in buckets
   // of their own. They, too, become shares of the mean over `collectives`, from all of which their tokens
-  // come.
+  // come. `host`: the stream for HostWait; -1 where the host computes.
   DdpReducer(Role& role, const Scenario& scenario, CollectiveStream& collectives, CollectiveStream& experts,
-             std::vector<Slice> values, DType reduce);
+             std::vector<Slice> values, DType reduce, StreamId host);
 
   // Broadcasts parameters from rank 0 and allocates the first buckets. Once, in the initialisation program.
   void Initialize(ProgramBuilder& builder);
@@ -37,8 +43,13 @@ class DdpReducer {
   // Once every parameter's gradient is in its bucket: waits for all buckets and copies them back.
   void EndBackward();
 
-  // First steps that differ from the steady one: step 0, and step 1 if buckets are rebuilt in it.
-  int64_t startup_steps() const { return spec_.find_unused_parameters ? 1 : 2; }
+  // First steps that differ from the steady one: step 0, step 1 if buckets are rebuilt in it, and those
+  // before gradients are compressed, which from step 2 on are alike.
+  int64_t startup_steps() const {
+    if (spec_.powersgd) return spec_.powersgd->start_step;
+    return spec_.find_unused_parameters ? 1 : 2;
+  }
+  int64_t startup_programs() const { return std::min<int64_t>(startup_steps(), 3); }
 
   Slice Gradient(int index);
   // Where the optimizer finds the gradient in this program.
@@ -66,6 +77,8 @@ class DdpReducer {
   void BroadcastParameters(CollectiveStream& collectives, std::vector<int> parameters);
   std::vector<int> WithExperts(const std::vector<int>& parameters, bool of_experts) const;
   void Place(Bucket& bucket, int index, std::string name, BufferUse use);
+  void PrepareCompression();
+  void Compress(size_t index);
   void Launch(Bucket& bucket, size_t index);
   void LaunchReadyBuckets();
   void ReduceUsedParameters();
@@ -80,6 +93,10 @@ class DdpReducer {
   ProgramBuilder* builder_ = nullptr;
   std::unique_ptr<ParameterGradients> own_gradients_;  // absent with gradient_as_bucket_view
   std::vector<Bucket> buckets_;
+  std::vector<CompressedBucket> compressed_;  // as buckets_, once they are final; else empty
+  bool compresses_ = false;                   // in this step
+  const bool as_pytorch_;                     // compresses as PyTorch's hook
+  const StreamId host_;
   std::vector<int> bucket_of_;
   std::vector<Slice> slot_;       // each parameter's place in its bucket
   std::vector<int> ready_order_;  // recorded in the first synchronised backward

@@ -358,6 +358,11 @@ std::string KeyOf(const GradientNorm& g) {
 
 std::string KeyOf(const SquareRoot&) { return "square_root"; }
 
+std::string KeyOf(const Orthonormalize& o) {
+  return fmt::format(FMT_COMPILE("orthonormalize{} rows={} columns={}"), OtherThanFp32(o.dtype), o.rows,
+                     o.columns);
+}
+
 std::string KeyOf(const ClipGradients& c) {
   return fmt::format(FMT_COMPILE("clip{} n={} tensors={}"), OtherThanFp32(c.dtype), c.elements, c.tensors);
 }
@@ -511,6 +516,7 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const UnscaleGradients&) { return std::string_view("unscale"); },
                                [](const UpdateLossScale&) { return std::string_view("loss_scale"); },
                                [](const GradientNorm&) { return std::string_view("gradient_norm"); },
+                               [](const Orthonormalize&) { return std::string_view("orthonormalize"); },
                                [](const SquareRoot&) { return std::string_view("gradient_norm"); },
                                [](const ClipGradients&) { return std::string_view("clip"); },
                                [](const OptimizerUpdate&) { return std::string_view("optimizer"); },

@@ -22,8 +22,8 @@ using AnyKind = std::variant<
     ActivationForward, ActivationBackward, GateForward, GateBackward, EmbeddingForward, EmbeddingBackward,
     CrossEntropy, VocabParallelMaximum, VocabParallelSums, VocabParallelLoss, MeanSquaredError, Copy,
     Quantize, Dequantize, Scale, PackShards, UnpackShards, CopyTensors, Fill, UnscaleGradients,
-    UpdateLossScale, GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate, MuonDirection, MuonUpdate,
-    InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait>;
+    UpdateLossScale, GradientNorm, Orthonormalize, SquareRoot, ClipGradients, OptimizerUpdate, MuonDirection,
+    MuonUpdate, InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait>;
 
 template <typename T>
 concept OneOfTheKinds = !std::derived_from<T, AnyKind>;

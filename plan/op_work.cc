@@ -252,6 +252,7 @@ Bytes BytesOf(const Fill& f) { return SizeOf(f.dtype) * f.elements; }
 Bytes BytesOf(const UnscaleGradients& u) { return F32(2 * u.elements); }
 Bytes BytesOf(const UpdateLossScale&) { return F32(1 + 2 * kLossScaleNumbers); }
 Bytes BytesOf(const GradientNorm& g) { return SizeOf(g.dtype) * g.elements; }
+Bytes BytesOf(const Orthonormalize& o) { return SizeOf(o.dtype) * (2 * o.rows * o.columns); }
 Bytes BytesOf(const SquareRoot&) { return Bytes(8); }
 Bytes BytesOf(const ClipGradients& c) { return SizeOf(c.dtype) * (2 * c.elements); }
 Bytes BytesOf(const OptimizerUpdate& o) {

@@ -41,7 +41,8 @@ struct Gemm {
   bool of_blocks = false;  // scales are per block of 128 numbers and of 128 x 128 (Fp8Recipe::kBlock)
   // Predicted only: one of `parts` equal GEMMs of one operator, `streams` of which run concurrently.
   int streams = 1, parts = 1;
-  // Of the optimizer (plan/muon.h): neither forward nor backward. Only these have other factors than 1.
+  // Of the optimizer (plan/muon.h) or of compressed gradients (plan/powersgd.h): neither forward nor
+  // backward. Only these have other factors than 1.
   bool of_optimizer = false;
   float alpha = 1, beta = 1;
 };

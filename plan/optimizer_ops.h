@@ -1,5 +1,5 @@
-// The operators of the loss scale and of the optimizer. Operands and types are described as in plan/ops.h, of
-// which this is a part.
+// The operators of the loss scale, of compressed gradients and of the optimizer. Operands and types are
+// described as in plan/ops.h, of which this is a part.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,13 @@ struct GradientNorm {
   bool squared = false;
   std::vector<int> replicas = {};  // by gradient
   DType dtype = DType::kFloat32;   // other types are predicted only, here and below
+};
+
+// The columns of x[rows,columns] become orthonormal, one after another (Gram-Schmidt, in fp32, each column
+// twice). A column that depends on those before it becomes zero. reads: x; writes: x.
+struct Orthonormalize {
+  int64_t rows = 0, columns = 0;
+  DType dtype = DType::kFloat32;
 };
 
 // x = sqrt(x) of one fp32 scalar in place. reads: x; writes: x.

@@ -5,6 +5,7 @@
 //   for (int step = 0; step < n; ++step) execute(plan.roles[0].StepProgram(step));
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -134,6 +135,7 @@ struct Role {
   std::vector<Parameter> parameters;
   Program initialize;            // parameters, initial broadcast, first buckets
   std::vector<Program> startup;  // the first steps, if they differ from the steady one
+  int64_t repeats_until = 0;     // the last program of `startup` is that of all further steps before this one
   Program steady;
   // Run after the values between steps (Parameter::values) have been replaced: updates what is derived from
   // them (16-bit copies, the parts that other ranks have). May run between any two programs.
@@ -148,8 +150,10 @@ struct Role {
 
   // The program of step 0, 1, …
   const Program& StepProgram(int64_t step) const {
-    return step < static_cast<int64_t>(startup.size()) ? startup[step] : steady;
+    if (step < static_cast<int64_t>(startup.size())) return startup[step];
+    return step < repeats_until ? startup.back() : steady;
   }
+  int64_t FirstSteadyStep() const { return std::max(static_cast<int64_t>(startup.size()), repeats_until); }
 };
 
 struct ModelStatistics {

@@ -25,6 +25,7 @@ class Replicated : public DataParallel {
   void Update(ProgramBuilder& b, bool first) override;
   void Restore(ProgramBuilder& b) override { parameters_.Restore(b); }
   int64_t startup_steps() const override { return reducer_ ? reducer_->startup_steps() : 1; }
+  int64_t startup_programs() const override { return reducer_ ? reducer_->startup_programs() : 1; }
 
   Slice Values(int index) override { return parameters_.values()[index]; }
   Slice Gradient(int index) override {
@@ -68,9 +69,9 @@ Replicated::Replicated(const StrategyContext& context)
       parameters_(context.role, context.scenario, context.tensor, context.expert.ranks(), PartsOf(context),
                   SharingOf(context)) {
   if (context.dense.all.ranks() > 1) {
-    reducer_ =
-        std::make_unique<DdpReducer>(role_, context.scenario, context.dense.all, context.of_experts.all,
-                                     parameters_.values(), TypeOf(context.scenario.precision.reduce));
+    reducer_ = std::make_unique<DdpReducer>(role_, context.scenario, context.dense.all,
+                                            context.of_experts.all, parameters_.values(),
+                                            TypeOf(context.scenario.precision.reduce), context.host);
   } else {
     gradients_ = std::make_unique<ParameterGradients>(role_, TypesOf(context.scenario.precision).storage);
   }

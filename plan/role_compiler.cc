@@ -7,6 +7,7 @@
 
 #include "plan/loss_scaling.h"
 #include "plan/message_protocol.h"
+#include "plan/powersgd.h"
 #include "plan/step_end.h"
 #include "scenarios/derived.h"
 
@@ -167,6 +168,7 @@ Status RoleCompiler::MakeStrategy() {
     if (is_zero3 && scenario_.parallel.data.overlap)
       context.reductions = AddStream(StreamKind::kCopy, "reductions");
   }
+  if (CompressesAsPytorch(scenario_) && !host_computes()) context.host = HostStream();
   if (scenario_.activation_offload && !host_computes()) {
     // Copies to the device share the link with those of offloaded parameters.
     const bool is_shared =
@@ -196,8 +198,9 @@ Result<Role> RoleCompiler::Compile(const CompileOptions& options) {
       role_.losses.push_back(Slice{losses.buffer, i * each, each});
   }
   role_.initialize = Initialize();
-  const int64_t startup = strategy_->startup_steps();
-  for (int64_t step = 0; (options.starts_up || strategy_->learns()) && step < startup; ++step) {
+  const int64_t startup = strategy_->startup_steps(), programs = strategy_->startup_programs();
+  if (options.starts_up && programs < startup) role_.repeats_until = startup;
+  for (int64_t step = 0; (options.starts_up || strategy_->learns()) && step < programs; ++step) {
     Program program = Step(step, fmt::format("step {}", step), options.computes);
     if (options.starts_up) role_.startup.push_back(std::move(program));
   }

@@ -121,6 +121,10 @@ Change ShardBy(DataParallelKind kind) {
       scenario.optimizer.zero_redundancy = false;
       remedy.settings.emplace_back("optimizer.zero_redundancy=false");
     }
+    if (data.powersgd) {
+      data.powersgd.reset();
+      remedy.settings.emplace_back("parallel.data.powersgd=null");
+    }
     if (data.kind == DataParallelKind::kZero3 && data.sync == GradientSync::kLastMicroBatch &&
         !scenario.derived.sync) {
       data.sync = GradientSync::kEveryMicroBatch;

@@ -31,8 +31,8 @@ constexpr double kCheckSeconds = 0.6;  // seconds for kernels and again for coll
 
 Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& store) {
   WT_RETURN_IF_ERROR(session.Initialize());
-  const int64_t startup = static_cast<int64_t>(session.executor().role().startup.size());
-  for (int64_t step = 0; step <= startup; ++step) WT_RETURN_IF_ERROR(session.Step());
+  WT_RETURN_IF_ERROR(session.StepUntilSteady());
+  WT_RETURN_IF_ERROR(session.Step());
   CalibrationOptions options;
   const bool host_computes = session.device().queues() == nullptr;
   if (!host_computes) options = {.rounds = 2, .seconds = kDeviceSeconds};

@@ -257,20 +257,28 @@ Status RankSession::Initialize() {
 
 Result<Timeline> RankSession::Step(bool spans) {
   const Role& role = executor_->role();
-  const bool startup = step_ < static_cast<int64_t>(role.startup.size());
-  if (step_ == static_cast<int64_t>(role.startup.size())) executor_->pool().ResetPeak();
+  const bool startup = step_ < role.FirstSteadyStep();
+  if (step_ == role.FirstSteadyStep()) executor_->pool().ResetPeak();
   WT_ASSIGN_OR_RETURN(Timeline timeline, executor_->Run(role.StepProgram(step_), step_, {.spans = spans}));
   if (startup) initial_peak_ = executor_->pool().peak();
   ++step_;
   return timeline;
 }
 
+Status RankSession::StepUntilSteady() {
+  const Role& role = executor_->role();
+  while (step_ < static_cast<int64_t>(role.startup.size())) WT_RETURN_IF_ERROR(Step());
+  step_ = role.FirstSteadyStep();
+  return Ok();
+}
+
 Status RankSession::GoOn(int64_t step, int64_t samples, const std::function<Status()>& load) {
-  const int64_t startup = static_cast<int64_t>(executor_->role().startup.size());
-  while (step_ < std::min(step, startup)) WT_RETURN_IF_ERROR(Step());
+  const Role& role = executor_->role();
+  const auto programs = static_cast<int64_t>(role.startup.size());
+  while (step_ < std::min(step, programs)) WT_RETURN_IF_ERROR(Step());
   WT_RETURN_IF_ERROR(load());
-  WT_RETURN_IF_ERROR(executor_->Run(executor_->role().restore, step));
-  if (step > startup) executor_->pool().ResetPeak();  // else the next step does
+  WT_RETURN_IF_ERROR(executor_->Run(role.restore, step));
+  if (step > role.FirstSteadyStep()) executor_->pool().ResetPeak();  // else the next step does
   step_ = step;
   loader_->GoOn(step, samples);
   return Ok();

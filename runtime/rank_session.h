@@ -60,6 +60,8 @@ class RankSession {
   // Runs the initialisation program, then steps from 0 on. `spans`: ExecutionMode's.
   Status Initialize();
   Result<Timeline> Step(bool spans = true);
+  // Runs the first steps that have programs of their own, each once; the next step is a steady one.
+  Status StepUntilSteady();
   // Runs a program of the role under `mode`, with the number of the next step; it does not count as a step.
   Result<Timeline> Replay(const Program& program, const ExecutionMode& mode) {
     return executor_->Run(program, step_, mode);

@@ -6,7 +6,7 @@ namespace windtunnel {
 
 RunLength LengthOf(const Plan& plan) {
   const RunSpec& run = plan.scenario.run;
-  const auto startup = static_cast<int64_t>(plan.roles.front().startup.size());  // the same in all roles
+  const int64_t startup = plan.roles.front().FirstSteadyStep();  // the same in all roles
   const int64_t warmup = std::max(run.warmup, startup);
   return {warmup, warmup + run.steps};
 }

@@ -15,6 +15,7 @@
 #include "scenarios/model_checks.h"
 #include "scenarios/optimizer_checks.h"
 #include "scenarios/pattern_checks.h"
+#include "scenarios/powersgd_checks.h"
 #include "scenarios/precision_checks.h"
 #include "scenarios/recompute_checks.h"
 #include "scenarios/split_checks.h"
@@ -486,6 +487,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   CheckRepeatedModules(scenario, check);
   CheckRelativePositions(scenario, check);
   CheckZero3(scenario, check);
+  CheckPowerSgd(scenario, check);
   CheckSplits(scenario, check);
   const NetworkSpec& network = scenario.cluster.network;
   check.Expect(network.preset.empty() || scenario.cluster.device != "cpu",

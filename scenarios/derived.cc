@@ -65,4 +65,10 @@ ParallelSpec WithDerivedKeys(const DerivedKeys& derived, const ClusterSpec& clus
   return parallel;
 }
 
+std::vector<DataParallelKind> KindsOf(const Scenario& scenario) {
+  std::vector<DataParallelKind> kinds = {scenario.parallel.data.kind};
+  if (scenario.search) kinds.insert(kinds.end(), scenario.search->kind.begin(), scenario.search->kind.end());
+  return kinds;
+}
+
 }  // namespace windtunnel

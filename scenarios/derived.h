@@ -109,4 +109,7 @@ bool KeepsParameters(Sharding sharding);
 // Returns `parallel` with each of the `derived` keys set to what its other keys imply.
 ParallelSpec WithDerivedKeys(const DerivedKeys& derived, const ClusterSpec& cluster, ParallelSpec parallel);
 
+// The kind of data parallelism, and those that a search goes through.
+std::vector<DataParallelKind> KindsOf(const Scenario& scenario);
+
 }  // namespace windtunnel

@@ -162,6 +162,18 @@ void Describe(V& v, Zero3Spec& zero3) {
 }
 
 template <typename V>
+void Describe(V& v, PowerSgdSpec& powersgd) {
+  v.Integer("rank", powersgd.rank, From(1, 65536),
+            "columns of the two matrices that stand for a gradient (default 1)");
+  v.Integer("start_step", powersgd.start_step, From(2, 1e9),
+            "steps before it reduce whole gradients (default 2; PyTorch: 1000)");
+  v.Number("min_compression_rate", powersgd.min_compression_rate, MoreThan(0),
+           "gradients that would not become shorter by more than this are reduced whole (default 2)");
+  v.Flag("error_feedback", powersgd.error_feedback,
+         "what compression loses is added to the next step's gradients (default true)");
+}
+
+template <typename V>
 void Describe(V& v, DataParallelSpec& data) {
   v.Word("kind", data.kind, "default none for one rank of data x context, else ddp");
   v.Integer("size", data.size, kRanks, "replicas (default 1)");
@@ -195,6 +207,9 @@ void Describe(V& v, DataParallelSpec& data) {
   v.Word("prefetch", data.prefetch, "fsdp (default backward_pre)");
   v.Flag("limit_all_gathers", data.limit_all_gathers, "fsdp (default true)");
   v.Block("zero3", data.zero3, "zero3, in elements, as DeepSpeed's stage3_ keys");
+  v.OptionalBlock("powersgd", data.powersgd,
+                  "ddp of windtunnel, pytorch and pytorch_compile: gradients are compressed, as by PyTorch's "
+                  "powerSGD_hook");
   v.Word("offload", data.offload, "what lives in host memory (default none)");
 }
 

@@ -8,13 +8,6 @@
 namespace windtunnel {
 namespace {
 
-// The scenario's own, and those that a search goes through.
-std::vector<DataParallelKind> KindsOf(const Scenario& scenario) {
-  std::vector<DataParallelKind> kinds = {scenario.parallel.data.kind};
-  if (scenario.search) kinds.insert(kinds.end(), scenario.search->kind.begin(), scenario.search->kind.end());
-  return kinds;
-}
-
 // The optimizer updates the bf16 parameters directly: model.to(torch.bfloat16) with torch.optim.
 void CheckPureBf16(const Scenario& scenario, Checker& check) {
   const PrecisionSpec& precision = scenario.precision;

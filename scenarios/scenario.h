@@ -111,6 +111,15 @@ struct Zero3Spec {
   bool operator==(const Zero3Spec&) const = default;
 };
 
+// PowerSGD, PyTorch's powerSGD_hook of DDP (plan/powersgd.h).
+struct PowerSgdSpec {
+  int64_t rank = 1;                 // columns of the two matrices that stand for a gradient
+  int64_t start_step = 2;           // steps before it reduce whole gradients
+  double min_compression_rate = 2;  // gradients that would be shortened less are reduced whole
+  bool error_feedback = true;       // what one step loses is added to the next one's gradients
+  bool operator==(const PowerSgdSpec&) const = default;
+};
+
 struct DataParallelSpec {
   DataParallelKind kind = DataParallelKind::kNone;
   int64_t size = 1;
@@ -135,6 +144,7 @@ struct DataParallelSpec {
   Prefetch prefetch = Prefetch::kBackwardPre;
   bool limit_all_gathers = true;
   Zero3Spec zero3 = {};
+  std::optional<PowerSgdSpec> powersgd = {};
   Offload offload = Offload::kNone;
   bool operator==(const DataParallelSpec&) const = default;
 };

@@ -58,6 +58,8 @@ void AddDataKeys(const Scenario& scenario, std::vector<std::string>& lines) {
   kind.Add("parallel.data.gradient_as_bucket_view", data.gradient_as_bucket_view,
            unset.gradient_as_bucket_view, is_ddp);
   kind.AppendTo(lines);
+  if (data.powersgd && !is_ddp)
+    lines.emplace_back("parallel.data.powersgd has no effect with one data-parallel rank");
   Unused framework(fmt::format("framework: {}", WordOf(scenario.framework)));
   framework.Add("parallel.data.find_unused_parameters", data.find_unused_parameters,
                 unset.find_unused_parameters, !is_ddp || is_pytorchs);

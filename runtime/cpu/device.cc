@@ -22,6 +22,7 @@
 #include "runtime/cpu/norm.h"
 #include "runtime/cpu/operands.h"
 #include "runtime/cpu/optimizer.h"
+#include "runtime/cpu/orthonormalize.h"
 #include "runtime/cpu/packed.h"
 #include "runtime/cpu/pages.h"
 #include "runtime/cpu/rearrange.h"

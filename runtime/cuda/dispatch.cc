@@ -20,6 +20,7 @@
 #include "runtime/cuda/kernels/norm.h"
 #include "runtime/cuda/kernels/operands.h"
 #include "runtime/cuda/kernels/optimizer.h"
+#include "runtime/cuda/kernels/orthonormalize.h"
 #include "runtime/cuda/kernels/packed.h"
 #include "runtime/cuda/kernels/rearrange.h"
 #include "runtime/cuda/kernels/relative_bias.h"

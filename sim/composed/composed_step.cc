@@ -196,6 +196,7 @@ Status CheckParts(const Scenario& s) {
   if (s.parallel.data.sync != GradientSync::kLastMicroBatch)
     return Unsupported("parallel.data.sync: {}", WordOf(s.parallel.data.sync));
   if (SharesUpdates(s)) return Unsupported("optimizer.zero_redundancy");
+  if (s.parallel.data.powersgd) return Unsupported("parallel.data.powersgd");
   if (s.optimizer.in_backward) return Unsupported("optimizer.in_backward");
   if (s.model.encoder) return Unsupported("model.encoder");
   if (s.model.has_pattern()) return Unsupported("{}", s.model.pattern_block());

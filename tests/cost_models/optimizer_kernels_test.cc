@@ -131,5 +131,25 @@ TEST(OptimizerKernels, ProductsOfTheOptimizerAreNotThoseOfBackward) {
   EXPECT_GT(HostMicroseconds(gradient, "pytorch"), HostMicroseconds(gram, "pytorch") + 5);
 }
 
+// torch.linalg.qr: published times of [4096,4], [8192,8], [128,32] and [512,64].
+TEST(OptimizerKernels, PytorchsQrTakesWhatItsColumnsSay) {
+  struct Qr {
+    int64_t rows, columns;
+    double us;
+  };
+  for (const Qr& qr : {Qr{4096, 4, 74}, Qr{8192, 8, 112}, Qr{128, 32, 179}, Qr{512, 64, 259}})
+    EXPECT_NEAR(DeviceMicroseconds(Orthonormalize{qr.rows, qr.columns}, "pytorch"), qr.us, 0.15 * qr.us)
+        << qr.columns;
+  EXPECT_GT(HostMicroseconds(Orthonormalize{4096, 4}, "pytorch"), 100);
+}
+
+// One column: its norm, and a quotient. Each further one: four kernels more, that take what lies along it out.
+TEST(OptimizerKernels, PytorchTakesGramSchmidtForUpToTwoColumnsAndFor16Bits) {
+  const auto kernels = [](const Orthonormalize& o) { return DeviceMicroseconds(o, "pytorch") / 3; };
+  EXPECT_NEAR(kernels({1, 1}), 2, 0.01);
+  EXPECT_NEAR(kernels({2, 2}), 8, 0.01);
+  EXPECT_NEAR(kernels({4, 4, DType::kBFloat16}), 20, 0.01);
+}
+
 }  // namespace
 }  // namespace windtunnel

@@ -136,6 +136,11 @@ class Chooser {
     spec = LoraSpec{.rank = 2};
     Describe(*this, *spec);
   }
+  void OptionalBlock(std::string_view, std::optional<PowerSgdSpec>& spec, std::string_view) {
+    const uint8_t byte = bytes_.Next();
+    if (byte < 192) return;
+    spec = PowerSgdSpec{.rank = 1 + byte % 3, .start_step = 2 + byte % 5, .error_feedback = byte % 2 == 0};
+  }
   template <typename E>
   void Words(std::string_view, std::vector<E>& values, std::string_view) {
     const uint8_t byte = bytes_.Next();

@@ -91,6 +91,14 @@ TEST(RemediesFor, LeaveTheZeroRedundancyOptimizerWhereTheyShard) {
                     Not(Contains(ElementsAre("parallel.data.kind=fsdp")))));
 }
 
+TEST(RemediesFor, LeaveCompressionWhereTheyShard) {
+  Scenario s = Replicated();
+  s.parallel.data.powersgd = PowerSgdSpec{};
+  EXPECT_THAT(SettingsOf(s),
+              AllOf(Contains(ElementsAre("parallel.data.kind=fsdp", "parallel.data.powersgd=null")),
+                    Not(Contains(ElementsAre("parallel.data.kind=fsdp")))));
+}
+
 TEST(RemediesFor, PackWhatIsFrozen) {
   Scenario s = Replicated(1);
   s.batch.micro = 1;

@@ -21,7 +21,8 @@ inline void ExpectExactPeaks(const Plan& plan) {
   }
   std::mutex mutex;
   WithRanks(plan, [&](RankSession& session, Store&) -> Status {
-    for (size_t step = 0; step < plan.roles[0].startup.size() + 2; ++step) WT_RETURN_IF_ERROR(session.Step());
+    const int64_t steps = plan.roles[0].FirstSteadyStep() + 2;
+    for (int64_t step = 0; step < steps; ++step) WT_RETURN_IF_ERROR(session.Step());
     const RoleMemory& memory = predicted[plan.role_of_rank[session.rank()]];
     std::lock_guard lock(mutex);
     EXPECT_EQ(session.steady_peak().allocated, memory.steady.allocated) << "rank " << session.rank();

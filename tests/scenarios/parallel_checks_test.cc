@@ -7,6 +7,25 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(
     Parallel, Conflicts,
     testing::Values(
+        Conflict{Gpt("parallel: {data: {kind: zero1, size: 2, powersgd: {rank: 4}}}\n"),
+                 "s.yaml:2:51: parallel.data.powersgd is given, expected parallel.data.kind: ddp, not zero1: "
+                 "it is "
+                 "a hook of DDP's buckets"},
+        Conflict{
+            Gpt("parallel: {data: {kind: ddp, size: 2, powersgd: {}}}\nframework: megatron_core\n"),
+            "s.yaml:2:49: parallel.data.powersgd is given, expected framework pytorch, pytorch_compile or "
+            "windtunnel, not megatron_core, whose reductions have no such hook"},
+        Conflict{Gpt("parallel: {data: {size: 2, powersgd: {}}, tensor: {size: 2}}\n"),
+                 "s.yaml:2:38: parallel.data.powersgd is given, expected parallel.tensor.size: 1, not 2: all "
+                 "ranks "
+                 "share the parameters"},
+        Conflict{Gpt("parallel: {data: {size: 2, powersgd: {}, sync: every_micro_batch}}\n"),
+                 "s.yaml:2:48: parallel.data.sync is every_micro_batch, expected last_micro_batch with "
+                 "parallel.data.powersgd"},
+        Conflict{
+            Gpt("parallel: {data: {size: 2, powersgd: {}}}\nprecision: {compute: fp16}\n"),
+            "s.yaml:2:38: parallel.data.powersgd is given, expected precision.loss_scale: none: a gradient "
+            "that overflows would stay in what is added to the next step's"},
         Conflict{Gpt("parallel: {data: {kind: none, size: 2}}\n"),
                  "s.yaml:2:37: parallel.data.size is 2, expected 1 for kind: none"},
         Conflict{Gpt("parallel: {data: {kind: zero2}, pipeline: {size: 2}}\nbatch: {accumulate: 4}\n"),

@@ -119,8 +119,11 @@ TEST(Resolved, PrintsEveryKeyOfTheFormat) {
   const std::string hybrid =
       "model: {preset: nemotron3-super-120b, mamba: {conv: 3}, mtp: {pattern: '*E'}}\n";
   const std::string nets = "model: {preset: qwen3-next-80b-a3b, delta_net: {conv: 3}}\n";
-  for (const std::string& text :
-       {std::string(kEverything), std::string(kMlp), presets, latents, adapters, encoder, hybrid, nets}) {
+  const std::string compressed =
+      "model: {preset: gpt2-124m}\n"
+      "parallel: {data: {size: 2, powersgd: {rank: 3, start_step: 9, error_feedback: false}}}\n";
+  for (const std::string& text : {std::string(kEverything), std::string(kMlp), presets, latents, adapters,
+                                  encoder, hybrid, nets, compressed}) {
     EXPECT_EQ(Parsed(ResolvedYaml(Parsed(text))), Parsed(text));
     YamlNode tree = ParseYaml(ResolvedYaml(Parsed(text)), "resolved").value();
     CollectKeys(tree, "", printed);

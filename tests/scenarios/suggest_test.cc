@@ -73,9 +73,13 @@ TEST(SuggestKey, KnowsWhatPyTorchsScriptsPass) {
   };
   EXPECT_EQ(words("", "fp16_compress_hook"), "'precision.reduce: fp16'");
   EXPECT_EQ(words("", "bf16_compress_hook"), "'precision.reduce: bf16'");
-  const char* const kHooks = "'precision.reduce' (of hooks, only those that compress to bf16 or fp16)";
+  const char* const kHooks =
+      "'parallel.data.powersgd' (or, for a hook that compresses to 16 bits, precision.reduce)";
   EXPECT_EQ(words("parallel.data", "ddp_comm_hook"), kHooks);
   EXPECT_EQ(words("parallel.data", "register_comm_hook"), kHooks);
+  EXPECT_EQ(words("", "powerSGD_hook"), "'parallel.data.powersgd'");
+  EXPECT_EQ(words("parallel.data.powersgd", "matrix_approximation_rank"), "'parallel.data.powersgd.rank'");
+  EXPECT_EQ(words("", "start_powerSGD_iter"), "'parallel.data.powersgd.start_step'");
   EXPECT_EQ(words("", "MixedPrecisionPolicy"), "'precision.param' (and precision.reduce)");
   EXPECT_EQ(words("", "fsdp_transformer_layer_cls_to_wrap"), "'parallel.data.wrap: block'");
   EXPECT_EQ(words("", "dp_mesh"), "'parallel.data.size'");
@@ -100,12 +104,12 @@ TEST(SuggestKey, KnowsWhatPyTorchsScriptsPassInVain) {
   const auto why = [](const std::string& name) {
     return SuggestKey("", name, {"name", "parallel"}).not_modelled;
   };
-  EXPECT_EQ(why("powersgd"), why("PowerSGD_hook"));
+  EXPECT_EQ(why("batched_powerSGD_hook"), why("BATCHED_POWER_SGD"));
   EXPECT_EQ(why("loss_parallel"), why("disable_loss_parallel"));
   EXPECT_EQ(why("overlap_with_ddp"), "an update that overlaps with DDP's reductions is not modelled");
-  for (const char* name :
-       {"powersgd", "gradient_predivide_factor", "sync_module_states", "device_mesh", "mesh_dim_names",
-        "loss_parallel", "consolidate_state_dict", "amsgrad", "nesterov", "foreach", "use_reentrant"})
+  for (const char* name : {"batched_powersgd_hook", "warm_start", "gradient_predivide_factor",
+                           "sync_module_states", "device_mesh", "mesh_dim_names", "loss_parallel",
+                           "consolidate_state_dict", "amsgrad", "nesterov", "foreach", "use_reentrant"})
     EXPECT_NE(why(name), "") << name;
 }
 

@@ -78,6 +78,9 @@ TEST(KeysWithoutEffect, AreThoseOfAnotherOptimizer) {
   EXPECT_EQ(Unused("{}", "optimizer: {zero_redundancy: true}\n"),
             "optimizer.zero_redundancy has no effect with one data-parallel rank");
   EXPECT_EQ(Unused("{data: {size: 2}}", "optimizer: {zero_redundancy: true}\n"), "");
+  EXPECT_EQ(Unused("{data: {powersgd: {rank: 2}}}"),
+            "parallel.data.powersgd has no effect with one data-parallel rank");
+  EXPECT_EQ(Unused("{data: {size: 2, powersgd: {rank: 2}}}"), "");
   EXPECT_EQ(Unused("{}", "optimizer: {moments: int8, fused: true}\nframework: pytorch\n"),
             "optimizer.fused has no effect with optimizer.moments: int8");
 }

@@ -18,6 +18,7 @@ KERNELS = [
     "muon",
     "norm",
     "optimizer",
+    "orthonormalize",
     "packed",
     "plain_attention",
     "rearrange",

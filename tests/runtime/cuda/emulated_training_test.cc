@@ -117,6 +117,8 @@ INSTANTIATE_TEST_SUITE_P(
                                                                      .shared_gate = true};
                                      })},
         ParityCase{"GptDropout", Dropping(TinyGpt(2))}, ParityCase{"MlpDropout", Dropping(TinyMlp())},
+        ParityCase{"PowerSgd",
+                   With(TinyGpt(2), [](Scenario& s) { s.parallel.data.powersgd = PowerSgdSpec{.rank = 4}; })},
         ParityCase{"Fsdp",
                    With(TinyGpt(2), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kFsdp; })},
         ParityCase{"ActivationsOnHost", With(Dropping(TinyGpt(2)),

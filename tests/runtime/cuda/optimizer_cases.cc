@@ -66,6 +66,29 @@ void AddMuon(Cases& c) {
   }
 }
 
+// Random columns, and the last one the first again, in place of which a random one comes.
+void AddOrthonormalize(Cases& c) {
+  struct Shape {
+    int64_t rows, columns;
+  };
+  for (const DType dtype : {kFloat, DType::kBFloat16, DType::kFloat16}) {
+    for (const Shape& shape :
+         {Shape{1, 1}, Shape{333, 1}, Shape{700, 5}, Shape{c.large ? 50'257 : 2'000, 4}}) {
+      for (const bool depends : {false, true}) {
+        if (depends && shape.columns == 1) continue;
+        auto& of = c.Add("orthonormalize", Orthonormalize{shape.rows, shape.columns, dtype});
+        of.Update(dtype, shape.rows * shape.columns);
+        if (!depends) continue;
+        std::vector<uint8_t>& bytes = of.buffers.back().bytes;
+        const auto size = static_cast<size_t>(SizeOf(dtype).count());
+        const auto row = size * static_cast<size_t>(shape.columns);
+        for (size_t begin = 0; begin < bytes.size(); begin += row)
+          std::memcpy(&bytes[begin + row - size], &bytes[begin], size);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void AddOptimizers(Cases& c) {
@@ -119,6 +142,7 @@ void AddOptimizers(Cases& c) {
     for (Guard guard : {Guard::kNone, Guard::kPasses, Guard::kSkips}) AddUpdate(c, *spec, lengths, guard);
   }
   AddMuon(c);
+  AddOrthonormalize(c);
 }
 
 }  // namespace windtunnel::test

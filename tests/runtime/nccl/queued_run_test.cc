@@ -60,6 +60,14 @@ TEST_P(QueuedRunParity, LossesAndWeightsAreThoseOfTheCpuDevice) {
 constexpr auto kDdp = DataParallelKind::kDdp, kZero2 = DataParallelKind::kZero2,
                kFsdp = DataParallelKind::kFsdp;
 
+// In several buckets.
+Scenario Compressed(Scenario s) {
+  s = Sharded(std::move(s), kDdp);
+  s.parallel.data.bucket_cap_mb = 0.02;
+  s.parallel.data.powersgd = PowerSgdSpec{.rank = 2};
+  return s;
+}
+
 // Some parameters stay whole, some are fetched ahead, and some stay from forward to backward.
 Scenario Zero3(Scenario s) {
   s = Sharded(std::move(s), DataParallelKind::kZero3);
@@ -74,48 +82,50 @@ Scenario Zero3(Scenario s) {
 
 INSTANTIATE_TEST_SUITE_P(
     Strategies, QueuedRunParity,
-    testing::Values(ParityCase{"OneRank", TinyGpt()}, ParityCase{"OneRankOfLlama", TinyLlama()},
-                    ParityCase{"Mlp", TinyMlp(2)}, ParityCase{"Ddp", Sharded(TinyGpt(2), kDdp)},
-                    ParityCase{"DdpAccumulatesAndClips", With(Sharded(TinyGpt(2), kDdp),
-                                                              [](Scenario& s) {
-                                                                s.batch.accumulate = 2;
-                                                                s.optimizer.clip_norm = 0.5;
-                                                              })},
-                    ParityCase{"Zero2", Sharded(TinyGpt(2), kZero2)}, ParityCase{"Zero3", Zero3(TinyGpt(2))},
-                    ParityCase{"Zero3OfLlama", Zero3(TinyLlama(3))},
-                    ParityCase{"Fsdp2", Sharded(TinyGpt(2), kFsdp)},
-                    ParityCase{"Fsdp2Prefetches",
-                               With(Sharded(TinyLlama(3), kFsdp),
-                                    [](Scenario& s) { s.parallel.data.forward_prefetch = 1; })},
-                    ParityCase{"Fsdp1UnderPytorchsAllocator", With(Sharded(TinyGpt(2), kFsdp),
-                                                                   [](Scenario& s) {
-                                                                     s.parallel.data.version = 1;
-                                                                     s.allocator = AllocatorKind::kPytorch;
-                                                                   })},
-                    ParityCase{"HybridSharded", With(Sharded(TinyGpt(4), kFsdp),
-                                                     [](Scenario& s) {
-                                                       s.parallel.data.sharding = Sharding::kHybridShard;
-                                                       s.parallel.data.shard_size = 2;
-                                                     })},
-                    ParityCase{"Tensor", With(TinyGpt(),
-                                              [](Scenario& s) {
-                                                s.parallel.tensor.size = 2;
-                                                s.parallel.tensor.sequence = true;
-                                                s.cluster.devices_per_node = 2;
-                                              })},
-                    ParityCase{"Pipeline", With(TinyGpt(),
-                                                [](Scenario& s) {
-                                                  s.parallel.pipeline.size = 2;
-                                                  s.parallel.pipeline.schedule = "1f1b";
-                                                  s.batch = {.micro = 1, .accumulate = 4};
-                                                  s.cluster.devices_per_node = 2;
-                                                })},
-                    ParityCase{"Context", With(TinyGpt(),
-                                               [](Scenario& s) {
-                                                 s.model.attention = AttentionKind::kFlash;
-                                                 s.parallel.context.size = 2;
-                                                 s.cluster.devices_per_node = 2;
-                                               })}),
+    testing::Values(
+        ParityCase{"OneRank", TinyGpt()}, ParityCase{"OneRankOfLlama", TinyLlama()},
+        ParityCase{"Mlp", TinyMlp(2)}, ParityCase{"Ddp", Sharded(TinyGpt(2), kDdp)},
+        ParityCase{"DdpAccumulatesAndClips", With(Sharded(TinyGpt(2), kDdp),
+                                                  [](Scenario& s) {
+                                                    s.batch.accumulate = 2;
+                                                    s.optimizer.clip_norm = 0.5;
+                                                  })},
+        ParityCase{"PowerSgd", Compressed(TinyGpt(2))},
+        ParityCase{"PowerSgdAsPytorchs",
+                   With(Compressed(TinyGpt(3)), [](Scenario& s) { s.framework = Framework::kPytorch; })},
+        ParityCase{"Zero2", Sharded(TinyGpt(2), kZero2)}, ParityCase{"Zero3", Zero3(TinyGpt(2))},
+        ParityCase{"Zero3OfLlama", Zero3(TinyLlama(3))}, ParityCase{"Fsdp2", Sharded(TinyGpt(2), kFsdp)},
+        ParityCase{"Fsdp2Prefetches", With(Sharded(TinyLlama(3), kFsdp),
+                                           [](Scenario& s) { s.parallel.data.forward_prefetch = 1; })},
+        ParityCase{"Fsdp1UnderPytorchsAllocator", With(Sharded(TinyGpt(2), kFsdp),
+                                                       [](Scenario& s) {
+                                                         s.parallel.data.version = 1;
+                                                         s.allocator = AllocatorKind::kPytorch;
+                                                       })},
+        ParityCase{"HybridSharded", With(Sharded(TinyGpt(4), kFsdp),
+                                         [](Scenario& s) {
+                                           s.parallel.data.sharding = Sharding::kHybridShard;
+                                           s.parallel.data.shard_size = 2;
+                                         })},
+        ParityCase{"Tensor", With(TinyGpt(),
+                                  [](Scenario& s) {
+                                    s.parallel.tensor.size = 2;
+                                    s.parallel.tensor.sequence = true;
+                                    s.cluster.devices_per_node = 2;
+                                  })},
+        ParityCase{"Pipeline", With(TinyGpt(),
+                                    [](Scenario& s) {
+                                      s.parallel.pipeline.size = 2;
+                                      s.parallel.pipeline.schedule = "1f1b";
+                                      s.batch = {.micro = 1, .accumulate = 4};
+                                      s.cluster.devices_per_node = 2;
+                                    })},
+        ParityCase{"Context", With(TinyGpt(),
+                                   [](Scenario& s) {
+                                     s.model.attention = AttentionKind::kFlash;
+                                     s.parallel.context.size = 2;
+                                     s.cluster.devices_per_node = 2;
+                                   })}),
     NameOf);
 
 Scenario Offloading(Scenario s, DataParallelKind kind, Offload offload) {

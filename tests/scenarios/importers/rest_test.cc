@@ -19,14 +19,14 @@ TEST(NoteRest, TellsWhatHasNoEffectFromWhatIsNotModelledOrNotKnown) {
   Settings settings("train.sh");
   settings.Add({"lr", "--lr", {"1e-4"}});
   settings.Add({"data_path", "--data-path", {"here"}});
-  settings.Add({"comm_hook", "--comm-hook", {"powersgd"}});
+  settings.Add({"loss_parallel", "--loss-parallel", {"true"}});
   settings.Add({"strange", "--strange", {"1"}});
   settings.Ignore({"lr"});
   Draft draft;
   NoteRest(settings, "data_* seed", draft);
   EXPECT_EQ(draft.notes(),
-            (std::vector<std::string>{"Not modelled: --comm-hook powersgd (communication hooks other than "
-                                      "'precision.reduce: bf16' and 'fp16' are not modelled).",
+            (std::vector<std::string>{"Not modelled: --loss-parallel true (with tensor ranks, the vocabulary "
+                                      "and the loss are always divided among them).",
                                       "Not known, and left out: --strange 1.",
                                       "Without effect here: --data-path."}));
 }
