@@ -10,6 +10,8 @@
 #include "cli/paths.h"
 #include "cli/step_calibration.h"
 #include "cli/terminal.h"
+#include "cost_models/disturbed_costs.h"
+#include "cost_models/profile_check.h"
 #include "runtime/live.h"
 #include "scenarios/load.h"
 
@@ -128,6 +130,12 @@ Result<int> CalibrateCommand(const Options& options) {
     WT_RETURN_IF_ERROR(Calibrate(plan, measure, live, costs.profile));
     WT_RETURN_IF_ERROR(SaveProfile(costs.profile, costs.path));
     if (costs.cached && measure) WT_RETURN_IF_ERROR(SaveSnapshot(costs, plan));
+    const double means = MeansOverMedians(costs.profile, plan);
+    if (means > kDisturbedMeans)
+      live.note(fmt::format(
+          "{}: the means of operators' times are {:.1f} times their medians: did something else run? "
+          "`calibrate --recalibrate` measures again",
+          plan.scenario.name, means));
   }
   progress.Clear();
   if (!options.quiet)

@@ -52,6 +52,11 @@ Result<std::unique_ptr<NodeGroup>> MeetNodes(const Options& options, const Plan&
         "{} has {} nodes: give the command on each of them, with --node-rank 0 to {} and --master-addr HOST "
         "of node 0",
         plan.scenario.name, nodes.nodes, nodes.nodes - 1);
+  if (options.master_port == 0)
+    return InvalidInput(
+        "--rdzv-endpoint: port 0 is any free one, which the other nodes would not know; expected 1 to 65535 "
+        "for {} nodes",
+        nodes.nodes);
   nodes.node = *options.node_rank;
   if (nodes.node >= nodes.nodes)
     return InvalidInput("--node-rank is {}, expected 0 to {}", nodes.node, nodes.nodes - 1);

@@ -83,9 +83,10 @@ std::string WrongEndpoint(const std::string& endpoint) {
   const bool has_port = endpoint.ends_with(':') || !port.empty();
   const bool is_number = !port.empty() && port.size() <= 5 &&
                          std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; });
-  const bool is_port = is_number && std::stoi(port) >= 1 && std::stoi(port) <= 65535;
+  const bool is_port = is_number && std::stoi(port) <= 65535;
   if (!host.empty() && (!has_port || is_port)) return "";
-  return fmt::format("'{}', expected HOST or HOST:PORT, with a port of 1 to 65535", endpoint);
+  return fmt::format("'{}', expected HOST or HOST:PORT, with a port of 1 to 65535 (0, any, on one node)",
+                     endpoint);
 }
 
 void SetEndpoint(const std::string& endpoint, Options& options) {

@@ -27,6 +27,7 @@
 #include "runtime/checkpoint/files.h"
 #include "runtime/checkpoint/hugging_face_weights.h"
 #include "runtime/data.h"
+#include "runtime/input_files.h"
 #include "runtime/live.h"
 #include "runtime/rank_session.h"
 #include "runtime/socket.h"
@@ -195,6 +196,10 @@ void NoteChanges(const Options& options, const Plan& plan, const std::string& re
       noted.push_back((*changed)->key);
     }
   }
+  const std::string before = checkpoint->info().data, digest = DigestOfData(plan.scenario);
+  if (!before.empty() && !digest.empty() && before != digest)
+    Note(options, fmt::format("data: {} has another text than the run had until {}", plan.scenario.data,
+                              checkpoint->path()));
 }
 
 Result<LiveOptions> LiveOptionsOf(const Options& options, Progress& progress, bool silent) {
@@ -234,7 +239,9 @@ struct ExportCleaner {
   ~ExportCleaner() {
     std::error_code ignored;
     const bool is_for_export = !options.export_weights.empty() && options.checkpoint_dir.empty();
-    if (is_for_export && !keep) std::filesystem::remove_all(run.checkpoints, ignored);
+    if (!is_for_export || keep) return;
+    std::filesystem::remove_all(run.checkpoints, ignored);
+    std::filesystem::remove(Absolute(options.export_weights), ignored);  // only if it is empty
   }
 };
 

@@ -9,15 +9,24 @@
 
 namespace windtunnel {
 
+namespace {
+
+// mpirun gives its processes a terminal, wherever its own output goes.
+bool IsTerminalOfUsers(std::FILE* file) {
+  return IsTerminal(file) && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr;
+}
+
+}  // namespace
+
 Ink StandardInk() {
   const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
   bool refused = (no_color && *no_color) || (terminal && std::string_view(terminal) == "dumb");
-  return Ink(!refused && IsTerminal(stdout));
+  return Ink(!refused && IsTerminalOfUsers(stdout));
 }
 
 bool ShowsProgress(const Options& options) {
-  return options.progress && !options.quiet && IsTerminal(stderr);
+  return options.progress && !options.quiet && IsTerminalOfUsers(stderr);
 }
 
 LiveOptions LiveOptionsFor(const Options& options, Progress& progress) {

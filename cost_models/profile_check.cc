@@ -17,9 +17,6 @@ namespace {
 
 constexpr Bytes kBeyondCaches = MiB(256);
 constexpr double kSpread = 4, kDrift = 1.5;
-// All kernels' means over all their medians. Undisturbed profiles have 1.03 to 1.34, one that was taken beside
-// three busy loops on two cores 5.2.
-constexpr double kMeans = 2;
 constexpr Duration kLongEnough = Microseconds(20);  // shorter times spread because of timers and interrupts
 constexpr int64_t kFewSamples = 5;
 constexpr double kLarger = 1.25;  // of sizes closer to each other, either may be faster
@@ -174,7 +171,7 @@ class Checker {
   };
   void Report(const Spreads& spreads) {
     if (spreads.wide == 0) {
-      if (spreads.means > spreads.medians.Scaled(kMeans))
+      if (spreads.means > spreads.medians.Scaled(kDisturbedMeans))
         Suspicious(spreads.of,
                    fmt::format("their means are {:.1f} times their medians, all together: did something else "
                                "run? measure again",

@@ -26,6 +26,10 @@
 
 namespace windtunnel {
 
+// All kernels' means over all their medians; above it, something else ran. Undisturbed profiles have 1.03 to
+// 1.34, one that was taken beside three busy loops on two cores 5.2.
+inline constexpr double kDisturbedMeans = 2;
+
 struct ProfileFinding {
   bool impossible = false;  // else suspicious
   std::string where;        // "gemm fp32 nn m=256 n=1024 k=256, 2 ranks"

@@ -119,7 +119,10 @@ void AddRun(const Measurement& measurement, Json& json) {
     }
   }
   if (const auto& cores = measurement.cores)
-    json["cores"] = {{"all", std::lround(cores->all)}, {"own", cores->own}, {"others", cores->others}};
+    json["cores"] = {{"all", std::lround(cores->all)},
+                     {"own", cores->own},
+                     {"others", cores->others},
+                     {"ranks", cores->ranks}};
   if (const auto& evaluation = measurement.evaluation) {
     json["evaluation"] = {{"loss", evaluation->loss}, {"sequences", evaluation->sequences}};
     if (evaluation->perplexity > 0) json["evaluation"]["perplexity"] = evaluation->perplexity;

@@ -7,6 +7,8 @@
 #include <functional>
 
 #include "base/format.h"
+#include "cost_models/disturbed_costs.h"
+#include "cost_models/profile_check.h"
 #include "reports/by_role.h"
 #include "reports/pipeline_actions.h"
 #include "reports/words.h"
@@ -467,12 +469,18 @@ std::string DescribeCheck(const std::optional<CostCheck>& check) {
                      check->drift > 0 ? "longer" : "less", check->measured_again ? "than before" : "now");
 }
 
-// "the machine was busy: this took 1.0 of its 2 cores, others 0.9"; empty if the ranks had the cores that
-// they could use.
+// " · the means of operators' times are 2.3 times their medians: did something else run? calibrate again"
+std::string DescribeDisturbance(const Outcome& outcome) {
+  const double means = MeansOverMedians(outcome.profile, outcome.plan);
+  if (means <= kDisturbedMeans) return "";
+  return fmt::format(
+      " · the means of operators' times are {:.1f} times their medians: did something else run? calibrate "
+      "again",
+      means);
+}
+
 std::string DescribeCrowd(const Measurement& measurement) {
-  if (!measurement.cores || !measurement.cores->is_crowded()) return "";
-  return fmt::format("the machine was busy: this took {:.1f} of its {:.0f} cores, others {:.1f}",
-                     measurement.cores->own, measurement.cores->all, measurement.cores->others);
+  return measurement.cores ? DescribeCrowd(*measurement.cores) : "";
 }
 
 // Adds what a run did apart from its steps, and what other processes used of the cores.
@@ -519,7 +527,8 @@ std::string OutcomeTable(const Outcome& outcome, Ink ink) {
   AddOperators(table, outcome);
   table.Line("");
   if (outcome.prediction)
-    table.Line("costs: " + CostSources(*outcome.prediction) + DescribeCheck(outcome.cost_check));
+    table.Line("costs: " + CostSources(*outcome.prediction) + DescribeCheck(outcome.cost_check) +
+               DescribeDisturbance(outcome));
   if (outcome.measurement && !outcome.measurement->losses.empty())
     table.Line(
         fmt::format("loss: {:.4f} → {:.4f} over {} steps", UnsignedNan(outcome.measurement->losses.front()),

@@ -209,7 +209,7 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   result.losses = MeanOverRanks(runs, &RankRun::losses);
   result.mtp_losses = ByModule(MeanOverRanks(runs, &RankRun::mtp_losses), result.losses.size());
   result.gradient_norms = MeanOverRanks(runs, &RankRun::gradient_norms);
-  result.cores = FullestMachine(CoreUses(runs));
+  result.cores = FullestCores(CoreUses(runs));
   result.loss_scales = runs[0].loss_scales;  // all agree; with dp the first rank alone has them
   result.skipped_steps = runs[0].skipped_steps;
   const Duration timing = TimingOfAKernel(plan, runs);

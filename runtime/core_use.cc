@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "base/host_name.h"
+#include "runtime/cores.h"
 
 namespace windtunnel {
 namespace {
@@ -30,21 +31,26 @@ std::string LinkTo(const char* path) {
 
 }  // namespace
 
-CoreUseMeter::CoreUseMeter() : begin_(Take()) {}
+CoreUseMeter::CoreUseMeter() : places_(UsableCoresText()), begin_(Take()) {}
 
-// proc(5), /proc/stat: "cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL …" of all cores in ticks, then a
-// line "cpuN …" of each.
-std::optional<CoreUseMeter::Sample> CoreUseMeter::Take() {
+// proc(5), /proc/stat: "cpu …" of all cores, then of each "cpuN USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ
+// STEAL …" in ticks.
+std::optional<CoreUseMeter::Sample> CoreUseMeter::Take() const {
   std::ifstream file("/proc/stat");
   std::string line;
-  double user = 0, nice = 0, system = 0, idle = 0, waiting = 0, irq = 0, softirq = 0, steal = 0;
-  if (!std::getline(file, line)) return std::nullopt;
-  std::istringstream fields(line.substr(std::min<size_t>(line.size(), 3)));
-  if (!(fields >> user >> nice >> system >> idle >> waiting >> irq >> softirq >> steal)) return std::nullopt;
   Sample sample;
   sample.time = std::chrono::steady_clock::now();
-  sample.busy = (user + nice + system + irq + softirq + steal) / static_cast<double>(sysconf(_SC_CLK_TCK));
-  while (std::getline(file, line) && line.starts_with("cpu")) ++sample.cores;
+  std::getline(file, line);
+  while (std::getline(file, line) && line.starts_with("cpu")) {
+    size_t core = 0;
+    double user = 0, nice = 0, system = 0, idle = 0, waiting = 0, irq = 0, softirq = 0, steal = 0;
+    std::istringstream fields(line.substr(3));
+    if (!(fields >> core >> user >> nice >> system >> idle >> waiting >> irq >> softirq >> steal))
+      return std::nullopt;
+    if (core >= places_.size() || places_[core] != '1') continue;
+    ++sample.cores;
+    sample.busy += (user + nice + system + irq + softirq + steal) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  }
   rusage usage{};
   if (sample.cores == 0 || getrusage(RUSAGE_SELF, &usage) != 0) return std::nullopt;
   sample.own = Seconds(usage.ru_utime) + Seconds(usage.ru_stime);
@@ -58,32 +64,49 @@ std::optional<CoreUse> CoreUseMeter::Read() const {
   if (wall < kShortest) return std::nullopt;
   return CoreUse{.machine = BootId().value_or(HostName()),
                  .process = fmt::format("{} {}", LinkTo("/proc/self/ns/pid"), getpid()),
+                 .places = places_,
                  .cores = end->cores,
                  .busy = (end->busy - begin_->busy) / wall,
                  .own = (end->own - begin_->own) / wall};
 }
 
-std::optional<SharedCores> FullestMachine(const std::vector<std::optional<CoreUse>>& ranks) {
-  struct Machine {
+std::optional<SharedCores> FullestCores(const std::vector<std::optional<CoreUse>>& ranks) {
+  struct Cores {
     double cores = 0, busy = 0, own = 0;
+    int ranks = 0;
     std::set<std::string> processes;
   };
-  std::map<std::string, Machine> machines;
+  std::map<std::pair<std::string, std::string>, Cores> sets;
   for (const std::optional<CoreUse>& rank : ranks) {
     if (!rank) return std::nullopt;
-    Machine& machine = machines[rank->machine];
-    if (!machine.processes.insert(rank->process).second) continue;
-    machine.cores = rank->cores;
-    machine.busy = std::max(machine.busy, rank->busy);  // measured at slightly different times
-    machine.own += rank->own;
+    Cores& set = sets[{rank->machine, rank->places}];
+    ++set.ranks;
+    if (!set.processes.insert(rank->process).second) continue;
+    set.cores = rank->cores;
+    set.busy = std::max(set.busy, rank->busy);  // measured at slightly different times
+    set.own += rank->own;
   }
+  const auto fullness = [](const SharedCores& cores) {
+    const double left = (cores.all - cores.own - cores.others) / cores.all;
+    return std::pair(-std::max(left, 0.1), cores.others / cores.all);
+  };
   std::optional<SharedCores> fullest;
-  for (const auto& [name, machine] : machines) {
-    const SharedCores shared{machine.cores, machine.own, std::max(machine.busy - machine.own, 0.0)};
-    const double left = shared.all - shared.own - shared.others;
-    if (!fullest || left < fullest->all - fullest->own - fullest->others) fullest = shared;
+  for (const auto& [where, set] : sets) {
+    const SharedCores shared{set.cores, set.own, std::max(set.busy - set.own, 0.0), set.ranks};
+    if (!fullest || fullness(shared) > fullness(*fullest)) fullest = shared;
   }
   return fullest;
+}
+
+std::string DescribeCrowd(const SharedCores& cores) {
+  const std::string all = cores.all == 1 ? "1 core" : fmt::format("{:.0f} cores", cores.all);
+  std::string text;
+  if (cores.is_crowded())
+    text = fmt::format("the machine was busy: this took {:.1f} of {}, others {:.1f}", cores.own, all,
+                       cores.others);
+  if (cores.ranks > cores.all)
+    text += fmt::format("{}{} ranks shared {}", text.empty() ? "" : "; ", cores.ranks, all);
+  return text;
 }
 
 }  // namespace windtunnel

@@ -1,6 +1,7 @@
-// Measures who used the machine's cores while a rank ran: a step measured while a build runs says little.
+// Measures who used a rank's cores while it ran: a step measured while a build runs says little.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -12,20 +13,22 @@ namespace windtunnel {
 struct CoreUse {
   std::string machine;  // equal on all ranks of one machine
   std::string process;  // equal on ranks that are threads of one process
-  double cores = 0;     // of the machine
-  double busy = 0;      // in use by anything, including a hypervisor's other guests ("steal")
+  std::string places;   // the cores that the rank may use, one with run.pin (UsableCoresText)
+  double cores = 0;     // their number
+  double busy = 0;      // of them, in use by anything, including a hypervisor's other guests ("steal")
   double own = 0;       // in use by this process
 };
 
-// How many of one machine's cores a job's ranks used, and how many others used.
+// How many of the cores that some ranks may use a job's ranks used, and how many others used.
 struct SharedCores {
   double all = 0, own = 0, others = 0;
-  // Others took a twentieth of the cores or more, and less than a tenth was left, so the job
-  // could hardly have had more.
-  bool is_crowded() const { return others >= 0.05 * all && own + others >= 0.9 * all; }
+  int ranks = 1;  // of the job, on these cores
+  // Others took a twentieth of the cores, or a tenth of one, or more, and less than a tenth was left, so the
+  // job could hardly have had more.
+  bool is_crowded() const { return others >= std::max(0.05 * all, 0.1) && own + others >= 0.9 * all; }
 };
 
-// Measures from its construction on.
+// Measures from its construction on, for the cores that the calling thread may use then.
 class CoreUseMeter {
  public:
   CoreUseMeter();
@@ -38,12 +41,17 @@ class CoreUseMeter {
     // `busy` is in seconds since boot, `own` in seconds since this process began.
     double cores = 0, busy = 0, own = 0;
   };
-  static std::optional<Sample> Take();
+  std::optional<Sample> Take() const;
+  std::string places_;
   std::optional<Sample> begin_;
 };
 
-// Of the machines that the ranks (by rank) ran on, the use of the one with the fewest idle cores. nullopt
-// where a rank could not tell.
-std::optional<SharedCores> FullestMachine(const std::vector<std::optional<CoreUse>>& ranks);
+// "the machine was busy: this took 1.0 of 2 cores, others 0.9"; "4 ranks shared 2 cores"; empty if the ranks
+// had the cores that they could use.
+std::string DescribeCrowd(const SharedCores& cores);
+
+// Of the sets of cores that the ranks (by rank) could use, the use of the one with the least left; of several
+// that have nothing left, of one that others took most of. nullopt where a rank could not tell.
+std::optional<SharedCores> FullestCores(const std::vector<std::optional<CoreUse>>& ranks);
 
 }  // namespace windtunnel

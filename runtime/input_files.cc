@@ -38,7 +38,8 @@ std::string Sample(const fs::path& path) {
   return sample;
 }
 
-std::string Describe(const char* what, const std::string& path) {
+// Of a file, or of the files in a directory; empty if none can be read.
+std::string Digest(const std::string& path) {
   std::error_code error;
   std::vector<fs::path> files;
   if (fs::is_directory(path, error)) {
@@ -53,8 +54,12 @@ std::string Describe(const char* what, const std::string& path) {
     if (const std::string sample = Sample(file); !sample.empty())
       samples += file.filename().string() + "\n" + Sha256Hex(sample) + "\n";
   }
-  const std::string found = samples.empty() ? "cannot be read" : Sha256Hex(samples).substr(0, kDigits);
-  return fmt::format("contents of {}: {}\n", what, found);
+  return samples.empty() ? "" : Sha256Hex(samples).substr(0, kDigits);
+}
+
+std::string Describe(const char* what, const std::string& path) {
+  const std::string digest = Digest(path);
+  return fmt::format("contents of {}: {}\n", what, digest.empty() ? "cannot be read" : digest);
 }
 
 }  // namespace
@@ -66,6 +71,10 @@ std::string DescribeInputFiles(const Scenario& scenario, const std::string& impo
   if (schedule.ends_with(".csv")) text += Describe("parallel.pipeline.schedule", schedule);
   if (!import_weights.empty()) text += Describe("--import", import_weights);
   return text;
+}
+
+std::string DigestOfData(const Scenario& scenario) {
+  return scenario.data == "synthetic" ? "" : Digest(scenario.data);
 }
 
 }  // namespace windtunnel

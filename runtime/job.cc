@@ -83,10 +83,12 @@ TimedSteps ToTimedSteps(const Json& json) {
   return steps;
 }
 
-Json ToJson(const CoreUse& use) { return {use.machine, use.process, use.cores, use.busy, use.own}; }
+Json ToJson(const CoreUse& use) {
+  return {use.machine, use.process, use.places, use.cores, use.busy, use.own};
+}
 CoreUse ToCoreUse(const Json& json) {
-  return {json.at(0).get<std::string>(), json.at(1).get<std::string>(), json.at(2).get<double>(),
-          json.at(3).get<double>(), json.at(4).get<double>()};
+  return {json.at(0).get<std::string>(), json.at(1).get<std::string>(), json.at(2).get<std::string>(),
+          json.at(3).get<double>(),      json.at(4).get<double>(),      json.at(5).get<double>()};
 }
 
 Json ToJson(const MemoryPeak& peak) {
@@ -325,7 +327,8 @@ Result<RankRun> ParseRankRun(const std::string& bytes) {
   });
 }
 
-std::string Serialize(const CalibrationSamples& samples) {
+std::string Serialize(const RankCosts& costs) {
+  const CalibrationSamples& samples = costs.samples;
   Json kernels = Json::object(), collectives = Json::array();
   for (const auto& [key, times] : samples.kernels) kernels[key] = ToJson(times);
   for (const CollectiveSamples& collective : samples.collectives) collectives.push_back(ToJson(collective));
@@ -333,19 +336,22 @@ std::string Serialize(const CalibrationSamples& samples) {
                      {"dispatch", ToJson(samples.dispatch)},
                      {"common_mode", samples.common_mode},
                      {"collectives", collectives},
-                     {"outside_allocator", samples.outside_allocator.count()}});
+                     {"outside_allocator", samples.outside_allocator.count()},
+                     {"core_use", costs.core_use ? ToJson(*costs.core_use) : Json()}});
 }
 
-Result<CalibrationSamples> ParseCalibrationSamples(const std::string& bytes) {
-  return Parse<CalibrationSamples>(bytes, "a calibration", [](const Json& json) {
-    CalibrationSamples samples;
+Result<RankCosts> ParseRankCosts(const std::string& bytes) {
+  return Parse<RankCosts>(bytes, "a calibration", [](const Json& json) {
+    RankCosts costs;
+    CalibrationSamples& samples = costs.samples;
     for (const auto& [key, times] : json.at("kernels").items()) samples.kernels[key] = ToDurations(times);
     samples.dispatch = ToDurations(json.at("dispatch"));
     samples.common_mode = json.at("common_mode").get<std::vector<double>>();
     for (const Json& collective : json.at("collectives"))
       samples.collectives.push_back(ToCollectiveSamples(collective));
     samples.outside_allocator = Bytes(WholeNumber<int64_t>(json.at("outside_allocator")));
-    return samples;
+    if (const Json& use = json.at("core_use"); !use.is_null()) costs.core_use = ToCoreUse(use);
+    return costs;
   });
 }
 

@@ -59,10 +59,16 @@ struct RankRun {
   std::optional<CoreUse> core_use;  // over all steps
 };
 
+// What one rank has calibrated.
+struct RankCosts {
+  CalibrationSamples samples;
+  std::optional<CoreUse> core_use = {};  // meanwhile
+};
+
 // CBOR. Parse errors are Failed: a peer of another version.
 std::string Serialize(const RankRun& run);
 Result<RankRun> ParseRankRun(const std::string& bytes);
-std::string Serialize(const CalibrationSamples& samples);
-Result<CalibrationSamples> ParseCalibrationSamples(const std::string& bytes);
+std::string Serialize(const RankCosts& costs);
+Result<RankCosts> ParseRankCosts(const std::string& bytes);
 
 }  // namespace windtunnel

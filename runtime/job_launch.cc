@@ -74,6 +74,10 @@ Result<std::string> MakeToken() {
 std::string FlightRecordPath(const LiveOptions& options, const std::string& suffix) {
   std::filesystem::path path = options.flight_record;
   if (path.empty()) path = TemporaryPath() + fmt::format("/windtunnel-flight-record-{}.json", getpid());
+  std::error_code unknown;
+  const bool is_device =
+      std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown);
+  if (is_device) return path.string();  // such as /dev/null
   return (path.parent_path() / (path.stem().string() + suffix + path.extension().string())).string();
 }
 
@@ -260,6 +264,7 @@ Error Launch::Explain(Error error, RanksHere& ranks) {
   }
   if (input_wrong) error.kind = ErrorKind::kInvalidInput;
   may_restart_ = ranks.failed() && !ranks.interrupted() && !input_wrong;
+  if (!own.rank_was_killed) reason_ = error.message;
   return input_wrong ? error : ranks.WithRecord(std::move(error), options_);
 }
 

@@ -105,6 +105,9 @@ class Launch {
   bool MayRestart() const {
     return may_restart_ && (options_.nodes == nullptr || options_.nodes->AllThere());
   }
+  // After an error: its message without the flight record's place; empty if a rank was killed, which may be
+  // otherwise the next time.
+  const std::string& reason() const { return reason_; }
 
  private:
   Result<Job> Prepare(Job::Mode mode);
@@ -116,6 +119,7 @@ class Launch {
   const LiveOptions& options_;
   int restarts_;
   bool may_restart_ = false;
+  std::string reason_;
   std::unique_ptr<StoreServer> store_;
 };
 

@@ -114,7 +114,7 @@ std::map<std::string, std::string> ContractVariables(const LaunchOptions& option
   return variables;
 }
 
-Command MakeCommand(const LaunchOptions& options, int local) {
+Command MakeCommand(const LaunchOptions& options, const std::optional<CoreClaims>& cores, int local) {
   Command command;
   const std::map<std::string, std::string> variables = ContractVariables(options, local);
   command.strings = options.argv;
@@ -127,7 +127,7 @@ Command MakeCommand(const LaunchOptions& options, int local) {
     (i < options.argv.size() ? command.arguments : command.environment).push_back(command.strings[i].data());
   command.arguments.push_back(nullptr);
   command.environment.push_back(nullptr);
-  command.pin = options.pin && CoreOfRank(options.first_core + local, command.core);
+  command.pin = cores && cores->CoreOf(options.first_core + local, command.core);
   return command;
 }
 
@@ -149,8 +149,8 @@ Command MakeCommand(const LaunchOptions& options, int local) {
   _exit(127);
 }
 
-Result<RankProcess> Start(const LaunchOptions& options, int local) {
-  const Command command = MakeCommand(options, local);
+Result<RankProcess> Start(const LaunchOptions& options, const std::optional<CoreClaims>& cores, int local) {
+  const Command command = MakeCommand(options, cores, local);
   const int rank = GlobalRank(options, local);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return Failed("cannot start rank {}: {}", rank, strerror(errno));
@@ -181,7 +181,9 @@ Result<RankProcess> Start(const LaunchOptions& options, int local) {
 // The ranks of one job, from their start until all are reaped.
 class RunningRanks {
  public:
-  RunningRanks(const LaunchOptions& options, SignalPipe& signals) : options_(options), signals_(signals) {}
+  RunningRanks(const LaunchOptions& options, SignalPipe& signals) : options_(options), signals_(signals) {
+    if (options.pin) cores_.emplace(options.first_core, options.ranks);
+  }
   // Where Run has thrown, ranks are left.
   ~RunningRanks() {
     Signal(SIGKILL);
@@ -192,7 +194,7 @@ class RunningRanks {
   Status Run() {
     interrupt_ = signals_.Next();
     for (int rank = 0; rank < options_.ranks && interrupt_ == 0; ++rank) {
-      Result<RankProcess> process = Start(options_, rank);
+      Result<RankProcess> process = Start(options_, cores_, rank);
       if (!process) {
         EndAll();
         return tl::unexpected(std::move(process).error());
@@ -325,6 +327,7 @@ class RunningRanks {
   }
 
   const LaunchOptions& options_;
+  std::optional<CoreClaims> cores_;
   SignalPipe& signals_;
   StopRequests stops_;
   std::vector<RankProcess> ranks_;

@@ -34,8 +34,8 @@ struct LaunchOptions {
   std::map<std::string, std::string> environment;  // beside the contract's variables
   // Further variables of one rank. May be empty.
   std::function<std::map<std::string, std::string>(int rank)> environment_of;
-  // The node's rank r runs on core first_core + r, modulo the cores that this process may use; libraries are
-  // told to use one thread.
+  // The node's rank r runs on core first_core + r, modulo the cores that this process may use, or on one that
+  // no other job has claimed (CoreClaims); libraries are told to use one thread.
   bool pin = true;
   int first_core = 0;
 

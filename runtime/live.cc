@@ -1,5 +1,7 @@
 #include "runtime/live.h"
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,10 +31,16 @@ Status MeasureInto(Profile& profile, const Plan& plan, const LiveOptions& option
         "its last rank's end");
   WT_ASSIGN_OR_RETURN(const std::vector<std::string> results, Launch(plan, options).Run(mode));
   std::vector<CalibrationSamples> samples;
+  std::vector<std::optional<CoreUse>> uses;
   for (const std::string& result : results) {
-    WT_ASSIGN_OR_RETURN(CalibrationSamples one, ParseCalibrationSamples(result));
-    samples.push_back(std::move(one));
+    WT_ASSIGN_OR_RETURN(RankCosts one, ParseRankCosts(result));
+    samples.push_back(std::move(one.samples));
+    uses.push_back(std::move(one.core_use));
   }
+  const std::optional<SharedCores> cores = FullestCores(uses);
+  if (options.note && cores && cores->is_crowded())
+    options.note(fmt::format("{}: costs were measured while {}; the prediction may be far too slow",
+                             plan.scenario.name, DescribeCrowd(*cores)));
   FitSamples(samples, CommunicatorName(plan), RanksPerNode(plan), profile);
   return Ok();
 }
@@ -42,6 +50,7 @@ Status MeasureInto(Profile& profile, const Plan& plan, const LiveOptions& option
 Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options) {
   LiveOptions attempt = options;
   std::vector<std::string> restarts;
+  std::string last_reason, last_newest;  // of the attempt before
   for (;;) {
     Launch launch(plan, attempt, static_cast<int>(restarts.size()));
     const Result<std::vector<std::string>> results = launch.Run(Job::Mode::kRun);
@@ -52,9 +61,19 @@ Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options) {
     }
     if (!launch.MayRestart() || static_cast<int>(restarts.size()) >= options.max_restarts)
       return tl::unexpected(results.error());
+    // Steps repeat themselves bit by bit, so what failed in the same way, with no checkpoint since, fails
+    // again.
+    const std::string newest = NewestCheckpoint(options.run).value_or("");
+    if (!launch.reason().empty() && launch.reason() == last_reason && newest == last_newest)
+      return tl::unexpected(
+          Error{results.error().kind,
+                results.error().message +
+                    "; not restarted once more: it failed like this before, from the same step"});
+    last_reason = launch.reason();
+    last_newest = newest;
     restarts.push_back(results.error().message);
     attempt.run.resumes = true;
-    if (const auto latest = NewestCheckpoint(options.run)) attempt.run.resume_from = *latest;
+    if (!newest.empty()) attempt.run.resume_from = newest;
     attempt.run.reporting.is_restart = true;
     if (options.note) {
       options.note(fmt::format("{}; restart {} of {}, from {}", results.error().message, restarts.size(),

@@ -39,8 +39,11 @@ Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& s
   if (job.mode == Job::Mode::kCheckCosts)
     options = {.rounds = 1, .seconds = kCheckSeconds, .under_compute = false};
   if (host_computes) options.ranks_per_core = CeilDivide(job.local_ranks, job.cores);
-  WT_ASSIGN_OR_RETURN(CalibrationSamples samples, MeasureCosts(session, store, options));
-  return Serialize(samples);
+  const CoreUseMeter cores;
+  RankCosts costs;
+  WT_ASSIGN_OR_RETURN(costs.samples, MeasureCosts(session, store, options));
+  costs.core_use = cores.Read();
+  return Serialize(costs);
 }
 
 Result<std::string> WorkOf(const Job& job, RankSession& session, Store& store) {

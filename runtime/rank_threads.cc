@@ -21,12 +21,14 @@ class Threads {
   }
 
   Result<std::vector<std::string>> Run() {
-    std::vector<cpu_set_t> cores(plan_.world_size);  // from this thread's affinity, before any is narrowed
+    std::vector<cpu_set_t> cores(plan_.world_size);
+    std::optional<CoreClaims> claims;
+    if (ranks_.pin) claims.emplace(0, plan_.world_size);
     {
       std::vector<std::jthread> threads;
       threads.reserve(static_cast<size_t>(plan_.world_size));
       for (int rank = 0; rank < plan_.world_size; ++rank) {
-        const bool pins = ranks_.pin && CoreOfRank(rank, cores[rank]);
+        const bool pins = claims && claims->CoreOf(rank, cores[rank]);
         const Status started = ErrorsOf([&]() -> Status {
           threads.emplace_back([this, rank, core = cores[rank], pins] {
             if (pins) sched_setaffinity(0, sizeof core, &core);

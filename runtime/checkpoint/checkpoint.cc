@@ -102,6 +102,7 @@ Json ToJson(const CheckpointInfo& info) {
                {"world_size", info.world_size},
                {"optimizer", info.optimizer},
                {"scenario", info.scenario}};
+  if (!info.data.empty()) json["data"] = info.data;
   const LossScaleState& state = info.loss_scale;
   if (state != LossScaleState{}) {
     json["loss_scale"] = {{"scale", state.scale},
@@ -147,6 +148,7 @@ struct CheckpointFormat {
     info.world_size = WholeNumber<int>(json.at("world_size"));
     info.optimizer = json.at("optimizer").get<std::string>();
     info.scenario = json.at("scenario").get<std::string>();
+    if (const auto data = json.find("data"); data != json.end()) info.data = data->get<std::string>();
     if (const auto state = json.find("loss_scale"); state != json.end()) {
       info.loss_scale = {state->at("scale").get<double>(), WholeNumber<int64_t>(state->at("growth_tracker")),
                          WholeNumber<int64_t>(state->at("skipped_steps"))};

@@ -40,6 +40,7 @@ struct CheckpointInfo {
   int world_size = 1;     // of the job that saved it
   std::string optimizer;  // optimizer.kind
   std::string scenario;   // resolved, YAML
+  std::string data = {};  // DigestOfData; empty if unknown
   // Loss scaling. A job that does not scale its loss leaves scale at 0 and keeps the number of steps that
   // were skipped before.
   LossScaleState loss_scale = {};
@@ -47,10 +48,9 @@ struct CheckpointInfo {
 
 class Checkpoint : public TensorSource {
  public:
-  // `path` is a checkpoint (a directory step_…) or a directory of checkpoints (or the file `latest` in it), of
-  // which the latest is opened.
-  // Errors: InvalidInput, naming the file: no checkpoint is there, or it is damaged (of a directory: the one
-  // that was saved last, CheckpointDirectory::CheckWhole).
+  // `path` is a checkpoint (a directory step_…) or a directory of checkpoints (or the file `latest` in it),
+  // of which the latest is opened. Errors: InvalidInput, naming the file: no checkpoint is there, or it is
+  // damaged (of a directory: the one that was saved last, CheckpointDirectory::CheckWhole).
   static Result<Checkpoint> Open(const std::string& path);
 
   const CheckpointInfo& info() const { return info_; }

@@ -87,6 +87,13 @@ yes 'a text to train on ' | head -c 20000 > text.txt
 run --resume-from whole/step_00000010 --set data=text.txt --set optimizer.lr=1e-3 --set run.steps=8 || fail "other data"
 grep -q 'data is .*text.txt; until .*step_00000010 the run had synthetic' err.txt || fail "not a word on the data: $(cat err.txt)"
 grep -q 'optimizer.lr is 0.001; until .*step_00000010 the run had 0.01' err.txt || fail "not a word on the rate: $(cat err.txt)"
+# So is another text in the same file.
+run --set data=text.txt --checkpoint-dir other_text || fail "a text"
+yes 'a text to think of ' | head -c 20000 > text.txt
+run --set data=text.txt --checkpoint-dir other_text --resume --set run.steps=40 || fail "another text"
+grep -q 'data: .*text.txt has another text than the run had until .*other_text/step_' err.txt || fail "not a word on the text: $(cat err.txt)"
+run --set data=text.txt --checkpoint-dir other_text --resume --set run.steps=41 || fail "the same text"
+grep -q 'another text' err.txt && fail "the text is the same: $(cat err.txt)"
 # The first step of a resumed process is not measured.
 run --resume-from whole/step_00000010 --checkpoint-dir every --checkpoint-every 1 --json every.json || fail "a checkpoint a step"
 python3 - << 'PYTHON' || fail "steps that were measured"

@@ -281,6 +281,12 @@ expect 2 'nnodes is 2, but cluster.nodes is 1' "$work/err"
 "${run[@]}" "${set[@]}" --standalone --set cluster.nodes=2 --set cluster.devices_per_node=1 2> "$work/err"
 status=$?
 expect 2 'standalone is for one node, but cluster.nodes is 2' "$work/err"
+# PyTorch's recipe for several jobs on one machine.
+"${run[@]}" "${set[@]}" --nnodes 1 --rdzv-backend c10d --rdzv-endpoint localhost:0 > "$work/out" 2> "$work/err" ||
+  fail "a free port on one node: $(cat "$work/err")"
+"${run[@]}" "${set[@]}" "${two_nodes[@]}" --node-rank 0 --rdzv-endpoint localhost:0 2> "$work/err"
+status=$?
+expect 2 'rdzv-endpoint: port 0 is any free one, which the other nodes would not know' "$work/err"
 
 # An MPI rank that is killed is named, and nothing is left: no process, no shared memory.
 : > "$work/err"

@@ -62,6 +62,14 @@ grep -q 'windtunnel: restarted after an error: rank . was killed by signal 9' er
   --checkpoint-every 1 --max-restarts 1 > out.txt 2> err.txt
 [ $? = 1 ] && grep -q 'windtunnel: restarted after an error: ' err.txt || fail "a quiet restart before the last error is not said"
 
+# The same steps diverge again, so that is tried once, however often it may be.
+rm -r diverged
+"$windtunnel" run gpt.yaml -q --set optimizer.kind=sgd --set optimizer.lr=1e30 --set run.steps=8 --checkpoint-dir diverged \
+  --checkpoint-every 1 --max-restarts 5 --flight-record /dev/null > out.txt 2> err.txt
+[ $? = 1 ] && grep -q 'not restarted once more: it failed like this before, from the same step' err.txt || fail "$(cat err.txt)"
+[ "$(grep -c 'restarted after an error' err.txt)" = 1 ] || fail "it was restarted more than once: $(cat err.txt)"
+ls /dev/null-* > /dev/null 2>&1 && fail "a flight record beside /dev/null"
+
 # A rank that is silent: its peer meets the deadline, both views are named, and the record has both ranks' last operators.
 ln -s behind_the_link.json silent.json
 start_run --collective-timeout 2 --flight-record silent.json

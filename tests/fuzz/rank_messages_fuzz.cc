@@ -25,7 +25,7 @@ void Fuzz(const std::string& input) {
     case 0:
       return RoundTrip(ParseRankRun(bytes), ParseRankRun);
     case 1:
-      return RoundTrip(ParseCalibrationSamples(bytes), ParseCalibrationSamples);
+      return RoundTrip(ParseRankCosts(bytes), ParseRankCosts);
     default:
       return RoundTrip(ParseStepOfRank(bytes), ParseStepOfRank);
   }

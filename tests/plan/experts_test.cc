@@ -267,8 +267,10 @@ TEST(Experts, ConvertTheRowsOfAllExpertsIntoFp4Together) {
   int of_weights = 0;
   EXPECT_GT(Count<Fp8Cast>(plan,
                            [&](const Op& op, const Fp8Cast& cast) {
-                             if (cast.groups == 1) EXPECT_FALSE(cast.together) << op.name;
-                             if (cast.groups == 1) return false;
+                             if (cast.groups == 1) {
+                               EXPECT_FALSE(cast.together) << op.name;
+                               return false;
+                             }
                              const bool is_weight = op.name.ends_with(".weight");
                              EXPECT_NE(cast.together, is_weight) << op.name;
                              of_weights += is_weight ? 1 : 0;

@@ -116,9 +116,20 @@ TEST(OutcomeTable, SaysWhenOthersTookTheMachine) {
   EXPECT_FALSE(Has(OutcomeTable(outcome, Ink(false)), "busy"));
   EXPECT_FALSE(Has(VerdictLine(outcome, Ink(false)), "busy"));
   outcome.measurement->cores = SharedCores{2, 1.04, 0.91};
-  const std::string said = "the machine was busy: this took 1.0 of its 2 cores, others 0.9";
+  const std::string said = "the machine was busy: this took 1.0 of 2 cores, others 0.9";
   EXPECT_TRUE(Has(OutcomeTable(outcome, Ink(false)), said));
   EXPECT_TRUE(Has(VerdictLine(outcome, Ink(false)), "; " + said));
+  outcome.measurement->cores = SharedCores{1, 0.5, 0.5};
+  EXPECT_TRUE(
+      Has(OutcomeTable(outcome, Ink(false)), "the machine was busy: this took 0.5 of 1 core, others 0.5"));
+}
+
+TEST(OutcomeTable, SaysWhenRanksSharedCores) {
+  Outcome outcome = SampleOutcome();
+  outcome.measurement->cores = SharedCores{2, 1.9, 0.05, 4};
+  EXPECT_TRUE(Has(OutcomeTable(outcome, Ink(false)), "4 ranks shared 2 cores"));
+  outcome.measurement->cores = SharedCores{1, 1.0, 0.0, 2};
+  EXPECT_TRUE(Has(OutcomeTable(outcome, Ink(false)), "2 ranks shared 1 core"));
 }
 
 TEST(OutcomeTable, ShowsReservedMemoryOfPytorchsAllocator) {

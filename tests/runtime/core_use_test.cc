@@ -48,12 +48,13 @@ TEST(CoreUseMeter, TellsOwnWorkFromThatOfOthers) {
 
 TEST(CoreUseMeter, SaysNothingOfMoments) { EXPECT_FALSE(CoreUseMeter().Read()); }
 
-std::optional<CoreUse> Use(const char* machine, const char* process, double busy, double own) {
-  return CoreUse{machine, process, 2, busy, own};
+std::optional<CoreUse> Use(const char* machine, const char* process, double busy, double own,
+                           const char* places = "11") {
+  return CoreUse{machine, process, places, static_cast<double>(std::string(places).size()), busy, own};
 }
 
 TEST(SharedCores, OfRanksOfOneMachineAddUp) {
-  const auto cores = FullestMachine({Use("a", "1", 1.9, 0.9), Use("a", "2", 1.9, 0.8)});
+  const auto cores = FullestCores({Use("a", "1", 1.9, 0.9), Use("a", "2", 1.9, 0.8)});
   ASSERT_TRUE(cores);
   EXPECT_DOUBLE_EQ(cores->all, 2);
   EXPECT_DOUBLE_EQ(cores->own, 1.7);
@@ -61,20 +62,31 @@ TEST(SharedCores, OfRanksOfOneMachineAddUp) {
 }
 
 TEST(SharedCores, OfThreadsOfOneProcessCountOnce) {
-  const auto cores = FullestMachine({Use("a", "1", 1.9, 1.8), Use("a", "1", 1.9, 1.8)});
+  const auto cores = FullestCores({Use("a", "1", 1.9, 1.8), Use("a", "1", 1.9, 1.8)});
   ASSERT_TRUE(cores);
   EXPECT_DOUBLE_EQ(cores->own, 1.8);
 }
 
-TEST(SharedCores, AreOfTheMachineWithTheLeastLeft) {
-  const auto cores = FullestMachine({Use("a", "1", 1.0, 0.9), Use("b", "1", 2.0, 0.9)});
+TEST(SharedCores, AreOfTheCoresWithTheLeastLeft) {
+  const auto cores = FullestCores({Use("a", "1", 1.0, 0.9), Use("b", "1", 2.0, 0.9)});
   ASSERT_TRUE(cores);
   EXPECT_NEAR(cores->others, 1.1, 1e-9);
 }
 
+// Two jobs on the first core of two, or ranks of one that something else has bound.
+TEST(SharedCores, OfPinnedRanksAreTheirOwn) {
+  const auto cores = FullestCores({Use("a", "1", 1.0, 0.5, "1"), Use("a", "2", 1.0, 1.0, "x")});
+  ASSERT_TRUE(cores);
+  EXPECT_EQ(cores->all, 1);
+  EXPECT_NEAR(cores->others, 0.5, 1e-9);
+  EXPECT_TRUE(cores->is_crowded());
+  EXPECT_EQ(cores->ranks, 1);
+  EXPECT_EQ(FullestCores({Use("a", "1", 1.0, 0.5, "1"), Use("a", "2", 1.0, 0.5, "1")})->ranks, 2);
+}
+
 TEST(SharedCores, AreUnknownWhereOneRankCannotTell) {
-  EXPECT_FALSE(FullestMachine({Use("a", "1", 1.0, 0.9), std::nullopt}));
-  EXPECT_FALSE(FullestMachine({}));
+  EXPECT_FALSE(FullestCores({Use("a", "1", 1.0, 0.9), std::nullopt}));
+  EXPECT_FALSE(FullestCores({}));
 }
 
 TEST(SharedCores, AreCrowdedWhereOthersTakeWhatIsNotLeft) {
@@ -83,6 +95,8 @@ TEST(SharedCores, AreCrowdedWhereOthersTakeWhatIsNotLeft) {
   EXPECT_FALSE((SharedCores{2, 1.95, 0.05}).is_crowded());  // two ranks alone
   EXPECT_FALSE((SharedCores{2, 1.0, 0.5}).is_crowded());    // one rank, the other core half free
   EXPECT_FALSE((SharedCores{64, 4, 30}).is_crowded());
+  EXPECT_TRUE((SharedCores{1, 0.5, 0.5}).is_crowded());
+  EXPECT_FALSE((SharedCores{1, 0.95, 0.05}).is_crowded());  // a core that does the system's work, too
 }
 
 }  // namespace

@@ -1,9 +1,14 @@
 // Which cores ranks may use, and which ranks share cores.
 #include "runtime/cores.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include "runtime/neighbors.h"
 
@@ -27,6 +32,50 @@ TEST(Cores, AreSharedWhereMoreRanksMayUseThemThanThereAre) {
 TEST(Cores, AsTextAreThoseThatThisProcessMayUse) {
   const std::string text = UsableCoresText();
   EXPECT_EQ(std::count(text.begin(), text.end(), '1'), UsableCores());
+}
+
+// Other tests may be jobs of this machine meanwhile.
+CoreClaims Claims(int first, int ranks) { return {first, ranks, fmt::format("test {}", getpid())}; }
+
+std::vector<int> CoresOf(const CoreClaims& claims, int first, int ranks) {
+  std::vector<int> cores;
+  for (int rank = first; rank < first + ranks; ++rank) {
+    cpu_set_t core;
+    if (!claims.CoreOf(rank, core)) return {};
+    EXPECT_EQ(CPU_COUNT(&core), 1);
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &core)) cores.push_back(cpu);
+  }
+  return cores;
+}
+
+TEST(CoreClaims, OfOneJobAreItsRanksNumbers) {
+  const auto count = static_cast<int>(UsableCores());
+  const std::vector<int> cores = CoresOf(Claims(0, count + 1), 0, count + 1);
+  ASSERT_EQ(cores.size(), count + 1u);
+  EXPECT_TRUE(std::is_sorted(cores.begin(), cores.end() - 1));
+  EXPECT_EQ(cores.back(), cores.front()) << "more ranks than cores";
+  EXPECT_EQ(CoresOf(Claims(1, 1), 1, 1).front(), cores[1 % count]);
+}
+
+TEST(CoreClaims, OfJobsBesideEachOtherAreDifferentWhileThereAreCores) {
+  if (UsableCores() < 2) GTEST_SKIP() << "one core";
+  const CoreClaims all_claims = Claims(0, static_cast<int>(UsableCores()));
+  const std::vector<int> all = CoresOf(all_claims, 0, static_cast<int>(UsableCores()));
+  EXPECT_EQ(std::set<int>(all.begin(), all.end()).size(), all.size());
+  // All are claimed by now, so a further job shares.
+  EXPECT_EQ(CoresOf(Claims(0, 1), 0, 1), std::vector<int>{all.front()});
+}
+
+TEST(CoreClaims, EndWithTheirObject) {
+  if (UsableCores() < 2) GTEST_SKIP() << "one core";
+  const int first = CoresOf(Claims(0, 1), 0, 1).front();
+  {
+    const CoreClaims held = Claims(0, 1);
+    const CoreClaims beside = Claims(0, 1);
+    EXPECT_NE(CoresOf(beside, 0, 1), CoresOf(held, 0, 1));
+  }
+  EXPECT_EQ(CoresOf(Claims(0, 1), 0, 1).front(), first);
 }
 
 TEST(Neighbors, HearWhatEachSays) {

@@ -103,6 +103,7 @@ void Direct(Queue& queue, const MuonDirection& op, const Operands& operands) {
   const int64_t n = op.elements, blocks = DirectBlocks(n, queue.traits());
   double* const sums = queue.Scratch<double>(blocks + 1);
   DirectKernel<M> kernel{.n = n,
+                         .aligned = false,
                          .c = MuonConstantsOf(op.spec),
                          .gradient = operands.In(0, n),
                          .found_inf = op.guarded ? operands.In(1, 1) : nullptr,
@@ -131,6 +132,7 @@ void Run(Queue& queue, const MuonDirection& op, const Operands& operands) {
 void Run(Queue& queue, const MuonUpdate& op, const KernelContext& context, const Operands& operands) {
   const int64_t n = op.elements;
   MuonUpdateKernel kernel{.n = n,
+                          .aligned = false,
                           .rates = MuonRatesOf(op, context.lr_factor),
                           .x = operands.In<BFloat16>(0, n),
                           .found_inf = op.guarded ? operands.In(1, 1) : nullptr,
