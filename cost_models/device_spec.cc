@@ -8,6 +8,7 @@
 
 #include "cost_models/json_fields.h"
 #include "plan/op.h"
+#include "topology/link_rates.h"
 
 namespace windtunnel {
 namespace {
@@ -186,6 +187,12 @@ DeviceSpec ReadDevice(Fields& fields) {
     device.eager = ReadRates(f, "eager");
   });
   device.intra_node = fields.String("intra_node");
+  if (!device.intra_node.empty() && !IntraNodeRates({}, device.intra_node)) {
+    std::vector<std::string_view> kinds;
+    for (const KnownLink& link : KnownLinks()) kinds.emplace_back(link.kind);
+    fields.FailAt("intra_node",
+                  fmt::format("is \"{}\", expected one of {}", device.intra_node, fmt::join(kinds, ", ")));
+  }
   if (fields.Has("most_devices_per_node"))
     device.most_devices_per_node = fields.Integer("most_devices_per_node", 1);
   if (fields.Has("usual_devices_per_node"))
@@ -255,12 +262,35 @@ double RatioAt(const char* pointer, const nlohmann::json& device, const nlohmann
   return own > 0 && of_base > 0 ? own / of_base : 1;
 }
 
+// Objects are merged; whatever else is of another kind is the reader's to refuse.
+void Merge(const nlohmann::json& changes, nlohmann::json& into) {
+  for (const auto& [key, value] : changes.items()) {
+    if (value.is_object() && into.contains(key) && into[key].is_object()) Merge(value, into[key]);
+    else into[key] = value;
+  }
+}
+
+// Products are slower under a lower limit than the base's, by nobody knows how much.
+void CheckPower(const nlohmann::json& base, const nlohmann::json& changes, Fields& fields) {
+  const nlohmann::json power = changes.value("power", nlohmann::json::object());
+  const double limit = FigureAt("/limit_watts", power), of_base = FigureAt("/power/limit_watts", base);
+  if (limit <= 0 || limit >= of_base) return;
+  const bool has_all = FigureAt("/gemm/ceiling", changes) > 0 && FigureAt("/attention_watts", power) > 0 &&
+                       FigureAt("/memory_watts", power) > 0;
+  if (!has_all)
+    fields.Fail(
+        "$.power.limit_watts",
+        fmt::format("is {:g}, less than the {:g} of {}: expected gemm.ceiling, which is measured under "
+                    "that limit, and power.attention_watts and power.memory_watts of at most the limit",
+                    limit, of_base, base.value("name", "the base")));
+}
+
 // `changes` over the base that they name. Attention that they do not give keeps its share: of the peak in
 // bf16 (fp16 if one of them has no bf16), unfused of memory's bandwidth. Collectives that were measured are
 // not those of other links. A ceiling of one's own is that of one machine.
 nlohmann::json OverBase(const nlohmann::json& base, const nlohmann::json& changes) {
   nlohmann::json device = base;
-  device.update(changes, /*merge_objects=*/true);
+  Merge(changes, device);
   device.erase("base");
   const bool both_have_bf16 =
       FigureAt("/peak_tflops/bf16", device) > 0 && FigureAt("/peak_tflops/bf16", base) > 0;
@@ -320,6 +350,7 @@ Result<DeviceSpec> ParseDeviceSpec(const std::string& json, const std::string& n
   nlohmann::json whole = document;
   if (has_base) {
     WT_ASSIGN_OR_RETURN(const nlohmann::json base, BaseOf(fields, json));
+    if (error.empty()) CheckPower(base, document, fields);
     if (!error.empty()) return InvalidField(name, json, error);
     whole = OverBase(base, document);
   }

@@ -13,7 +13,8 @@
 namespace windtunnel {
 namespace {
 
-// ---- what NCCL's search finds ------------------------------------------------------------------------------
+// ---- what NCCL's search finds
+// ------------------------------------------------------------------------------
 
 // The channel speeds that NCCL 2.28 tries, in GB/s (src/graph/search.cc).
 constexpr double kIntraSpeeds[] = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
@@ -87,24 +88,46 @@ void SearchNode(const GroupLayout& layout, NcclCommunicator& c) {
               GBps(generation.speed * scale)};
 }
 
-// Each card is one ring's path into and out of a node. All rings pass the links of the node's devices, except
-// where they leave it.
+// The speed of each of so many rings over nodes, each through a card of its own. All pass the links of the
+// node's devices (`total`), except where they leave it.
+double SpeedOfRings(int rings, double card, double total, int ranks_per_node, const Generation& generation) {
+  const double p = ranks_per_node;
+  const double within = p > 1 ? total / rings * p / (p - 1) : card;
+  return SpeedBelow(generation.inter, std::min(card, within));
+}
+
+// Each card is one ring's path into and out of a node. Where devices have one link, over PCIe, that carries
+// few fast rings, but many only at one of the lowest speeds that NCCL tries: it takes the number that carries
+// most.
+int RingsOverNodes(const GroupLayout& layout, double card, double total, const Generation& generation) {
+  if (layout.link.is_nvlink) return layout.cards;
+  int best = 1;
+  double most = 0;
+  for (int rings = 1; rings <= layout.cards; ++rings) {
+    const double all = rings * SpeedOfRings(rings, card, total, layout.ranks_per_node, generation);
+    if (all < most) continue;
+    most = all;
+    best = rings;
+  }
+  return best;
+}
+
 void SearchNodes(const GroupLayout& layout, NcclCommunicator& c) {
   const Generation& generation = Of(c.generation);
-  const double cards = layout.cards, card = layout.cards_nominal / GBps(1) / cards;
+  const double card = layout.cards_nominal / GBps(1) / layout.cards;
   const int p = layout.ranks_per_node;
   const double total = layout.link.is_nvlink
                            ? generation.total * (layout.link.nominal / GBps(generation.nominal))
                            : layout.link.ring / GBps(1);
-  const double within = p > 1 ? total / cards * p / (p - 1) : card;
-  const double speed = SpeedBelow(generation.inter, std::min(card, within));
-  const bool doubled = AreDoubled(layout.cards, speed, c.generation);
-  c.ring = GraphOf(layout.cards, speed, speed, doubled);
+  const int cards = RingsOverNodes(layout, card, total, generation);
+  const double speed = SpeedOfRings(cards, card, total, p, generation);
+  const bool doubled = AreDoubled(cards, speed, c.generation);
+  c.ring = GraphOf(cards, speed, speed, doubled);
   double tree = 2 * speed;
   if (p > 1 && !HasNvls(c.generation))
     tree = std::max(speed, SpeedBelow(generation.intra, std::min(tree, total / cards)));
   if (c.generation == GpuGeneration::kHopper) tree = speed;
-  c.tree = GraphOf(layout.cards, tree, speed, doubled);
+  c.tree = GraphOf(cards, tree, speed, doubled);
   c.has_plain_trees = HasNvls(c.generation) || p == 1;
   if (HasNvls(c.generation) && layout.link.is_nvlink && p > 1) {
     const double scale = layout.link.nominal / GBps(generation.nominal);
@@ -115,7 +138,8 @@ void SearchNodes(const GroupLayout& layout, NcclCommunicator& c) {
   }
 }
 
-// ---- collectives that NCCL has a model of ------------------------------------------------------------------
+// ---- collectives that NCCL has a model of
+// ------------------------------------------------------------------
 
 // A barrier is an all-reduce of one element.
 CollectiveKind NcclKind(CollectiveKind kind) {

@@ -1,6 +1,7 @@
 #include "cost_models/device_spec.h"
 
 #include <fmt/ranges.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cost_models/profile.h"
@@ -151,6 +152,25 @@ TEST(DeviceSpec, ADeviceCanBeChangesOfAnother) {
   EXPECT_EQ(h20.sources.at("gemm"), h100.sources.at("gemm"));
   const DeviceSpec again = ParseDeviceSpec(h20.json, "whole").value();
   EXPECT_EQ(again.flash[3].forward, h20.flash[3].forward) << "what results store is whole";
+}
+
+TEST(DeviceSpec, ChangesOfAnotherKindAreNamed) {
+  EXPECT_EQ(ErrorOf(OverH100(R"("intra_node": {"gbytes_per_s": 100}, )", R"("intra_node": "x")")),
+            "x.json: $.intra_node is object {\"gbytes_per_s\":100}, expected a string");
+  EXPECT_THAT(ErrorOf(OverH100(R"("intra_node": "nvlink9", )", R"("intra_node": "x")")),
+              testing::StartsWith("x.json: $.intra_node is \"nvlink9\", expected one of nvlink2, "));
+}
+
+// Nobody knows how much slower a device is under a lower limit.
+TEST(DeviceSpec, ALowerLimitNeedsWhatProductsReachUnderIt) {
+  EXPECT_EQ(ErrorOf(OverH100(R"("power": {"limit_watts": 350}, )", R"("power.limit_watts": "x")")),
+            "x.json: $.power.limit_watts is 350, less than the 700 of h100-sxm-80g: expected gemm.ceiling, "
+            "which is measured under that limit, and power.attention_watts and power.memory_watts of at most "
+            "the limit");
+  EXPECT_EQ(ErrorOf(OverH100(R"("power": {"limit_watts": 350, "attention_watts": 350, "memory_watts": 350},
+                                "gemm": {"ceiling": 0.5}, )",
+                             R"("power": "x", "gemm.ceiling": "x")")),
+            "");
 }
 
 TEST(DeviceSpec, AMachinesOwnCeilingReplacesThatOfTheSlowest) {

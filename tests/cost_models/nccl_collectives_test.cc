@@ -184,6 +184,27 @@ TEST(NcclCollectives, BlackwellsSwitchesAndTreesAreBoundByTheCards) {
   }
 }
 
+// Devices with one link each, over PCIe: sixteen rings would each get less than the lowest speed but one that
+// NCCL tries.
+TEST(NcclCollectives, MoreCardsThanLinksOverPciAreNotSlower) {
+  const DeviceSpec l40s = ParseDeviceSpec(*EmbeddedProfile("l40s-48g"), "l40s").value();
+  for (const auto algorithm :
+       {CollectiveAlgorithm::kAuto, CollectiveAlgorithm::kRing, CollectiveAlgorithm::kTree}) {
+    Duration before = Duration::Max();
+    for (const int64_t cards : {1, 2, 4, 8, 16, 32}) {
+      ClusterSpec cluster = Nodes(2);
+      cluster.network.inter_node = {.kind = "infiniband", .gbits_per_nic = 50, .latency_us = {}};
+      cluster.network.nics_per_node = cards;
+      const GroupLayout layout = LayOutGroup(MakeAxis("world", 16, 16, 1).groups[0], cluster, l40s).value();
+      const Duration time =
+          CollectiveTimeOf(Of(CollectiveKind::kAllReduce, MiB(64)), layout, l40s.collectives, algorithm)
+              ->time;
+      EXPECT_LE(time, before) << cards << " cards, algorithm " << static_cast<int>(algorithm);
+      before = time;
+    }
+  }
+}
+
 TEST(NcclCollectives, AnAlgorithmThatTheDeviceCannotHaveIsAnError) {
   const auto time = CollectiveTimeOf(Of(CollectiveKind::kAllReduce, MiB(1)), OneNode(), A100().collectives,
                                      CollectiveAlgorithm::kNvls);
