@@ -36,6 +36,18 @@ void SplitGap(Duration from, Duration to, std::vector<OpIndex> awaited, const st
   if (to > from) emit({to - from, -1, false});
 }
 
+}  // namespace
+
+void AwaitedOnIssue::Until(OpIndex op, std::vector<OpIndex>& awaited) {
+  for (; next_ < op; ++next_) {
+    const Op& passed = program_.ops[next_];
+    if (!std::holds_alternative<HostWait>(passed.kind)) continue;
+    for (const OpIndex dependency : passed.dependencies) awaited.push_back(dependency);
+  }
+}
+
+namespace {
+
 // Calls `emit` for every stretch of the compute stream, in order; the lengths add up to timeline.end.
 void ForEachStretch(const Timeline& timeline, const Role& role, const Program& program,
                     const std::function<void(const Stretch&)>& emit) {
@@ -45,12 +57,12 @@ void ForEachStretch(const Timeline& timeline, const Role& role, const Program& p
     return timeline.host_computes ? kind != StreamKind::kCommunication : kind == StreamKind::kCompute;
   };
   Duration now;
+  AwaitedOnIssue by_host(program);
   for (const Span& span : timeline.spans) {
     if (!on_compute(span.stream)) continue;
-    std::vector<OpIndex> awaited;
-    for (OpIndex dependency : program.ops[span.op].dependencies) {
-      if (!on_compute(program.ops[dependency].stream)) awaited.push_back(dependency);
-    }
+    std::vector<OpIndex> awaited = program.ops[span.op].dependencies;
+    by_host.Until(span.op, awaited);
+    std::erase_if(awaited, [&](OpIndex op) { return on_compute(program.ops[op].stream); });
     SplitGap(now, span.start, std::move(awaited), ends, emit);
     emit({span.end - std::max(span.start, now), span.op, false});
     now = span.end;

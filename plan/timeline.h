@@ -40,6 +40,18 @@ struct Timeline {
   bool host_computes = true;
 };
 
+// What the host waited for (HostWait) before it issued operators, which therefore waited for it, too.
+class AwaitedOnIssue {
+ public:
+  explicit AwaitedOnIssue(const Program& program) : program_(program) {}
+  // Adds what it waited for since the operator of the last call and before `op`, a later one.
+  void Until(OpIndex op, std::vector<OpIndex>& awaited);
+
+ private:
+  const Program& program_;
+  OpIndex next_ = 0;
+};
+
 // Every instant of a step belongs to exactly one of these parts (docs/contract.md, "Result"); they add up to
 // `step`. If a device computes, only its compute stream counts; waiting for the device's other streams
 // (copies too) is exposed communication.

@@ -118,10 +118,13 @@ std::vector<Span> ExposedCommunication(const Role& role, const Timeline& timelin
       now = until;
     }
   };
+  AwaitedOnIssue by_host(role.steady);
   for (const Span& span : timeline.spans) {
     if (span.stream != kComputeStream) continue;
     std::vector<const Span*> awaited;
-    for (OpIndex dependency : role.steady.ops[span.op].dependencies) {
+    std::vector<OpIndex> dependencies = role.steady.ops[span.op].dependencies;
+    by_host.Until(span.op, dependencies);
+    for (OpIndex dependency : dependencies) {
       const Span* one = span_of[dependency];
       if (one && one->stream != kComputeStream) awaited.push_back(one);
     }

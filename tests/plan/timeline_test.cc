@@ -34,6 +34,23 @@ TEST(BreakDown, EveryInstantIsOneOfComputeExposedCommunicationBubbleAndHost) {
   EXPECT_EQ(b.communication, Microseconds(5)) << "without the barrier, which moves nothing";
 }
 
+// A host that waits for a message before it issues what does not need the message: the device waits with it.
+TEST(BreakDown, WhatTheHostWaitsForIsWaitedFor) {
+  Example e;
+  e.timeline.host_computes = false;
+  e.role.streams[1].between_stages = true;
+  e.role.streams.push_back({StreamKind::kHost, "host", -1});
+  std::vector<Op>& ops = e.role.steady.ops;
+  ops.insert(ops.begin() + 2, Op(HostWait{}, 2, {}, {}, {1}));
+  ops[3].dependencies.clear();
+  ops[4].dependencies = {3};
+  for (Span& span : e.timeline.spans)
+    if (span.op >= 2) ++span.op;
+  const StepBreakdown b = BreakDown(e.timeline, e.role, e.role.steady);
+  EXPECT_EQ(b.bubble, Microseconds(5 + 3));
+  EXPECT_EQ(b.host, Microseconds(1 + 1)) << "before the first operator, and to issue the one behind the wait";
+}
+
 // Copies beside a device's computation count as communication; a host's own copies are its work.
 TEST(BreakDown, CopiesBesideADeviceAreCommunication) {
   Example e;
