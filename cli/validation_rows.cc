@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <tuple>
@@ -48,6 +49,16 @@ Result<FlopsConvention> ConventionOf(const Json& measured, const std::string& pl
       place, found->dump());
 }
 
+// Of a device. What is given in GiB or MiB is far below any peak in bytes.
+Result<std::optional<double>> BytesIn(const Json& measured, const char* key, const std::string& place) {
+  constexpr double kLeast = 1 << 20;
+  WT_ASSIGN_OR_RETURN(const std::optional<double> bytes, Positive(measured, key, place));
+  if (bytes && *bytes < kLeast)
+    return InvalidInput("{}: measured.{} is {}, expected bytes, at least {:.0f}: are these GiB or MiB?",
+                        place, key, *bytes, kLeast);
+  return bytes;
+}
+
 // Otherwise a misspelt quantity would count as not measured. Unknown keys that resemble none are for people.
 Status CheckSpelling(const Json& measured, const std::string& place) {
   constexpr size_t kSlip = 3;  // characters, in long words
@@ -80,9 +91,9 @@ Result<PublishedMeasurement> ReadMeasured(const Json& measured, const std::strin
   WT_ASSIGN_OR_RETURN(result.mfu, Positive(measured, "mfu", place));
   if (result.mfu && *result.mfu > 1)
     return InvalidInput("{}: measured.mfu is {}, expected a fraction, at most 1", place, *result.mfu);
-  WT_ASSIGN_OR_RETURN(result.peak_memory_bytes, Positive(measured, "peak_memory_bytes", place));
-  WT_ASSIGN_OR_RETURN(result.reserved_memory_bytes, Positive(measured, "reserved_memory_bytes", place));
-  WT_ASSIGN_OR_RETURN(result.device_memory_used_bytes, Positive(measured, "device_memory_used_bytes", place));
+  WT_ASSIGN_OR_RETURN(result.peak_memory_bytes, BytesIn(measured, "peak_memory_bytes", place));
+  WT_ASSIGN_OR_RETURN(result.reserved_memory_bytes, BytesIn(measured, "reserved_memory_bytes", place));
+  WT_ASSIGN_OR_RETURN(result.device_memory_used_bytes, BytesIn(measured, "device_memory_used_bytes", place));
   WT_ASSIGN_OR_RETURN(result.memory_rank, RankIn(measured, "memory_rank", place));
   WT_ASSIGN_OR_RETURN(result.flops_convention, ConventionOf(measured, place));
   return result;
@@ -228,12 +239,17 @@ Passes PassesOf(const Scenario& scenario, FlopsConvention convention) {
 
 Result<std::vector<ValidationRow>> ParseValidationRows(const std::string& text, const std::string& path) {
   std::vector<ValidationRow> rows;
+  std::map<std::string, int> line_of_id;
   std::istringstream stream(text);
   int number = 0;
   for (std::string line; std::getline(stream, line);) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     WT_ASSIGN_OR_RETURN(ValidationRow row, ReadRow(line, path, number));
+    const auto [first, is_new] = line_of_id.emplace(row.id, number);
+    if (!is_new)
+      return InvalidInput("{}: id '{}' is that of line {}, too, expected one row of it", row.place, row.id,
+                          first->second);
     rows.push_back(std::move(row));
   }
   if (rows.empty())

@@ -229,7 +229,8 @@ Result<std::vector<Resharding>> WaysOfResharding(const Scenario& scenario, const
   const int64_t all = ShardRanks(scenario);
   if (scenario.parallel.data.kind != DataParallelKind::kFsdp || all == 1) return ways;
   std::vector<int64_t> numbers = {1, all};
-  if (const int64_t fewer = RanksToReshardTo(scenario); fewer > 0) numbers.push_back(fewer);
+  const int64_t fewer = RanksToReshardTo(scenario);
+  if (fewer > 0 && CheckScenario(WithResharding(scenario, fewer))) numbers.push_back(fewer);
   for (const int64_t ranks : numbers) {
     WT_ASSIGN_OR_RETURN(const Plan plan, compile(WithResharding(scenario, ranks)));
     WT_ASSIGN_OR_RETURN(const Prediction prediction, predict(plan));

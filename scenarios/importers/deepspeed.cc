@@ -29,7 +29,8 @@ constexpr std::string_view kWithoutEffect =
     "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer zero_optimization.allgather_bucket_size "
     "zero_optimization.cpu_offload* zero_optimization.gather_16bit_weights_on_model_save "
     "zero_optimization.ignore_unused_parameters zero_optimization.offload_* zero_optimization.overlap_comm "
-    "zero_optimization.reduce_bucket_size zero_optimization.reduce_scatter zero_optimization.stage3_*";
+    "zero_optimization.reduce_bucket_size zero_optimization.reduce_scatter zero_optimization.stage3_* "
+    "zero_optimization.zero_hpz_partition_size";  // of stage 3
 static_assert(ArePatterns(kWithoutEffect));
 
 class Importer {
@@ -113,6 +114,9 @@ class Importer {
     Copy("optimizer.lr", "optimizer.params.lr");
     Copy("optimizer.eps", "optimizer.params.eps");
     Copy("optimizer.weight_decay", "optimizer.params.weight_decay");
+    const bool is_deepspeeds = config_.Has("optimizer.type") && kind.starts_with("adam");
+    if (is_deepspeeds && !config_.Has("optimizer.params.weight_decay"))
+      draft_.Set("optimizer.weight_decay", 0.0, "the default of DeepSpeed's Adam");
     if (kind == "sgd") Copy("optimizer.momentum", "optimizer.params.momentum");
     if (!IsAuto("optimizer.params.betas")) {
       const std::vector<std::string> betas = config_.List("optimizer.params.betas");

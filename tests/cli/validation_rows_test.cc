@@ -60,6 +60,13 @@ TEST(ValidationRows, NameTheLineThatIsWrong) {
       "rows.jsonl"));
   EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"step_time_s\": 1e308}}"),
             "rows.jsonl:1:1: measured.step_time_s is 1e+308, expected 1e-9 to 1e15");
+  EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"peak_memory_bytes\": 18.4}}"),
+            "rows.jsonl:1:1: measured.peak_memory_bytes is 18.4, expected bytes, at least 1048576: are these "
+            "GiB or "
+            "MiB?");
+  const std::string row = "{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"step_time_s\": 1}}\n";
+  EXPECT_EQ(ErrorOf(row + "\n" + row),
+            "rows.jsonl:3:1: id 'a' is that of line 1, too, expected one row of it");
   EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"mfu\": -1}}"),
             "rows.jsonl:1:1: measured.mfu is -1, expected a positive number");
   EXPECT_EQ(
@@ -103,8 +110,8 @@ TEST(FlopsPerToken, CountModulesForTokensFurtherOn) {
               1e-6);
 }
 
-// Megatron-LM's training.py, moe_layer_flops: of each layer's 8 x 4 weights of the MLP, here 64, routed experts
-// have so many of their latents' width; and two projections are there.
+// Megatron-LM's training.py, moe_layer_flops: of each layer's 8 x 4 weights of the MLP, here 64, routed
+// experts have so many of their latents' width; and two projections are there.
 TEST(FlopsPerToken, CountExpertsInTheirLatentsWidth) {
   Plan plan = SmallPlan();
   ModelSpec& model = plan.scenario.model;

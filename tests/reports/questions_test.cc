@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "reports/units.h"
+#include "scenarios/checks.h"
 #include "sim/role_memory.h"
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/reports/on_a100.h"
@@ -124,6 +125,18 @@ TEST(WaysOfResharding, AreThreeWhereShardGroupsHaveSeveralNodes) {
   EXPECT_EQ((*WaysOfResharding(s, Compile, OnA100))[2].ranks, 4) << "the scenario's own";
   s.parallel.data.reshard_ranks = 0;
   s.parallel.data.version = 1;
+  EXPECT_EQ(WaysOfResharding(s, Compile, OnA100)->size(), 2u);
+}
+
+// Weights in 4 bits are not gathered to fewer ranks: `predict` refuses that, and so it is no question.
+TEST(WaysOfResharding, AreThoseThatPredictTakes) {
+  Scenario s = Sharded();
+  s.model.lora = LoraSpec{.rank = 4, .quantize = Quantization::kNf4};
+  s.parallel.data.size = 16;
+  s.cluster.nodes = 2;
+  s.cluster.network.inter_node = {.kind = "infiniband", .gbits_per_nic = 200, .latency_us = {}};
+  s.cluster.devices_per_node = 8;
+  ASSERT_TRUE(CheckScenario(s)) << CheckScenario(s).error().message;
   EXPECT_EQ(WaysOfResharding(s, Compile, OnA100)->size(), 2u);
 }
 

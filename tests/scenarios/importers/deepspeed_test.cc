@@ -45,6 +45,17 @@ TEST(ImportDeepSpeed, HasDeepSpeedsDefaults) {
   EXPECT_NEAR(*scenario.parallel.data.bucket_cap_mb, 953.67, 0.01) << "5e8 elements of two bytes";
 }
 
+// FusedAdam's and DeepSpeedCPUAdam's; without an optimizer in the file it is the script's.
+TEST(ImportDeepSpeed, HasDeepSpeedsWeightDecay) {
+  const auto decay = [](const std::string& optimizer) {
+    return Imported("ds.json", R"({"train_micro_batch_size_per_gpu": 1)" + optimizer + "}", kTwoNodes)
+        .optimizer.weight_decay;
+  };
+  EXPECT_EQ(decay(R"(, "optimizer": {"type": "Adam", "params": {"lr": 1e-4}})"), 0);
+  EXPECT_EQ(decay(R"(, "optimizer": {"type": "AdamW", "params": {"weight_decay": 0.1}})"), 0.1);
+  EXPECT_EQ(decay(""), 0.01);
+}
+
 TEST(ImportDeepSpeed, SaysThatASecondShardIsNotModelled) {
   const auto yaml = [](const std::string& ranks) {
     return Import(
