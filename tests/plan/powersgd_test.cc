@@ -123,7 +123,8 @@ TEST(PowerSgd, OfPytorchWaitsForEachBucket) {
   s.framework = Framework::kPytorch;
   s.cluster.device = "a100-sxm-80g";
   std::vector<std::string> order;
-  for (const Op& op : CompilePlan(s)->roles[0].steady.ops) {
+  const Plan plan = *CompilePlan(s);
+  for (const Op& op : plan.roles[0].steady.ops) {
     const bool waits = std::holds_alternative<HostWait>(op.kind);
     if (waits || op.name == "bucket 1 P" || op.name == "bucket 1 Q" || op.name == "bucket 0 Q")
       order.push_back(waits ? "wait for " + op.name : op.name);
