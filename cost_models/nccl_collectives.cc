@@ -13,8 +13,7 @@
 namespace windtunnel {
 namespace {
 
-// ---- what NCCL's search finds
-// ------------------------------------------------------------------------------
+// ---- what NCCL's search finds ------------------------------------------------------------------------------
 
 // The channel speeds that NCCL 2.28 tries, in GB/s (src/graph/search.cc).
 constexpr double kIntraSpeeds[] = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
@@ -138,8 +137,7 @@ void SearchNodes(const GroupLayout& layout, NcclCommunicator& c) {
   }
 }
 
-// ---- collectives that NCCL has a model of
-// ------------------------------------------------------------------
+// ---- collectives that NCCL has a model of ------------------------------------------------------------------
 
 // A barrier is an all-reduce of one element.
 CollectiveKind NcclKind(CollectiveKind kind) {

@@ -264,7 +264,7 @@ Error Launch::Explain(Error error, RanksHere& ranks) {
   }
   if (input_wrong) error.kind = ErrorKind::kInvalidInput;
   may_restart_ = ranks.failed() && !ranks.interrupted() && !input_wrong;
-  if (!own.rank_was_killed) reason_ = error.message;
+  if (!own.rank_was_killed && nodes == nullptr) reason_ = error.message;
   return input_wrong ? error : ranks.WithRecord(std::move(error), options_);
 }
 

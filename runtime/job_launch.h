@@ -106,7 +106,7 @@ class Launch {
     return may_restart_ && (options_.nodes == nullptr || options_.nodes->AllThere());
   }
   // After an error: its message without the flight record's place; empty if a rank was killed, which may be
-  // otherwise the next time.
+  // otherwise the next time, and on several nodes, where one may have been killed elsewhere.
   const std::string& reason() const { return reason_; }
 
  private:

@@ -39,7 +39,7 @@ Status MeasureInto(Profile& profile, const Plan& plan, const LiveOptions& option
   }
   const std::optional<SharedCores> cores = FullestCores(uses);
   if (options.note && cores && cores->is_crowded())
-    options.note(fmt::format("{}: costs were measured while {}; the prediction may be far too slow",
+    options.note(fmt::format("{}: costs were measured while {}; the prediction may be too slow",
                              plan.scenario.name, DescribeCrowd(*cores)));
   FitSamples(samples, CommunicatorName(plan), RanksPerNode(plan), profile);
   return Ok();
