@@ -11,7 +11,6 @@
 #include "cli/step_calibration.h"
 #include "cli/terminal.h"
 #include "cost_models/disturbed_costs.h"
-#include "cost_models/profile_check.h"
 #include "runtime/live.h"
 #include "scenarios/load.h"
 
@@ -130,12 +129,9 @@ Result<int> CalibrateCommand(const Options& options) {
     WT_RETURN_IF_ERROR(Calibrate(plan, measure, live, costs.profile));
     WT_RETURN_IF_ERROR(SaveProfile(costs.profile, costs.path));
     if (costs.cached && measure) WT_RETURN_IF_ERROR(SaveSnapshot(costs, plan));
-    const double means = MeansOverMedians(costs.profile, plan);
-    if (means > kDisturbedMeans)
-      live.note(fmt::format(
-          "{}: the means of operators' times are {:.1f} times their medians: did something else run? "
-          "`calibrate --recalibrate` measures again",
-          plan.scenario.name, means));
+    if (const std::string disturbance = DescribeDisturbance(costs.profile, plan); !disturbance.empty())
+      live.note(
+          fmt::format("{}: {} `calibrate --recalibrate` measures again", plan.scenario.name, disturbance));
   }
   progress.Clear();
   if (!options.quiet)

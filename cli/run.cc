@@ -239,9 +239,7 @@ struct ExportCleaner {
   ~ExportCleaner() {
     std::error_code ignored;
     const bool is_for_export = !options.export_weights.empty() && options.checkpoint_dir.empty();
-    if (!is_for_export || keep) return;
-    std::filesystem::remove_all(run.checkpoints, ignored);
-    std::filesystem::remove(Absolute(options.export_weights), ignored);  // only if it is empty
+    if (is_for_export && !keep) std::filesystem::remove_all(run.checkpoints, ignored);
   }
 };
 

@@ -37,6 +37,7 @@ DataParallelSpec FewestRanksOf(const ParallelSpec& parallel) {
   few.reshard_after_forward &= few.reshard_ranks != 1;
   few.shard_size = few.reshard_ranks = 0;
   few.offload = Offload::kNone;
+  few.powersgd.reset();  // compresses whole buckets, outside of blocks
   return few;
 }
 

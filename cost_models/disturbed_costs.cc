@@ -1,9 +1,12 @@
 #include "cost_models/disturbed_costs.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <unordered_set>
 
 #include "cost_models/cost_keys.h"
+#include "cost_models/profile_check.h"
 
 namespace windtunnel {
 
@@ -20,6 +23,13 @@ double MeansOverMedians(const Profile& profile, const Plan& plan) {
     medians += entry.time.p50();
   }
   return medians > Duration() ? means / medians : 1;
+}
+
+std::string DescribeDisturbance(const Profile& profile, const Plan& plan) {
+  const double means = MeansOverMedians(profile, plan);
+  if (means <= kDisturbedMeans) return "";
+  return fmt::format("the means of operators' times are {:.1f} times their medians: did something else run?",
+                     means);
 }
 
 }  // namespace windtunnel

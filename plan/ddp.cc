@@ -174,8 +174,9 @@ void DdpReducer::BeginStep(ProgramBuilder& builder, int64_t step) {
   if (own_gradients_) own_gradients_->ZeroGrad(builder, /*alive_at_start=*/step > 0);
   std::fill(holds_value_.begin(), holds_value_.end(), false);
   if (step == 1 && !spec_.find_unused_parameters) Rebuild();
-  if (step == 1 && spec_.powersgd) PrepareCompression();
   compresses_ = spec_.powersgd && step >= spec_.powersgd->start_step;
+  // (Some plans are without the first steps: CompileOptions::starts_up.)
+  if (spec_.powersgd && (step == 1 || (compresses_ && compressed_.empty()))) PrepareCompression();
 }
 
 // Rank 0's order reaches the others by two int32 broadcasts: the buckets' parameters and count, and their

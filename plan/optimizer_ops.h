@@ -44,8 +44,9 @@ struct GradientNorm {
   DType dtype = DType::kFloat32;   // other types are predicted only, here and below
 };
 
-// The columns of x[rows,columns] become orthonormal, one after another (Gram-Schmidt, in fp32, each column
-// twice). A column that depends on those before it becomes zero. reads: x; writes: x.
+// The columns of x[rows,columns] become orthonormal, one after another (Gram-Schmidt, in fp32 with sums in
+// double, each column twice). One that depends on those before it is replaced (runtime/orthonormal.h). reads:
+// x; writes: x.
 struct Orthonormalize {
   int64_t rows = 0, columns = 0;
   DType dtype = DType::kFloat32;

@@ -31,7 +31,7 @@ std::string LinkTo(const char* path) {
 
 }  // namespace
 
-CoreUseMeter::CoreUseMeter() : places_(UsableCoresText()), begin_(Take()) {}
+CoreUseMeter::CoreUseMeter(Of of) : of_(of), places_(UsableCoresText()), begin_(Take()) {}
 
 // proc(5), /proc/stat: "cpu …" of all cores, then of each "cpuN USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ
 // STEAL …" in ticks.
@@ -52,7 +52,8 @@ std::optional<CoreUseMeter::Sample> CoreUseMeter::Take() const {
     sample.busy += (user + nice + system + irq + softirq + steal) / static_cast<double>(sysconf(_SC_CLK_TCK));
   }
   rusage usage{};
-  if (sample.cores == 0 || getrusage(RUSAGE_SELF, &usage) != 0) return std::nullopt;
+  if (sample.cores == 0 || getrusage(of_ == Of::kThread ? RUSAGE_THREAD : RUSAGE_SELF, &usage) != 0)
+    return std::nullopt;
   sample.own = Seconds(usage.ru_utime) + Seconds(usage.ru_stime);
   return sample;
 }
@@ -63,7 +64,8 @@ std::optional<CoreUse> CoreUseMeter::Read() const {
   const double wall = std::chrono::duration<double>(end->time - begin_->time).count();
   if (wall < kShortest) return std::nullopt;
   return CoreUse{.machine = BootId().value_or(HostName()),
-                 .process = fmt::format("{} {}", LinkTo("/proc/self/ns/pid"), getpid()),
+                 .process = fmt::format("{} {} {}", LinkTo("/proc/self/ns/pid"), getpid(),
+                                        of_ == Of::kThread ? gettid() : 0),
                  .places = places_,
                  .cores = end->cores,
                  .busy = (end->busy - begin_->busy) / wall,

@@ -12,11 +12,11 @@ namespace windtunnel {
 // Core use as one rank saw it. `busy` and `own` are numbers of cores in use, averaged over the measured time.
 struct CoreUse {
   std::string machine;  // equal on all ranks of one machine
-  std::string process;  // equal on ranks that are threads of one process
+  std::string process;  // equal for ranks whose use is counted together
   std::string places;   // the cores that the rank may use, one with run.pin (UsableCoresText)
   double cores = 0;     // their number
   double busy = 0;      // of them, in use by anything, including a hypervisor's other guests ("steal")
-  double own = 0;       // in use by this process
+  double own = 0;       // in use by this process, or thread
 };
 
 // How many of the cores that some ranks may use a job's ranks used, and how many others used.
@@ -31,7 +31,9 @@ struct SharedCores {
 // Measures from its construction on, for the cores that the calling thread may use then.
 class CoreUseMeter {
  public:
-  CoreUseMeter();
+  // kThread: of ranks that are threads of one process, each of which has cores of its own.
+  enum class Of : uint8_t { kProcess, kThread };
+  explicit CoreUseMeter(Of of = Of::kProcess);
   // nullopt where the system does not tell, or where the time was too short for the kernel's ticks of 10 ms.
   std::optional<CoreUse> Read() const;
 
@@ -42,6 +44,7 @@ class CoreUseMeter {
     double cores = 0, busy = 0, own = 0;
   };
   std::optional<Sample> Take() const;
+  Of of_;
   std::string places_;
   std::optional<Sample> begin_;
 };

@@ -62,6 +62,14 @@ bool SharesCores(const std::string& own, const std::vector<std::string>& all) {
   return processes > std::count(cores.begin(), cores.end(), '1');
 }
 
+bool CoreOfRank(int rank, cpu_set_t& core) {
+  CPU_ZERO(&core);
+  const std::vector<int> usable = UsableCpus();
+  if (usable.empty()) return false;
+  CPU_SET(usable[static_cast<size_t>(rank) % usable.size()], &core);
+  return true;
+}
+
 bool CoreClaims::Claim(int core) {
   sockaddr_un address{.sun_family = AF_UNIX};
   const std::string name = fmt::format("{} core {}", scope_, core);

@@ -18,10 +18,14 @@ int64_t UsableCores();
 // Refuses more ranks than may share this machine's cores. Errors: Unsupported.
 Status CheckShareOfCores(int64_t ranks);
 
-// The cores that a job's ranks run on: rank r on number r, modulo their count, of those that this process may
-// use. If another job has claimed that one, and none of this job's other ranks would have to share for it,
-// the next that nobody has. So jobs beside each other take different cores. A claim ends with the object, and
-// is known to jobs in the same network namespace (it is the name of an abstract socket).
+// Sets `core` to number `rank`, modulo their count, of the cores that this process may use. False if the
+// system does not tell.
+bool CoreOfRank(int rank, cpu_set_t& core);
+
+// The cores that a job's ranks run on, all of which this process starts: rank r on CoreOfRank's. If another
+// job has claimed that one, and none of this job's other ranks would have to share for it, the next that
+// nobody has. So jobs beside each other take different cores. A claim ends with the object, and is known to
+// jobs in the same network namespace (it is the name of an abstract socket).
 class CoreClaims {
  public:
   // For ranks `first` to `first + ranks - 1` of the machine. Cores are those of the calling thread. `scope`:

@@ -74,7 +74,8 @@ std::string DescribeInputFiles(const Scenario& scenario, const std::string& impo
 }
 
 std::string DigestOfData(const Scenario& scenario) {
-  return scenario.data == "synthetic" ? "" : Digest(scenario.data);
+  const std::string sample = scenario.data == "synthetic" ? "" : Sample(scenario.data);
+  return sample.empty() ? "" : Sha256Hex(sample).substr(0, kDigits);
 }
 
 }  // namespace windtunnel

@@ -13,7 +13,8 @@ namespace windtunnel {
 // weights of any size take no time. A file that cannot be read is described as that; who needs it says why.
 std::string DescribeInputFiles(const Scenario& scenario, const std::string& import_weights);
 
-// The digest of the scenario's text; empty for synthetic data, and if it cannot be read.
+// The digest of the scenario's text, whatever the file's name; empty for synthetic data, and if it cannot be
+// read.
 std::string DigestOfData(const Scenario& scenario);
 
 }  // namespace windtunnel

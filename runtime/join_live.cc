@@ -135,9 +135,7 @@ Result<Measurement> JoinAsRank(const Plan& plan, const LiveOptions& options,
   rank_options.local_rank = environment.local_rank;
   rank_options.local_ranks = environment.local_world_size;
   const int number = neighbors ? neighbors->own : environment.local_rank;
-  std::optional<CoreClaims> claim;
-  if (PinsRanks(plan)) claim.emplace(number, 1);
-  if (cpu_set_t core; claim && claim->CoreOf(number, core)) sched_setaffinity(0, sizeof core, &core);
+  if (cpu_set_t core; PinsRanks(plan) && CoreOfRank(number, core)) sched_setaffinity(0, sizeof core, &core);
   const auto work = [&]() -> Result<RankRun> {
     WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, rank_options));
     return MeasureRank(*session, *store, options.run);

@@ -127,7 +127,8 @@ Command MakeCommand(const LaunchOptions& options, const std::optional<CoreClaims
     (i < options.argv.size() ? command.arguments : command.environment).push_back(command.strings[i].data());
   command.arguments.push_back(nullptr);
   command.environment.push_back(nullptr);
-  command.pin = cores && cores->CoreOf(options.first_core + local, command.core);
+  const int rank = options.first_core + local;
+  command.pin = options.pin && (cores ? cores->CoreOf(rank, command.core) : CoreOfRank(rank, command.core));
   return command;
 }
 
@@ -182,7 +183,8 @@ Result<RankProcess> Start(const LaunchOptions& options, const std::optional<Core
 class RunningRanks {
  public:
   RunningRanks(const LaunchOptions& options, SignalPipe& signals) : options_(options), signals_(signals) {
-    if (options.pin) cores_.emplace(options.first_core, options.ranks);
+    // Launchers of several nodes, which may be on one machine, would claim from each other.
+    if (options.pin && options.nodes == 1) cores_.emplace(options.first_core, options.ranks);
   }
   // Where Run has thrown, ranks are left.
   ~RunningRanks() {

@@ -38,7 +38,7 @@ Status MeasureInto(Profile& profile, const Plan& plan, const LiveOptions& option
     uses.push_back(std::move(one.core_use));
   }
   const std::optional<SharedCores> cores = FullestCores(uses);
-  if (options.note && cores && cores->is_crowded())
+  if (mode == Job::Mode::kCalibrate && options.note && cores && cores->is_crowded())
     options.note(fmt::format("{}: costs were measured while {}; the prediction may be too slow",
                              plan.scenario.name, DescribeCrowd(*cores)));
   FitSamples(samples, CommunicatorName(plan), RanksPerNode(plan), profile);

@@ -29,6 +29,10 @@ constexpr int64_t kTracedSteps = 5;
 constexpr double kDeviceSeconds = 2.0;
 constexpr double kCheckSeconds = 0.6;  // seconds for kernels and again for collectives, in a check of costs
 
+CoreUseMeter::Of MeterOf(const RankSession& session) {
+  return SharesProcess(session.plan()) ? CoreUseMeter::Of::kThread : CoreUseMeter::Of::kProcess;
+}
+
 Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& store) {
   WT_RETURN_IF_ERROR(session.Initialize());
   WT_RETURN_IF_ERROR(session.StepUntilSteady());
@@ -39,7 +43,7 @@ Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& s
   if (job.mode == Job::Mode::kCheckCosts)
     options = {.rounds = 1, .seconds = kCheckSeconds, .under_compute = false};
   if (host_computes) options.ranks_per_core = CeilDivide(job.local_ranks, job.cores);
-  const CoreUseMeter cores;
+  const CoreUseMeter cores(MeterOf(session));
   RankCosts costs;
   WT_ASSIGN_OR_RETURN(costs.samples, MeasureCosts(session, store, options));
   costs.core_use = cores.Read();
@@ -183,7 +187,7 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
   const auto [warmup, steps] = LengthOf(session.plan());
   WT_ASSIGN_OR_RETURN(StepReporter reporter, StepReporter::Make(options.reporting, session, store));
   if (options.evaluates) WT_RETURN_IF_ERROR(CheckHeldOut(session.loader()));
-  const CoreUseMeter cores;
+  const CoreUseMeter cores(MeterOf(session));
   WT_RETURN_IF_ERROR(session.Initialize());
   RunCheckpoints checkpoints(session, store, options, steps);
   RankRun run;

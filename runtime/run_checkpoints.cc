@@ -18,7 +18,6 @@
 #include "base/clock.h"
 #include "base/host_name.h"
 #include "runtime/checkpoint/hugging_face_weights.h"
-#include "runtime/input_files.h"
 #include "scenarios/changed_key.h"
 #include "scenarios/load.h"
 #include "scenarios/words.h"
@@ -297,7 +296,7 @@ Status RunCheckpoints::AfterStep() {
                plan.world_size,
                OptimizerOf(plan),
                ResolvedYaml(plan.scenario),
-               DigestOfData(plan.scenario),
+               data_,
                loss_scale};
   save.keep = options_.keep;
   save.barrier = [&] { return Meet(); };

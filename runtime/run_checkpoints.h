@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/input_files.h"
 #include "runtime/job.h"
 #include "runtime/rank_session.h"
 #include "runtime/run_options.h"
@@ -24,7 +25,11 @@ class RunCheckpoints {
  public:
   // `steps` is the number of steps of the whole run. Session and store outlive this object.
   RunCheckpoints(RankSession& session, Store& store, RunOptions options, int64_t steps)
-      : session_(session), store_(store), options_(std::move(options)), steps_(steps) {}
+      : session_(session),
+        store_(store),
+        options_(std::move(options)),
+        steps_(steps),
+        data_(DigestOfData(session.plan().scenario)) {}
 
   // Loads the checkpoint that the run resumes from, or the weights that it imports. Returns the run's first
   // step. Errors: InvalidInput (a checkpoint that is damaged, of another model, optimizer or seed, of more
@@ -56,6 +61,7 @@ class RunCheckpoints {
   Store& store_;
   const RunOptions options_;
   int64_t steps_;
+  const std::string data_;  // the digest of the text, as the run began with it
   std::vector<RankRun::Save> saves_;
 };
 

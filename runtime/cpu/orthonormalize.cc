@@ -1,6 +1,7 @@
 #include "runtime/cpu/orthonormalize.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 
 #include "runtime/cpu/element.h"
@@ -56,6 +57,7 @@ class Columns {
     }
     const float left = Length(rows_, x);
     if (left <= kDependentShare * before && std::isfinite(before)) return false;
+    if (left < FLT_MIN) return false;  // its reciprocal may be infinite
     Multiply(rows_, 1 / left, x);
     return true;
   }

@@ -20,7 +20,7 @@ constexpr std::string_view kWithoutEffect =
     "bf16.* checkpoint* comms_logger* csv_monitor* curriculum_learning* dump_state flops_profiler* fp16.* "
     "gradient_predivide_factor "
     "load_universal_checkpoint "
-    "optimizer.params.bias_correction optimizer.params.freeze_step optimizer.params.torch_adam "
+    "optimizer.params.bias_correction optimizer.params.freeze_step "
     "prescale_gradients "
     "scheduler* sparse_attention.* steps_per_print "
     "tensorboard* "
@@ -114,7 +114,9 @@ class Importer {
     Copy("optimizer.lr", "optimizer.params.lr");
     Copy("optimizer.eps", "optimizer.params.eps");
     Copy("optimizer.weight_decay", "optimizer.params.weight_decay");
-    const bool is_deepspeeds = config_.Has("optimizer.type") && kind.starts_with("adam");
+    // torch_adam: PyTorch's instead, whose AdamW has the default that is the scenario's, too.
+    const bool is_torchs = Flag("optimizer.params.torch_adam", false);
+    const bool is_deepspeeds = config_.Has("optimizer.type") && kind.starts_with("adam") && !is_torchs;
     if (is_deepspeeds && !config_.Has("optimizer.params.weight_decay"))
       draft_.Set("optimizer.weight_decay", 0.0, "the default of DeepSpeed's Adam");
     if (kind == "sgd") Copy("optimizer.momentum", "optimizer.params.momentum");

@@ -94,6 +94,9 @@ run --set data=text.txt --checkpoint-dir other_text --resume --set run.steps=40 
 grep -q 'data: .*text.txt has another text than the run had until .*other_text/step_' err.txt || fail "not a word on the text: $(cat err.txt)"
 run --set data=text.txt --checkpoint-dir other_text --resume --set run.steps=41 || fail "the same text"
 grep -q 'another text' err.txt && fail "the text is the same: $(cat err.txt)"
+cp text.txt renamed.txt
+run --set data=renamed.txt --checkpoint-dir other_text --resume --set run.steps=42 || fail "the same text by another name"
+grep -q 'data is .*renamed.txt' err.txt && ! grep -q 'another text' err.txt || fail "it was only renamed: $(cat err.txt)"
 # The first step of a resumed process is not measured.
 run --resume-from whole/step_00000010 --checkpoint-dir every --checkpoint-every 1 --json every.json || fail "a checkpoint a step"
 python3 - << 'PYTHON' || fail "steps that were measured"

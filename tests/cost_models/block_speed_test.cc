@@ -36,6 +36,14 @@ TEST(BlockSpeed, IsOneWhereNoLimitIsKnownOrThereAreNoBlocks) {
   EXPECT_EQ(SpeedOf(mlp), 1);
 }
 
+TEST(BlockSpeed, IsThatOfBlocksHoweverGradientsAreReduced) {
+  Scenario s = test::LlamaOnH100(Framework::kPytorch);
+  s.parallel.data = {.kind = DataParallelKind::kDdp, .size = 8};
+  const double plain = SpeedOf(s);
+  s.parallel.data.powersgd = PowerSgdSpec{.rank = 4};
+  EXPECT_EQ(SpeedOf(s), plain);
+}
+
 // The threads of a search share one ProductSpeeds.
 TEST(BlockSpeed, IsForSeveralThreadsAtOnce) {
   const DeviceSpec spec = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();

@@ -111,6 +111,12 @@ TEST(PowerSgd, KeepsWhatItLosesUnlessTold) {
   EXPECT_EQ(kept(*CompilePlan(s)), Bytes(0));
 }
 
+TEST(PowerSgd, OfPlansWithoutFirstStepsIsTheSame) {
+  const Scenario s = Compressed(SmallMlp());
+  const Plan plan = *CompilePlan(s, {.checks = false, .starts_up = false});
+  EXPECT_EQ(AllReducesOf(plan.roles[0].steady), AllReducesOf(CompilePlan(s)->roles[0].steady));
+}
+
 TEST(PowerSgd, OfOneRankIsNothing) {
   Scenario s = Compressed(TinyMlp(1));
   EXPECT_EQ(CompilePlan(s)->roles[0].steady.ops.size(), CompilePlan(TinyMlp(1))->roles[0].steady.ops.size());
@@ -137,11 +143,15 @@ TEST(PowerSgd, OfPytorchWaitsForEachBucket) {
 
 TEST(PowerSgd, HasNoRaces) {
   for (Scenario s : {Compressed(TinyGpt(2)), Compressed(TinyLlama(3)), Compressed(TinyMlp(2))}) {
-    for (const bool view : {false, true}) {
-      s.parallel.data.gradient_as_bucket_view = view;
-      s.parallel.data.bucket_cap_mb = 0.02;
-      const Plan plan = *CompilePlan(s);
-      EXPECT_EQ(FindRace(plan, plan.roles[0], plan.roles[0].steady), "") << s.name;
+    s.parallel.data.bucket_cap_mb = 0.02;
+    s.cluster.device = "a100-sxm-80g";
+    for (const Framework framework : {Framework::kWindtunnel, Framework::kPytorch}) {
+      for (const bool view : {false, true}) {
+        s.framework = framework;
+        s.parallel.data.gradient_as_bucket_view = view;
+        const Plan plan = *CompilePlan(s);
+        EXPECT_EQ(FindRace(plan, plan.roles[0], plan.roles[0].steady), "") << s.name << ", " << view;
+      }
     }
   }
 }

@@ -46,6 +46,16 @@ TEST(CoreUseMeter, TellsOwnWorkFromThatOfOthers) {
   EXPECT_EQ(own->process, beside_other->process);
 }
 
+TEST(CoreUseMeter, CountsAThreadsWorkAlone) {
+  const CoreUseMeter of_thread(CoreUseMeter::Of::kThread), of_process;
+  std::thread([] { Compute(static_cast<double>(std::clock()) / CLOCKS_PER_SEC + 0.4); }).join();
+  const std::optional<CoreUse> thread = of_thread.Read(), process = of_process.Read();
+  ASSERT_TRUE(thread && process);
+  EXPECT_LT(thread->own, 0.2);
+  EXPECT_GT(process->own, 0.2);
+  EXPECT_NE(thread->process, process->process);
+}
+
 TEST(CoreUseMeter, SaysNothingOfMoments) { EXPECT_FALSE(CoreUseMeter().Read()); }
 
 std::optional<CoreUse> Use(const char* machine, const char* process, double busy, double own,

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <random>
 #include <set>
 #include <thread>
 #include <vector>
@@ -35,7 +35,10 @@ TEST(Cores, AsTextAreThoseThatThisProcessMayUse) {
 }
 
 // Other tests may be jobs of this machine meanwhile.
-CoreClaims Claims(int first, int ranks) { return {first, ranks, fmt::format("test {}", getpid())}; }
+CoreClaims Claims(int first, int ranks) {
+  static const uint32_t scope = std::random_device{}();
+  return {first, ranks, fmt::format("test {}", scope)};
+}
 
 std::vector<int> CoresOf(const CoreClaims& claims, int first, int ranks) {
   std::vector<int> cores;

@@ -56,6 +56,7 @@ struct OrthonormalizeKernel {
     }
     const float left = static_cast<float>(sqrt(Dot(column, column)));
     if (left <= kDependentShare * before && before <= FLT_MAX) return false;
+    if (left < FLT_MIN) return false;  // its reciprocal may be infinite
     Multiply(column, 1.0f / left);
     return true;
   }

@@ -83,6 +83,14 @@ TEST(Orthonormalize, DependentColumnsBecomeOthers) {
   ExpectOrthonormal(Orthonormalized(Values(kRows * kColumns, 0.0), kRows, kColumns), kColumns, 1e-6);
 }
 
+// Errors that no gradient adds to any more shrink until their reciprocal is infinite.
+TEST(Orthonormalize, ColumnsOfNextToNothingBecomeOthers) {
+  constexpr int64_t kRows = 40, kColumns = 2;
+  for (const double size : {1e-37, 1e-39, 1e-42})
+    ExpectOrthonormal(Orthonormalized(RandomValues(1, kRows * kColumns, size), kRows, kColumns), kColumns,
+                      1e-4);
+}
+
 TEST(Orthonormalize, NoMoreColumnsThanRowsAreLeft) {
   const Values x = Orthonormalized({3.0, 1.0}, 1, 2);
   EXPECT_EQ(x[0], 1);

@@ -53,6 +53,7 @@ TEST(ImportDeepSpeed, HasDeepSpeedsWeightDecay) {
   };
   EXPECT_EQ(decay(R"(, "optimizer": {"type": "Adam", "params": {"lr": 1e-4}})"), 0);
   EXPECT_EQ(decay(R"(, "optimizer": {"type": "AdamW", "params": {"weight_decay": 0.1}})"), 0.1);
+  EXPECT_EQ(decay(R"(, "optimizer": {"type": "AdamW", "params": {"torch_adam": true}})"), 0.01);
   EXPECT_EQ(decay(""), 0.01);
 }
 
