@@ -6,9 +6,10 @@
 namespace windtunnel {
 namespace {
 
-// Vega's "tableau10" scheme and two tints of it: distinguishable side by side, also in grey.
-constexpr std::array<OperatorGroup, 12> kGroups = {{{"gemm", "#4c78a8"},
+// Vega's "tableau10" scheme and tints of it: distinguishable side by side, also in grey.
+constexpr std::array<OperatorGroup, 13> kGroups = {{{"gemm", "#4c78a8"},
                                                     {"attention", "#f58518"},
+                                                    {"state_space", "#b79a20"},
                                                     {"norm", "#72b7b2"},
                                                     {"activation", "#54a24b"},
                                                     {"embedding", "#eeca3b"},
@@ -20,9 +21,11 @@ constexpr std::array<OperatorGroup, 12> kGroups = {{{"gemm", "#4c78a8"},
                                                     {"barrier", "#ffbfb5"},
                                                     {"other", "#d8d8d8"}}};
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kServes = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kServes = {
     {{"bias_gradient", "gemm"},
      {"rope", "attention"},
+     {"delta_net", "state_space"},
+     {"orthonormalize", "optimizer"},
      {"scale", "copy"},
      {"fill", "copy"},
      {"sum_parts", "copy"},

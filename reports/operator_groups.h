@@ -1,4 +1,4 @@
-// The groups in which operators are drawn: a dozen, each with a colour that is the same in every picture.
+// The groups in which operators are drawn: some twelve, each with a colour that is the same in every picture.
 #pragma once
 
 #include <span>

@@ -58,7 +58,16 @@ Json ParallelJson(const ParallelSpec& parallel) {
   return json;
 }
 
-Json FoundJson(const FoundConfiguration& found) {
+// Whether what the allocator reserves may be more than the device has: if half as much again as is allocated
+// would be, and it has not been predicted in full.
+bool MayNotFit(const FoundConfiguration& found, Bytes device_memory) {
+  constexpr double kSafe = 2.0 / 3;
+  return !found.predicted.is_in_full() && device_memory > Bytes(0) &&
+         static_cast<double>(found.choice.memory.count()) >
+             kSafe * static_cast<double>(device_memory.count());
+}
+
+Json FoundJson(const FoundConfiguration& found, Bytes device_memory) {
   const Scenario& scenario = found.scenario;
   Json json;
   json["configuration"] = found.choice.id;
@@ -79,6 +88,7 @@ Json FoundJson(const FoundConfiguration& found) {
   json["memory_bytes"] = found.choice.memory.count();
   // Whether what the allocator reserves fits is known of what was predicted in full.
   json["fits"] = found.predicted.is_in_full() ? Json(true) : Json();
+  if (MayNotFit(found, device_memory)) json["may_not_fit"] = true;
   json["predicted"] = Json::parse(found.predicted.json);
   return json;
 }
@@ -113,15 +123,6 @@ std::string OptionsOf(const SearchReport& report, const FoundConfiguration& foun
   for (const Override& override : found.overrides)
     text += " --set " + ShellWord(override.key + "=" + override.value);
   return text;
-}
-
-// Whether what the allocator reserves may be more than the device has: if half as much again as is allocated
-// would be, and it has not been predicted in full.
-bool MayNotFit(const FoundConfiguration& found, Bytes device_memory) {
-  constexpr double kSafe = 2.0 / 3;
-  return !found.predicted.is_in_full() && device_memory > Bytes(0) &&
-         static_cast<double>(found.choice.memory.count()) >
-             kSafe * static_cast<double>(device_memory.count());
 }
 
 // Has a column of reserved memory if all rows were predicted in full.
@@ -219,13 +220,15 @@ std::string SearchJson(const SearchReport& report) {
   json["full_s"] = report.full_s;
   json["reasons"] = {{"illegal", CountsJson(report.illegal)}, {"refused", CountsJson(report.refused)}};
   json["pareto"] = Json::array();
-  for (const FoundConfiguration& found : report.pareto) json["pareto"].push_back(FoundJson(found));
+  for (const FoundConfiguration& found : report.pareto)
+    json["pareto"].push_back(FoundJson(found, report.device_memory));
   json["top"] = Json::array();
-  for (const FoundConfiguration& found : report.top) json["top"].push_back(FoundJson(found));
+  for (const FoundConfiguration& found : report.top)
+    json["top"].push_back(FoundJson(found, report.device_memory));
   if (report.least)
     json["least"] = {{"memory_bytes", report.least->memory.count()},
                      {"configuration", report.least->configuration}};
-  json["best"] = report.pareto.empty() ? Json() : FoundJson(report.pareto.front());
+  json["best"] = report.pareto.empty() ? Json() : FoundJson(report.pareto.front(), report.device_memory);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -8,7 +8,6 @@
 
 #include "base/format.h"
 #include "cost_models/disturbed_costs.h"
-#include "cost_models/profile_check.h"
 #include "reports/by_role.h"
 #include "reports/pipeline_actions.h"
 #include "reports/words.h"
@@ -469,16 +468,6 @@ std::string DescribeCheck(const std::optional<CostCheck>& check) {
                      check->drift > 0 ? "longer" : "less", check->measured_again ? "than before" : "now");
 }
 
-// " · the means of operators' times are 2.3 times their medians: did something else run? calibrate again"
-std::string DescribeDisturbance(const Outcome& outcome) {
-  const double means = MeansOverMedians(outcome.profile, outcome.plan);
-  if (means <= kDisturbedMeans) return "";
-  return fmt::format(
-      " · the means of operators' times are {:.1f} times their medians: did something else run? calibrate "
-      "again",
-      means);
-}
-
 std::string DescribeCrowd(const Measurement& measurement) {
   return measurement.cores ? DescribeCrowd(*measurement.cores) : "";
 }
@@ -527,8 +516,10 @@ std::string OutcomeTable(const Outcome& outcome, Ink ink) {
   AddOperators(table, outcome);
   table.Line("");
   if (outcome.prediction)
-    table.Line("costs: " + CostSources(*outcome.prediction) + DescribeCheck(outcome.cost_check) +
-               DescribeDisturbance(outcome));
+    table.Line("costs: " + CostSources(*outcome.prediction) + DescribeCheck(outcome.cost_check));
+  if (const std::string disturbance = DescribeDisturbance(outcome.profile, outcome.plan);
+      outcome.prediction && !disturbance.empty())
+    table.Line(disturbance + " calibrate again");
   if (outcome.measurement && !outcome.measurement->losses.empty())
     table.Line(
         fmt::format("loss: {:.4f} → {:.4f} over {} steps", UnsignedNan(outcome.measurement->losses.front()),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/format.h"
 #include "base/units.h"
@@ -35,21 +36,35 @@ std::string Shortened(const std::string& id, size_t columns) {
   return id.substr(0, columns - tail - 3) + "..." + id.substr(id.size() - tail);
 }
 
-constexpr size_t kIdColumns = 34;
+// The columns of a source's ids: 34, or as many as keep ids apart that would be shortened to the same text.
+size_t IdColumns(const Validation& validation, const std::string& source) {
+  constexpr size_t kLeast = 34;
+  std::set<std::string> ids;
+  for (const ValidatedValue& value : validation.values)
+    if (value.source == source) ids.insert(Printable(value.id));
+  for (const RefusedRow& row : validation.refused)
+    if (row.source == source) ids.insert(Printable(row.id));
+  for (size_t columns = kLeast;; ++columns) {
+    std::set<std::string> shown;
+    for (const std::string& id : ids) shown.insert(Shortened(id, columns));
+    if (shown.size() == ids.size()) return columns;
+  }
+}
 
 std::string RowsOf(const Validation& validation, const std::string& source, Ink ink) {
-  std::string text = ink.Bold(fmt::format("{:<{}}  {:<18}{:>12}{:>12}{:>12}", source, kIdColumns, "quantity",
+  const size_t columns = IdColumns(validation, source);
+  std::string text = ink.Bold(fmt::format("{:<{}}  {:<18}{:>12}{:>12}{:>12}", source, columns, "quantity",
                                           "predicted", "measured", "error")) +
                      "\n";
   for (const ValidatedValue& value : validation.values) {
     if (value.source != source) continue;
-    text += fmt::format("{:<{}}  {:<18}{:>12} {:>11} {:>11}\n", Shortened(Printable(value.id), kIdColumns),
-                        kIdColumns, QuantityText(value), ValueText(value.quantity, value.predicted),
+    text += fmt::format("{:<{}}  {:<18}{:>12} {:>11} {:>11}\n", Shortened(Printable(value.id), columns),
+                        columns, QuantityText(value), ValueText(value.quantity, value.predicted),
                         ValueText(value.quantity, value.measured), FormatSignedPercent(value.error()));
   }
   for (const RefusedRow& row : validation.refused) {
     if (row.source == source)
-      text += fmt::format("{:<{}}  {}\n", Shortened(Printable(row.id), kIdColumns), kIdColumns,
+      text += fmt::format("{:<{}}  {}\n", Shortened(Printable(row.id), columns), columns,
                           ink.Red("refused: ") + row.reason);
   }
   return text + "\n";

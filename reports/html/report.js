@@ -392,6 +392,7 @@ const CHOICES = [
   ['kind', (one) => one.parallel.data.kind],
   ['data', (one) => one.parallel.data.size],
   ['sharding', (one) => one.parallel.data.sharding],
+  ['offload', (one) => one.parallel.data.offload],
   ['shards', (one) => one.parallel.data.shard_size],
   ['overlap', (one) => one.parallel.data.overlap],
   ['tensor', (one) => one.parallel.tensor.size],
@@ -400,7 +401,9 @@ const CHOICES = [
   ['pipeline', (one) => one.parallel.pipeline.size],
   ['virtual stages', (one) => one.parallel.pipeline.virtual_stages],
   ['schedule', (one) => one.parallel.pipeline.schedule],
+  ['layers of stages', (one) => balance(one.parallel.pipeline.balance)],
   ['context', (one) => one.parallel.context.size],
+  ['context kind', (one) => one.parallel.context.kind],
   ['expert', (one) => one.parallel.expert.size],
   ['expert tensor', (one) => one.parallel.expert.tensor],
   ['dispatcher', (one) => one.parallel.expert.dispatcher],
@@ -408,7 +411,23 @@ const CHOICES = [
   ['micro', (one) => one.batch.micro],
   ['accumulate', (one) => one.batch.accumulate],
   ['recompute', (one) => one.recompute],
+  ['of layers', (one) => one.recompute_layers],
+  ['activations on the host', (one) => one.activation_offload],
 ];
+
+// "1 + 29 × 2 + 1": equal neighbours once.
+function balance(layers) {
+  if (!layers?.length || new Set(layers).size === 1) return undefined;
+  const runs = [];
+  for (const n of layers) {
+    if (runs.at(-1)?.n === n) ++runs.at(-1).times;
+    else runs.push({n, times: 1});
+  }
+  return runs.map(({n, times}) => (times > 1 ? `${times} × ${n}` : `${n}`)).join(' + ').replaceAll(' ', '\u00a0');
+}
+
+// As the table on the console: what the allocator reserves beside what is allocated may not fit.
+const mayNotFit = (one) => one.may_not_fit === true;
 
 function configuration(one, columns) {
   return columns.filter(([, read]) => read(one) !== undefined).map(([name, read]) => `${name} ${read(one)}`).join(', ');
@@ -422,7 +441,7 @@ function search(main, data) {
   const cards = element('div', {class: 'cards'});
   cards.append(card('simulated', count(data.evaluated), `${count(data.combinations)} combinations, ${count(data.illegal)} illegal`));
   cards.append(card('do not fit', count(data.infeasible), data.refused ? `${count(data.refused)} refused` : ''));
-  if (data.best) cards.append(card('the fastest step', seconds(data.best.step_time_s), `${bytes(data.best.memory_bytes)} on a device`));
+  if (data.best) cards.append(card('the fastest step', `${data.best.step_time_is_lower_bound ? '> ' : ''}${seconds(data.best.step_time_s)}`, `${mayNotFit(data.best) ? '? ' : ''}${bytes(data.best.memory_bytes)} on a device`));
   cards.append(card('took', seconds(data.wall_s), `${count(data.configurations_per_s)} configurations/s`));
   section.append(cards);
   const all = [...data.pareto.map((one) => ({...one, front: true})), ...data.top.map((one) => ({...one, front: false}))];
@@ -447,14 +466,18 @@ function search(main, data) {
     });
   }
   if (data.top.length) {
-    const bounds = data.top.some((one) => one.step_time_is_lower_bound) ? 'A time with a > is without what collectives of different groups take from each other on network cards; --full predicts it.' : '';
-    heading(section, 'The fastest', columns.length ? bounds : 'In nothing that was searched do they differ.');
+    const remarks = [];
+    if (!columns.length) remarks.push('In nothing that was searched do they differ.');
+    if (data.top.some((one) => one.step_time_is_lower_bound)) remarks.push('A time with a > is without what collectives of different groups take from each other on network cards; --full predicts it.');
+    if (data.top.some(mayNotFit)) remarks.push('Memory with a ? fits as allocated; what the allocator reserves beside that may not (--full predicts it).');
+    remarks.push('Each row\'s hint has the options that set it.');
+    heading(section, 'The fastest', remarks.join(' '));
     const head = element('tr', {}, ...columns.map(([name]) => element('th', {}, name)), ...['step', 'memory', 'throughput', 'MFU'].map((name) => element('th', {class: 'number'}, name)));
     const rows = data.top.map((one) => {
       const {predicted} = one;
       const throughput = [predicted.tokens_per_s ? rate(predicted, 'tokens') : '', predicted.mfu ? percent(predicted.mfu) : ''];
-      const numbers = [`${one.step_time_is_lower_bound ? '> ' : ''}${seconds(one.step_time_s)}`, bytes(one.memory_bytes), ...throughput];
-      return element('tr', {}, ...columns.map(([, read]) => element('td', {}, `${read(one) ?? '–'}`)), ...numbers.map((text) => element('td', {class: 'number'}, text)));
+      const numbers = [`${one.step_time_is_lower_bound ? '> ' : ''}${seconds(one.step_time_s)}`, `${mayNotFit(one) ? '? ' : ''}${bytes(one.memory_bytes)}`, ...throughput];
+      return element('tr', {title: one.set.map((option) => `--set ${option}`).join(' ')}, ...columns.map(([, read]) => element('td', {}, `${read(one) ?? '–'}`)), ...numbers.map((text) => element('td', {class: 'number'}, text)));
     });
     section.append(element('table', {}, head, ...rows));
   }
