@@ -151,7 +151,8 @@ TEST(ParseCommandLine, TakesTorchrunsEndpoint) {
   EXPECT_EQ(node_0("head"), "head 29500");
   EXPECT_EQ(node_0("[fe80::1]:29400"), "fe80::1 29400");
   EXPECT_EQ(node_0("fe80::1"), "fe80::1 29500");
-  for (const char* wrong : {"head:", "head:0", "head:99999", "head:http", ":29400"})
+  EXPECT_EQ(node_0("localhost:0"), "localhost 0") << "any port, on one node";
+  for (const char* wrong : {"head:", "head:99999", "head:http", ":29400"})
     EXPECT_NE(node_0(wrong).find("expected HOST or HOST:PORT, with a port of 1 to 65535"), std::string::npos)
         << wrong;
   EXPECT_NE(ErrorOf({"run", "x.yaml", "--rdzv-endpoint", "a:1", "--master-addr", "b"}).find("excludes"),
